@@ -1,0 +1,29 @@
+"""Error types. Each message says what was given, what is allowed and what to do; the front door maps types to exit statuses."""
+
+from __future__ import annotations
+
+
+class PhazeError(Exception):
+    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says otherwise)."""
+
+    exit_status = 1
+
+
+class InputError(PhazeError):
+    """The user's input cannot be used as given: unknown name, bad value, unreadable or contradictory file."""
+
+    exit_status = 2
+
+
+class InfeasibleError(PhazeError):
+    """The question is well posed but nothing in the searched space satisfies it."""
+
+    exit_status = 3
+
+
+class ArtefactError(PhazeError):
+    """A file written by an earlier run is corrupt, truncated or of another version; it is set aside and rebuilt."""
+
+
+class SolverError(PhazeError):
+    """A solver failed or is not available; the message names the remedy."""

@@ -1,0 +1,277 @@
+"""Records of a training graph: operators, layers, model. Plain data, no torch, no hardware.
+
+Vocabulary: an *operator* is one priced unit of work; a *layer* is a repeated block (or the embedding, the head); the *model
+graph* is the layers in execution order with the tensors between them, for one (micro-batch size, sequence length, tp).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import networkx as nx
+
+SCHEMA_VERSION = 1
+
+DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+
+
+class OperatorKind(StrEnum):
+    """What an operator does, which decides how it is priced."""
+
+    GEMM = "gemm"
+    CONV = "conv"  # as the GEMM of its im2col form
+    ATTENTION = "attention"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"  # softmax, normalisation, sums, loss
+    GATHER = "gather"  # embedding lookup, index, scatter-add
+    MOVE = "move"  # a copy that really moves bytes (views are no operators)
+    COLLECTIVE = "collective"
+
+
+class Phase(StrEnum):
+    """Forward or backward pass of the training step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Yields(StrEnum):
+    """What an operator's result is."""
+
+    OUTPUT = "output"
+    INPUT_GRADIENT = "input_gradient"
+    WEIGHT_GRADIENT = "weight_gradient"
+
+
+class Attention(StrEnum):
+    """How attention is executed: fused and tiled, or as separate GEMMs and softmax with the scores in HBM."""
+
+    FLASH = "flash"
+    EAGER = "eager"
+
+
+class Recompute(StrEnum):
+    """Activation recomputation: keep everything, recompute core attention, recompute the whole layer."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class CollectiveKind(StrEnum):
+    """Collective communication within the tensor-parallel group."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+
+
+class OperandRole(StrEnum):
+    """What a tensor read or written by an operator is."""
+
+    ACTIVATION = "activation"
+    PARAMETER = "parameter"
+    GRADIENT = "gradient"
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``batch`` independent products of an (m, k) by a (k, n) matrix."""
+
+    batch: int
+    m: int
+    k: int
+    n: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.batch * self.m * self.k * self.n
+
+
+@dataclass(frozen=True)
+class VectorWork:
+    """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML."""
+
+    function: str  # add, mul, gelu, softmax, layer_norm, dropout, ... and <name>_backward
+    elements: int
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor read from or written to memory by an operator (views resolved to what is really touched)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: OperandRole
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective over the tensor-parallel group; ``payload_bytes`` is the size of the full (unsharded) tensor."""
+
+    kind: CollectiveKind
+    payload_bytes: int
+    group_size: int
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One priced unit of work.
+
+    ``gemms`` is non-empty for GEMM, CONV and ATTENTION (attention: QK^T and AV forward, five products backward).
+    ``vector`` lists the element work, of the operator itself or fused into a GEMM as its tail: it always costs vector
+    cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
+    ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
+    ``core_attention`` marks what selective recomputation runs again (Korthikanti et al. 2022, section 5).
+    """
+
+    id: int
+    name: str
+    kind: OperatorKind
+    phase: Phase
+    yields: Yields
+    gemms: tuple[Gemm, ...] = ()
+    vector: tuple[VectorWork, ...] = ()
+    reads: tuple[Operand, ...] = ()
+    writes: tuple[Operand, ...] = ()
+    collective: Collective | None = None
+    forward_id: int | None = None
+    core_attention: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the matrix products (2 per multiply-accumulate)."""
+        return 2 * sum(gemm.macs for gemm in self.gemms)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all operands read."""
+        return sum(operand.bytes for operand in self.reads)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all operands written."""
+        return sum(operand.bytes for operand in self.writes)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters read."""
+        return sum(operand.bytes for operand in self.reads if operand.role is OperandRole.PARAMETER)
+
+
+@dataclass(frozen=True)
+class OperatorGraph:
+    """A DAG of operators: ``edges`` are (producer id, consumer id), views contracted."""
+
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def dag(self) -> nx.DiGraph:
+        """The graph as networkx, with the operator under the node attribute ``operator``."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from((operator.id, {"operator": operator}) for operator in self.operators)
+        graph.add_edges_from(self.edges)
+        return graph
+
+    @property
+    def flops(self) -> int:
+        """Matrix-product FLOPs of all operators."""
+        return sum(operator.flops for operator in self.operators)
+
+
+@dataclass(frozen=True)
+class SavedBytes:
+    """Bytes one micro-batch leaves behind for the backward pass of one layer, per recomputation mode.
+
+    ``full`` is the bytes of the tensors entering the layer, which is all that full recomputation keeps.
+    """
+
+    none: int
+    selective: int
+    full: int
+
+    def under(self, recompute: Recompute) -> int:
+        """Bytes kept under ``recompute``."""
+        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}[recompute]
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """One distinct layer (per device, i.e. already divided by tp).
+
+    ``backward_selective`` is the backward DAG with the core-attention operators run again in it (equal to ``backward``
+    where the layer has none). ``parameter_count`` counts every parameter the layer reads as its own, ``tied_count`` the
+    part of it that another layer owns too (a tied head): counted once where both layers share a device.
+    ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved.
+    """
+
+    name: str
+    forward: OperatorGraph
+    backward: OperatorGraph
+    backward_selective: OperatorGraph
+    parameter_count: int
+    matmul_parameter_count: int  # those that enter matrix products (N of 2·N·tokens)
+    tied_count: int
+    saved: SavedBytes
+    workspace_bytes: int
+    structural_hash: str
+
+    def backward_graph(self, recompute: Recompute) -> OperatorGraph:
+        """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""
+        return self.backward_selective if recompute is Recompute.SELECTIVE else self.backward
+
+
+@dataclass(frozen=True)
+class LayerTensor:
+    """A tensor crossing layer boundaries: made by layer ``source``, used by every layer in ``destinations``.
+
+    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0 for tensors without gradient).
+    """
+
+    source: int
+    destinations: tuple[int, ...]
+    bytes: int
+    gradient_bytes: int
+
+
+@dataclass(frozen=True)
+class GraphKey:
+    """What a model graph was made for."""
+
+    model: str
+    micro_batch_size: int
+    sequence_length: int
+    tp: int
+    attention: Attention = Attention.FLASH
+    sequence_parallel: bool = False
+    dtype: str = "bfloat16"
+
+
+@dataclass(frozen=True)
+class ModelGraph:
+    """A training step of a model, per device of a tensor-parallel group.
+
+    ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed.
+    """
+
+    key: GraphKey
+    layers: tuple[LayerGraph, ...]
+    sequence: tuple[int, ...]
+    tensors: tuple[LayerTensor, ...]
+    total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+    def cut_bytes(self, position: int) -> tuple[int, int]:
+        """Bytes (activations, gradients) crossing the cut before layer ``position`` (1..len(sequence)-1)."""
+        crossing = [t for t in self.tensors if t.source < position <= max(t.destinations)]
+        return sum(t.bytes for t in crossing), sum(t.gradient_bytes for t in crossing)

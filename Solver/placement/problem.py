@@ -1,0 +1,133 @@
+"""The placement problem and its answer: cut the layers of a model into pipeline stages over a cluster of devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.accelerator import Cluster
+from GraphExtractor.graph import Recompute
+from Solver.results import Status
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingPolicy:
+    """Bytes per parameter and how they are sharded: ZeRO stage 1 shards optimizer state over dp, 2 also gradients, 3 also weights.
+
+    Mixed-precision Adam is 2 + 2 + 12 (Rajbhandari et al. 2020); ``optimizer_step_bytes`` is the HBM traffic per parameter of one step.
+    """
+
+    optimizer: str
+    weight_bytes: float
+    gradient_bytes: float
+    optimizer_state_bytes: float
+    optimizer_step_bytes: float
+    zero_stage: int
+
+
+@dataclass(frozen=True, eq=False)
+class PlanVariant:
+    """The layers of the chain, per device, for one choice of tensor parallel width and recomputation. Arrays have shape (layers,).
+
+    ``cut_bytes[i]`` and ``cut_gradient_bytes[i]`` cross the cut before layer i (entry 0 is 0). ``tied_parameter_count`` parameters
+    are owned by the first and by the last layer: counted once when both are on the same stage, else synchronised between them.
+    """
+
+    tp: int
+    recompute: Recompute
+    parameter_count: FloatArray
+    saved_bytes: FloatArray  # per micro-batch in flight
+    workspace_bytes: FloatArray  # the largest of a stage's layers is needed once
+    cut_bytes: FloatArray
+    cut_gradient_bytes: FloatArray
+    tied_parameter_count: float
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementProblem:
+    """Everything but the latencies, so it is shared by all accelerators: variants x cluster x memory x batch."""
+
+    variants: tuple[PlanVariant, ...]
+    cluster: Cluster
+    hbm_bytes: float
+    hbm_bandwidth_bytes_per_s: float
+    micro_batches: int  # of the global batch, over all pipelines
+    policy: TrainingPolicy
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTimes:
+    """Seconds per micro-batch of every layer, per variant: shape (variants, layers). ``backward_s`` excludes what is recomputed.
+
+    ``recompute_s`` is what full recomputation adds before the backward pass (0 for the other modes: selective
+    recomputation is part of the backward operators and so of ``backward_s``).
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    recompute_s: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class BatchTimes:
+    """``LayerTimes`` of N accelerators, by distinct layer: arrays (accelerators, variants, distinct); layer i is ``sequence[i]``."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    recompute_s: FloatArray
+    sequence: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pipeline stage: layers [first, last], seconds per micro-batch (with its transfers) and bytes on each of its devices."""
+
+    first_layer: int
+    last_layer: int
+    devices: int
+    load_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where an iteration's seconds go, seen from the slowest stage; the fields add up to the iteration time."""
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    stage_transfer_s: float
+    bubble_s: float
+    gradient_sync_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A plan: degrees, stages first to last, and the time of one iteration of the global batch."""
+
+    status: Status
+    iteration_s: float
+    bound_s: float
+    tp: int
+    pp: int
+    dp: int
+    recompute: Recompute
+    micro_batches_per_pipeline: int
+    stages: tuple[Stage, ...]
+    breakdown: Breakdown | None
+    reason: str = ""  # why infeasible
+
+
+@dataclass(frozen=True, eq=False)
+class BatchPlacements:
+    """Best plans of N accelerators: iteration seconds (inf where infeasible), index of the variant, dp and pp; shape (accelerators,)."""
+
+    iteration_s: FloatArray
+    variant: NDArray[np.int64]
+    dp: NDArray[np.int64]
+    pp: NDArray[np.int64]
