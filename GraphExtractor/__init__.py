@@ -1,0 +1,1 @@
+"""Models to training graphs. Knows torch; knows no hardware."""

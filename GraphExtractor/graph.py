@@ -176,9 +176,9 @@ class OperatorGraph:
     edges: tuple[tuple[int, int], ...]
 
     @cached_property
-    def dag(self) -> nx.DiGraph:
+    def dag(self) -> nx.DiGraph[int]:
         """The graph as networkx, with the operator under the node attribute ``operator``."""
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from((operator.id, {"operator": operator}) for operator in self.operators)
         graph.add_edges_from(self.edges)
         return graph

@@ -1,0 +1,1 @@
+"""Schedules operators on cores, places layers on devices, searches. Knows no torch."""
