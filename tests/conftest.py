@@ -1,0 +1,16 @@
+"""Fixtures every test may use."""
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of reference measurements kept beside the repository; tests that need it skip where it is absent."""
+    folder = REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the shared reference data (../shared/data) is not on this machine")
+    return folder
