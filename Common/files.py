@@ -1,0 +1,95 @@
+"""Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries aside."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from Common.errors import ArtefactError, PhazeError
+
+logger = logging.getLogger(__name__)
+Loaded = TypeVar("Loaded")
+
+MAX_ARTEFACT_BYTES = 512 * 2**20  # refuse to unpack more than this from a compressed artefact
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the new file, never a part.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable; nothing is left behind.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:
+        raise PhazeError(f"cannot write {path}: {error.strerror}; make room or choose another --output") from error
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise PhazeError(f"cannot write {path}: {error.strerror}; make room or choose another --output") from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def pack(text: bytes) -> bytes:
+    """Gzip without a timestamp, so that equal content gives equal files."""
+    return gzip.compress(text, compresslevel=6, mtime=0)
+
+
+def unpack(path: Path) -> bytes:
+    """Content of a gzip file, at most ``MAX_ARTEFACT_BYTES``.
+
+    Raises:
+        ArtefactError: the file is truncated, not gzip, or too large.
+    """
+    try:
+        with gzip.open(path, "rb") as stream:
+            text = stream.read(MAX_ARTEFACT_BYTES + 1)
+    except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+        raise ArtefactError(f"{path} is damaged ({error})") from error
+    if len(text) > MAX_ARTEFACT_BYTES:
+        raise ArtefactError(f"{path} holds more than {MAX_ARTEFACT_BYTES} bytes")
+    return text
+
+
+def content_key(*parts: object) -> str:
+    """Return a short stable hash of the JSON form of ``parts`` (strings, numbers, lists, dicts of them)."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+def code_version(packages: Iterable[Path]) -> str:
+    """Hash of the Python and YAML sources under ``packages``: artefacts made by other code are stale."""
+    digest = hashlib.blake2b(digest_size=8)
+    for package in packages:
+        for path in sorted(package.rglob("*")):
+            if path.suffix in {".py", ".yaml"}:
+                digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:
+    """``load(path)``, or None where the file is absent or damaged; a damaged one is renamed ``<name>.damaged`` and logged."""
+    if not path.exists():
+        return None
+    try:
+        return load(path)
+    except PhazeError as error:
+        aside = path.with_name(path.name + ".damaged")
+        path.replace(aside)
+        logger.warning("%s; set aside as %s and built again", error, aside.name)
+        return None

@@ -1,0 +1,75 @@
+"""Frozen dataclasses from and to YAML and JSON, checked field by field, with errors that name the file and the bad key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+
+from Common.errors import InputError
+
+if TYPE_CHECKING:
+    import pydantic
+
+Record = TypeVar("Record")
+
+
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file.
+
+    Raises:
+        InputError: the file is missing, not readable or not YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read {path}: {reason}; give the path of an existing YAML file") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}; correct the file") from error
+
+
+def to_record(cls: type[Record], data: object, source: str) -> Record:
+    """Check ``data`` (parsed YAML or JSON) against the dataclass ``cls`` and build it.
+
+    Unknown and missing keys and values of the wrong type are refused; integers pass for floats, nothing else is converted.
+
+    Raises:
+        InputError: names ``source``, the key and what was expected.
+    """
+    return from_json(cls, json.dumps(data, default=str), source)
+
+
+def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
+    """As ``to_record``, straight from JSON text (fast for large records).
+
+    Raises:
+        InputError: as ``to_record``.
+    """
+    import pydantic
+
+    try:
+        record: Record = pydantic.TypeAdapter(cls).validate_json(text, strict=True, extra="forbid")
+    except pydantic.ValidationError as error:
+        raise InputError(f"{source}: {_first_problem(error)}") from error
+    return record
+
+
+def to_json(record: object, *, indent: int | None = None) -> bytes:
+    """Serialise a dataclass as JSON."""
+    import pydantic
+
+    return pydantic.TypeAdapter(type(record)).dump_json(record, indent=indent)
+
+
+def _first_problem(error: pydantic.ValidationError) -> str:
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    key = ".".join(str(part) for part in first["loc"]) or "the document"
+    given = "" if first["type"] in {"missing", "json_invalid"} else f", given {first['input']!r:.80}"
+    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+    return f"{key}: {first['msg'].lower()}{given}{more}"
