@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from Estimator.accelerator import Accelerator
 
 
 class Status(StrEnum):
@@ -13,3 +16,192 @@ class Status(StrEnum):
     INFEASIBLE = "infeasible"
     TIMED_OUT = "timed_out"
     FAILED = "failed"
+
+
+class Objective(StrEnum):
+    """What the search maximises. Energy is that of the operators, per sample."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster
+    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
+    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """A pipeline stage: names of its layers, devices, seconds per micro-batch, and where its memory goes (bytes per device)."""
+
+    layers: tuple[str, ...]
+    devices: int
+    load_s: float
+    memory_bytes: float
+    parameter_state_bytes: float  # weights, gradients and optimizer state
+    activation_bytes: float  # saved for the micro-batches in flight
+    workspace_bytes: float
+
+
+@dataclass(frozen=True)
+class TimeBreakdown:
+    """Seconds of one iteration seen from its slowest stage; the fields but the last add up to the iteration time.
+
+    ``tensor_communication_s`` is the part of forward, backward and recompute spent in tensor-parallel collectives.
+    """
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    stage_transfer_s: float
+    bubble_s: float
+    gradient_sync_s: float
+    optimizer_s: float
+    tensor_communication_s: float
+
+
+@dataclass(frozen=True)
+class ExpertReport:
+    """The plan a published expert would use, priced by the same model on the same accelerator, blocks balanced over its stages."""
+
+    status: Status
+    source: str
+    tp: int
+    pp: int
+    dp: int
+    recompute: str
+    throughput_samples_per_s: float
+    time_per_batch_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """The best plan of one model on one accelerator."""
+
+    throughput_samples_per_s: float
+    time_per_batch_s: float
+    micro_batch_size: int
+    hbm_bytes: int
+    recompute: str
+    tp: int
+    pp: int
+    dp: int
+    micro_batches_per_pipeline: int
+    devices_used: int
+    stages: tuple[StageReport, ...]
+    breakdown_s: TimeBreakdown
+    model_flops_utilization: float
+    energy_per_sample_j: float
+    tc_utilization: float
+    vc_utilization: float
+    expert: ExpertReport | None
+    speedup_over_expert: float | None
+
+
+@dataclass(frozen=True)
+class ScheduleConfirmation:
+    """One layer of a winner, solved again as the ILP by an independent solver."""
+
+    model: str
+    layer: str
+    graph: str  # forward | backward | backward_selective
+    native_makespan_s: float
+    ilp_makespan_s: float
+    ilp_gap: float
+    ilp_solver: str
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Why the design point is called optimal: nothing left open in the space, the placement bound met, schedules confirmed."""
+
+    placement_bound_s: float
+    placement_gap: float
+    best_open_bound: float | None  # the best objective any pruned point could have had (None: none was pruned)
+    schedules: tuple[ScheduleConfirmation, ...]
+
+
+@dataclass(frozen=True)
+class DesignPoint:
+    """An accelerator with the plan of every model on it."""
+
+    status: Status
+    optimal: bool
+    objective: Objective
+    value: float
+    accelerator: Accelerator
+    hbm_bytes: int
+    models: dict[str, ModelPlan]
+    certificate: Certificate | None
+
+
+@dataclass(frozen=True)
+class ReferencePoint:
+    """A known chip scored by the same model, with the best plan on it."""
+
+    name: str
+    source: str
+    status: Status
+    accelerator: Accelerator
+    hbm_bytes: int
+    value: float
+    best_over_reference: float | None
+    models: dict[str, ModelPlan]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Design points (accelerator x HBM size x micro-batch size x model): evaluated + pruned + infeasible == space."""
+
+    space: int
+    evaluated: int
+    pruned: int
+    infeasible: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every point of the space is accounted for."""
+        return self.evaluated + self.pruned + self.infeasible == self.space
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """The best accelerator of one model for one HBM size and micro-batch size (a row of the result table)."""
+
+    model: str
+    hbm_bytes: int
+    micro_batch_size: int
+    status: Status
+    value: float
+    accelerator: Accelerator | None
+    throughput_samples_per_s: float
+    recompute: str
+    tp: int
+    pp: int
+    dp: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each HBM size."""
+
+    study: str
+    status: Status
+    best: DesignPoint | None
+    per_hbm: tuple[DesignPoint, ...]
+    rows: tuple[SizeRow, ...]
+    references: tuple[ReferencePoint, ...]
+    counts: Counts
+    run_directory: str
+    reason: str = ""  # why nothing is feasible
+
+
+@dataclass(frozen=True)
+class SpaceSize:
+    """What a study would evaluate (``--dry-run``)."""
+
+    accelerators: int
+    hbm_sizes: int
+    micro_batch_sizes: int
+    models: int
+    plans_per_point: int  # tensor parallel widths x recomputation modes
+    points: int
