@@ -1,0 +1,273 @@
+"""A study: everything the user asked for, resolved and checked.
+
+Precedence, weakest first: defaults, the ``--config`` file, the command line (flags and ``--set`` alike, the later one wins).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import content_key
+from GraphExtractor.graph import Attention, Recompute
+from Solver.results import Objective
+from Solver.settings import canonical, override, read_all
+
+GIB = 2**30
+REPOSITORY = Path(__file__).resolve().parent.parent
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_WEIGHT = re.compile(r"(?P<name>[^=]+)(=(?P<weight>.*))?", re.DOTALL)
+
+
+class Optimizer(StrEnum):
+    """Optimizers whose bytes per parameter are known (``Solver/policies.yaml``)."""
+
+    ADAM = "adam"
+    SGD = "sgd"
+    SGD_MOMENTUM = "sgd_momentum"
+
+
+class SolverName(StrEnum):
+    """Who schedules operators during the search; optima are confirmed by an ILP solver in any case."""
+
+    NATIVE = "native"
+    GUROBI = "gurobi"
+    HIGHS = "highs"
+
+
+@dataclass(frozen=True)
+class WeightedModel:
+    """A model and its weight in the mean of several."""
+
+    name: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where artefacts go: graphs per family, estimates per model, the generated design space, and this study's run."""
+
+    graphs: Path
+    estimates: Path
+    arch_configs: Path
+    run: Path
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is asked. HBM sizes are GiB per device; ``sequence_length`` None means each model's own; tp widths as searched.
+
+    ``cluster`` and ``design_space`` are names of files under ``Estimator/hardware`` or absolute paths of YAML files.
+    ``output`` None puts artefacts where the original puts them, under the repository.
+    """
+
+    models: tuple[WeightedModel, ...]
+    micro_batch_sizes: tuple[int, ...] = (1,)
+    tp_widths: tuple[int, ...] = (1,)
+    sequence_length: int | None = None
+    hbm_sizes_gb: tuple[float, ...] = (32.0,)
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
+    attention: Attention = Attention.FLASH
+    sequence_parallel: bool = False
+    global_batch_size: int = 4096
+    optimizer: Optimizer = Optimizer.ADAM
+    zero_stage: int = 0
+    cluster: str = "phaze_icml24"
+    design_space: str = "phaze_icml24"
+    objective: Objective = Objective.THROUGHPUT
+    solver: SolverName = SolverName.NATIVE
+    name: str = ""  # resolved by ``study_from``: never empty there
+    output: Path | None = None
+    csv: bool = False
+    force_reextract: bool = False
+
+    @property
+    def hbm_sizes_bytes(self) -> tuple[int, ...]:
+        """HBM per device in bytes."""
+        return tuple(round(size * GIB) for size in self.hbm_sizes_gb)
+
+    @property
+    def folders(self) -> Folders:
+        """Where this study's artefacts go; with ``output`` the run itself is in that folder and the rest below it."""
+        root = self.output or (REPOSITORY if (REPOSITORY / "pyproject.toml").exists() else Path.cwd())
+        run = self.output or root / "Solver" / "output" / self.name
+        return Folders(
+            root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about how the request is understood."""
+        return tuple(
+            f"global batch size {self.global_batch_size} is not a multiple of micro-batch size {size}: "
+            f"the last micro-batch is counted as a whole one"
+            for size in self.micro_batch_sizes
+            if self.global_batch_size % size
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Every setting under its key, as plain values; ``study_from`` of it gives the same study."""
+        return {
+            "model": [f"{model.name}={model.weight:g}" if model.weight != 1 else model.name for model in self.models],
+            "micro_batch_size": list(self.micro_batch_sizes),
+            "tp": list(self.tp_widths),
+            "sequence_length": self.sequence_length,
+            "hbm_size": [int(size) if size == int(size) else size for size in self.hbm_sizes_gb],
+            "recompute": [mode.value for mode in self.recompute],
+            "attention": self.attention.value,
+            "sequence_parallel": self.sequence_parallel,
+            "global_batch_size": self.global_batch_size,
+            "optimizer": self.optimizer.value,
+            "zero_stage": self.zero_stage,
+            "cluster": self.cluster,
+            "design_space": self.design_space,
+            "objective": self.objective.value,
+            "solver": self.solver.value,
+            "name": self.name,
+            "output": None if self.output is None else str(self.output),
+            "csv": self.csv,
+            "force_reextract_model": self.force_reextract,
+        }
+
+
+def study_from(config: Mapping[str, object], given: Mapping[str, object], config_source: str = "the configuration") -> Study:
+    """Resolve a study from the ``--config`` mapping and what the command line says, both under any names of the settings.
+
+    Relative paths in ``config`` must already be resolved against its folder (see ``read_config``).
+
+    Raises:
+        InputError: unknown keys or models, values that are not allowed or contradict each other.
+    """
+    below = read_all(canonical(config, config_source), config_source)
+    above = read_all(canonical(given, "command line"), "command line")
+    values = {key: value for key, value in override(below, above).items() if value is not None}
+    if "model" not in values:
+        raise InputError("no model was given; name one or more with --model, for instance --model bertlarge")
+    study = Study(
+        models=_models(values.pop("model")),
+        tp_widths=_widths(values.pop("tp", None), values.pop("max_tp", 1)),
+        **_fields(values),
+    )
+    _check(study)
+    return replace(study, name=study.name or _default_name(study))
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """Mapping in a YAML file of settings, with relative paths to other YAML files made absolute against its folder.
+
+    Raises:
+        InputError: the file is not readable, not YAML, or not a mapping.
+    """
+    from Common.records import read_yaml
+
+    content = read_yaml(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
+        )
+    return {
+        key: _against(path.parent, value) if key in {"cluster", "design_space", "design-space"} else value
+        for key, value in content.items()
+    }
+
+
+def _against(folder: Path, value: object) -> object:
+    return str(folder / value) if isinstance(value, str) and _is_path(value) else value
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith((".yaml", ".yml"))
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Read settings as the remaining fields of ``Study``."""
+    converters: dict[str, tuple[str, Any]] = {
+        "micro_batch_size": ("micro_batch_sizes", tuple),
+        "hbm_size": ("hbm_sizes_gb", tuple),
+        "recompute": ("recompute", lambda modes: tuple(Recompute(mode) for mode in modes)),
+        "attention": ("attention", Attention),
+        "optimizer": ("optimizer", Optimizer),
+        "objective": ("objective", Objective),
+        "solver": ("solver", SolverName),
+        "cluster": ("cluster", lambda text: _hardware_file("cluster", text)),
+        "design_space": ("design_space", lambda text: _hardware_file("design_space", text)),
+        "output": ("output", lambda text: Path(text).expanduser().absolute()),
+        "force_reextract_model": ("force_reextract", bool),
+    }
+    unchanged = {key: (key, lambda value: value) for key in values}
+    return {field: convert(values[key]) for key, (field, convert) in (unchanged | converters).items() if key in values}
+
+
+def _hardware_file(key: str, text: str) -> str:
+    if not _is_path(text):
+        return text
+    path = Path(text).expanduser().absolute()
+    try:
+        found = path.is_file()
+    except OSError:  # a name the file system cannot hold
+        found = False
+    if not found:
+        raise InputError(f"{key} {text!r} is not a file; give a name, or the path of an existing YAML file")
+    return str(path)
+
+
+def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
+    models = []
+    for text in texts:
+        parts = _WEIGHT.fullmatch(text)
+        name, weight_text = (parts["name"], parts["weight"]) if parts else (text, None)
+        try:
+            weight = 1.0 if weight_text is None else float(weight_text)
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < 1e12:
+            raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
+        models.append(WeightedModel(name, weight))
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"model {twice!r} is given twice; list every model once, with a weight if it counts more: {twice}=2")
+    return tuple(models)
+
+
+def _widths(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...]:
+    """Widths as listed, else ``largest`` and the powers of two dividing it: whatever allows ``largest`` allows them all."""
+    if listed is not None:
+        return tuple(sorted(listed))
+    powers = [2**exponent for exponent in range(largest.bit_length()) if largest % 2**exponent == 0]
+    return tuple(sorted({*powers, largest}))
+
+
+def _check(study: Study) -> None:
+    if study.name and not _NAME.fullmatch(study.name):
+        raise InputError(
+            f"name {study.name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
+        )
+    too_large = [size for size in study.micro_batch_sizes if size > study.global_batch_size]
+    if too_large:
+        raise InputError(
+            f"micro-batch size {too_large[0]} exceeds the global batch size {study.global_batch_size}; "
+            f"make the micro-batch smaller or raise --global-batch-size"
+        )
+    if study.output is not None and study.output.exists() and not study.output.is_dir():
+        raise InputError(f"output {study.output} is a file; give a folder")
+    from GraphExtractor.models import check_width
+
+    for model in study.models:
+        for width in study.tp_widths:
+            check_width(model.name, width)
+
+
+def _default_name(study: Study) -> str:
+    """Models and a hash of everything that can change the answer, so that different studies have different folders."""
+    inputs = {
+        key: value for key, value in study.as_mapping().items() if key not in {"name", "output", "csv", "force_reextract_model"}
+    }
+    return "-".join(model.name for model in study.models)[:60] + "-" + content_key(inputs)[:8]
