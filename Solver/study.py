@@ -14,7 +14,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key
-from GraphExtractor.graph import Attention, GraphKey, Recompute
+from GraphExtractor.graph import Attention, Recompute
 from Solver.results import Objective
 from Solver.settings import canonical, override, read_all
 
@@ -70,7 +70,7 @@ class Study:
     micro_batch_sizes: tuple[int, ...] = (1,)
     tp_widths: tuple[int, ...] = (1,)
     sequence_length: int | None = None
-    hbm_sizes_gib: tuple[float, ...] = (32.0,)
+    hbm_sizes_gb: tuple[float, ...] = (32.0,)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     attention: Attention = Attention.FLASH
     sequence_parallel: bool = False
@@ -84,17 +84,12 @@ class Study:
     name: str = ""  # resolved by ``study_from``: never empty there
     output: Path | None = None
     csv: bool = False
-    force_reextract_model: bool = False
+    force_reextract: bool = False
 
     @property
     def hbm_sizes_bytes(self) -> tuple[int, ...]:
         """HBM per device in bytes."""
-        return tuple(round(size * GIB) for size in self.hbm_sizes_gib)
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weight of every model in their mean."""
-        return {model.name: model.weight for model in self.models}
+        return tuple(round(size * GIB) for size in self.hbm_sizes_gb)
 
     @property
     def folders(self) -> Folders:
@@ -104,11 +99,6 @@ class Study:
         return Folders(
             root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run
         )
-
-    @property
-    def run_directory(self) -> Path:
-        """The folder of this study's run."""
-        return self.folders.run
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -127,7 +117,7 @@ class Study:
             "micro_batch_size": list(self.micro_batch_sizes),
             "tp": list(self.tp_widths),
             "sequence_length": self.sequence_length,
-            "hbm_size": [int(size) if size == int(size) else size for size in self.hbm_sizes_gib],
+            "hbm_size": [int(size) if size == int(size) else size for size in self.hbm_sizes_gb],
             "recompute": [mode.value for mode in self.recompute],
             "attention": self.attention.value,
             "sequence_parallel": self.sequence_parallel,
@@ -141,7 +131,7 @@ class Study:
             "name": self.name,
             "output": None if self.output is None else str(self.output),
             "csv": self.csv,
-            "force_reextract_model": self.force_reextract_model,
+            "force_reextract_model": self.force_reextract,
         }
 
     def to_yaml(self) -> str:
@@ -149,13 +139,6 @@ class Study:
         import yaml
 
         return yaml.safe_dump(self.as_mapping(), sort_keys=False)
-
-    def graph_key(self, model: str, micro_batch_size: int, tp: int) -> GraphKey:
-        """What the graph of ``model`` at one micro-batch size and width is made for."""
-        from GraphExtractor.models import default_sequence_length
-
-        length = self.sequence_length or default_sequence_length(model)
-        return GraphKey(model, micro_batch_size, length, tp, self.attention, self.sequence_parallel)
 
 
 def study_from(config: Mapping[str, object], given: Mapping[str, object], config_source: str = "the configuration") -> Study:
@@ -213,12 +196,13 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Read settings as the remaining fields of ``Study``."""
     converters: dict[str, tuple[str, Any]] = {
         "micro_batch_size": ("micro_batch_sizes", tuple),
-        "hbm_size": ("hbm_sizes_gib", tuple),
+        "hbm_size": ("hbm_sizes_gb", tuple),
         "recompute": ("recompute", lambda modes: tuple(Recompute(mode) for mode in modes)),
         "attention": ("attention", Attention),
         "optimizer": ("optimizer", Optimizer),
         "objective": ("objective", Objective),
         "solver": ("solver", SolverName),
+        "force_reextract_model": ("force_reextract", bool),
         "cluster": ("cluster", lambda text: _hardware_file("cluster", text)),
         "design_space": ("design_space", lambda text: _hardware_file("design_space", text)),
         "output": ("output", lambda text: Path(text).expanduser().absolute()),
