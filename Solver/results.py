@@ -58,7 +58,7 @@ class TimeBreakdown:
 
 @dataclass(frozen=True)
 class ExpertReport:
-    """The plan a published expert would use, priced by the same model on the same accelerator, blocks balanced over its stages."""
+    """The plan a published expert would use, priced by the same model on the same chip, blocks balanced over its stages."""
 
     status: Status
     source: str
@@ -111,10 +111,8 @@ class ScheduleConfirmation:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Why the design point is called optimal: nothing left open in the space, the placement bound met, schedules confirmed."""
+    """Why the design point is called optimal: no other point can reach it, and its schedules were solved again as ILPs."""
 
-    placement_bound_s: float
-    placement_gap: float
     best_open_bound: float | None  # the best objective any pruned point could have had (None: none was pruned)
     schedules: tuple[ScheduleConfirmation, ...]
 

@@ -1,0 +1,136 @@
+"""From a study to what the search compares: graphs, latencies, layer times and design points of a model and micro-batch size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from Estimator.latency_table import LatencyTable, load_or_populate
+
+from Common.files import code_version, content_key
+from Common.progress import Advance
+from Common.records import read_yaml, to_json, to_record
+from GraphExtractor import default_sequence_length, load_or_extract
+from GraphExtractor.graph import GraphKey, ModelGraph
+from Solver.layer_times import GraphTimes, layer_times
+from Solver.placement.problem import FloatArray, PlacementProblem, TrainingPolicy
+from Solver.point_store import PointStore
+from Solver.points import PointGroup, PointKey
+from Solver.run import Run
+from Solver.study import Study
+from Solver.variants import batch_times, energy_per_sample_j, plan_variant
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PRICED_BY = ("Estimator", "Solver")  # rooms whose code decides what a layer time or a design point is
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInputs:
+    """One model at one micro-batch size: a graph and its layer times per tensor parallel width (same order)."""
+
+    model: str
+    micro_batch_size: int
+    graphs: tuple[ModelGraph, ...]
+    table: LatencyTable
+    times: tuple[GraphTimes, ...]
+
+    def graph_of(self, tp: int) -> ModelGraph:
+        """The graph of one tensor parallel width."""
+        return next(graph for graph in self.graphs if graph.key.tp == tp)
+
+
+def graph_key(study: Study, model: str, micro_batch_size: int, tp: int) -> GraphKey:
+    """What identifies the graph of ``model`` under ``study``."""
+    return GraphKey(
+        model=model,
+        micro_batch_size=micro_batch_size,
+        sequence_length=study.sequence_length or default_sequence_length(model),
+        tp=tp,
+        attention=study.attention,
+        sequence_parallel=study.sequence_parallel and tp > 1,
+    )
+
+
+def extract_graphs(run: Run, model: str, micro_batch_size: int, advance: Advance) -> tuple[ModelGraph, ...]:
+    """The graphs of one model and micro-batch size, one per tensor parallel width of the study."""
+    graphs = []
+    for tp in run.study.tp_widths:
+        key = graph_key(run.study, model, micro_batch_size, tp)
+        graphs.append(load_or_extract(key, run.stores.graphs, force=run.study.force_reextract))
+        advance(1)
+    return tuple(graphs)
+
+
+def model_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
+    """Price the operators of ``graphs`` and schedule their layers on every accelerator of ``run``."""
+    key, hardware = graphs[0].key, run.hardware
+    label = f"{key.model}, micro-batch {key.micro_batch_size}"
+    with run.progress.phase(f"operator latencies of {label}", 1) as advance:
+        table = load_or_populate(graphs, hardware.accelerators, hardware.platform, hardware.cluster, run.stores.estimates)
+        advance(1)
+    with run.progress.phase(f"layer schedules of {label}", sum(3 * len(graph.layers) for graph in graphs)) as advance:
+        times = []
+        for graph in graphs:
+            path = run.stores.estimates / key.model / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
+            times.append(layer_times(graph, table, hardware.accelerators, run.solver, path, advance))
+    return ModelInputs(key.model, key.micro_batch_size, graphs, table, tuple(times))
+
+
+def placement_problem(run: Run, inputs: ModelInputs, hbm_bytes: int) -> PlacementProblem:
+    """Everything but the latencies: variants are tensor parallel widths (outermost) x recomputation modes."""
+    study, hardware = run.study, run.hardware
+    return PlacementProblem(
+        variants=tuple(plan_variant(graph, recompute) for graph in inputs.graphs for recompute in study.recompute),
+        cluster=hardware.cluster,
+        hbm_bytes=float(hbm_bytes),
+        hbm_bandwidth_bytes_per_s=hardware.platform.hbm_bandwidth_bytes_per_s,
+        micro_batches=-(-study.global_batch_size // inputs.micro_batch_size),
+        policy=training_policy(study.optimizer, study.zero_stage),
+    )
+
+
+def point_group(run: Run, inputs: ModelInputs, hbm_bytes: int) -> PointGroup:
+    """The design points of one model, micro-batch size and HBM size, with what an earlier run finished."""
+    study = run.study
+    settings = (hbm_bytes, study.global_batch_size, study.optimizer, study.zero_stage, study.recompute)
+    identity = _identity(run, *inputs.graphs, *settings)
+    return PointGroup(
+        PointKey(inputs.model, inputs.micro_batch_size, hbm_bytes),
+        placement_problem(run, inputs, hbm_bytes),
+        batch_times(inputs.times, study.recompute, inputs.graphs[0].sequence),
+        run.hardware.accelerators.area_mm2,
+        variant_energies_j(run, inputs),
+        study.global_batch_size,
+        PointStore(run.stores.points / identity),
+    )
+
+
+def variant_energies_j(run: Run, inputs: ModelInputs) -> FloatArray:
+    """Joules per sample, shape (accelerators, variants)."""
+    columns = [
+        energy_per_sample_j(graph, times, recompute)
+        for graph, times in zip(inputs.graphs, inputs.times, strict=True)
+        for recompute in run.study.recompute
+    ]
+    return np.stack(columns, axis=1)
+
+
+def training_policy(optimizer: str, zero_stage: int) -> TrainingPolicy:
+    """Bytes per parameter of ``optimizer`` (``policies.yaml``)."""
+    path = Path(__file__).with_name("policies.yaml")
+    entry = {**read_yaml(path)[optimizer], "optimizer": optimizer, "zero_stage": zero_stage}
+    return to_record(TrainingPolicy, entry, f"{path} ({optimizer})")
+
+
+def _identity(run: Run, *parts: object) -> str:
+    """Content key of the hardware, the code that prices, and ``parts`` (graphs by their content)."""
+    hardware = run.hardware
+    contents = [to_json(part).decode() if isinstance(part, ModelGraph) else part for part in parts]
+    return content_key(
+        hardware.accelerators.fingerprint,
+        to_json(hardware.platform).decode(),
+        to_json(hardware.cluster).decode(),
+        code_version(REPOSITORY / room for room in PRICED_BY),
+        contents,
+    )

@@ -1,0 +1,56 @@
+"""Finished design points on disk, one part file per evaluated batch, so that a killed search goes on where it was."""
+
+from __future__ import annotations
+
+import io
+import logging
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import ArtefactError
+from Common.files import content_key, load_or_set_aside, write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPoints:
+    """Results of one batch: point indices, iteration seconds (inf: infeasible), dp and pp, all of shape (points,)."""
+
+    points: NDArray[np.int64]
+    iteration_s: NDArray[np.float64]
+    dp: NDArray[np.int64]
+    pp: NDArray[np.int64]
+
+
+class PointStore:
+    """Part files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def append(self, batch: StoredPoints) -> None:
+        """Write one batch; it is on disk when this returns. Equal batches have equal names, so nothing is stored twice."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **{field.name: getattr(batch, field.name) for field in fields(batch)})
+        write_atomically(self._folder / f"points-{content_key(batch.points.tolist())}.npz", buffer.getvalue())
+
+    def load(self) -> list[StoredPoints]:
+        """All stored batches; damaged ones are set aside and named in the log, so their points are evaluated again."""
+        batches = [load_or_set_aside(path, _load_batch) for path in sorted(self._folder.glob("points-*.npz"))]
+        found = [batch for batch in batches if batch is not None]
+        if found:
+            logger.info("%d finished design points found in %s", sum(len(batch.points) for batch in found), self._folder)
+        return found
+
+
+def _load_batch(path: Path) -> StoredPoints:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return StoredPoints(**{field.name: arrays[field.name] for field in fields(StoredPoints)})
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ArtefactError(f"{path} is damaged ({error})") from error

@@ -1,0 +1,158 @@
+"""The co-search: every accelerator x HBM size x micro-batch size x plan of a study, exactly, with a certificate."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+
+import numpy as np
+
+from Common.progress import Progress
+from GraphExtractor.graph import ModelGraph
+from Solver.candidates import ScoredPoint, reference_points, scored_point
+from Solver.hardware import load_hardware
+from Solver.inputs import ModelInputs, extract_graphs, model_inputs, point_group
+from Solver.joint import best_for_all_models
+from Solver.points import PointGroup, PointStatus
+from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
+from Solver.run import Run, Stores
+from Solver.run_directory import Manifest, designs_table, folder_is_writable, git_commit, library_versions, write_run
+from Solver.schedule import solver_named
+from Solver.study import GIB, REPOSITORY, Study
+from Solver.winners import schedules_record
+
+
+def space_size(study: Study) -> SpaceSize:
+    """Count what ``run_solver`` would search, without searching."""
+    accelerators = len(load_hardware(study).accelerators)
+    plans = len(study.tp_widths) * len(study.recompute)
+    sizes = len(study.hbm_sizes_gb) * len(study.micro_batch_sizes) * len(study.models)
+    return SpaceSize(
+        accelerators=accelerators,
+        hbm_sizes=len(study.hbm_sizes_gb),
+        micro_batch_sizes=len(study.micro_batch_sizes),
+        models=len(study.models),
+        plans_per_point=plans,
+        points=accelerators * sizes * plans,
+    )
+
+
+def run_solver(study: Study, progress: Progress) -> SearchResult:
+    """Answer ``study`` and write its run directory.
+
+    Raises:
+        InputError: the study names something that does not exist or does not fit together.
+        PhazeError: an artefact cannot be written, or a solver failed.
+    """
+    folder_is_writable(study.folders.run)
+    run = Run(study, load_hardware(study), solver_named(study.solver), _stores(study), progress)
+    with run.phase("graphs"):
+        graphs = extract_all(run)
+    with run.phase("layer times"):
+        inputs = [model_inputs(run, model_graphs) for model_graphs in graphs]
+    with run.phase("design points"):
+        groups = explore(run, inputs)
+    with run.phase("winners"):
+        counts = _counts(groups)
+        optima = {hbm_bytes: best_for_all_models(study, groups, hbm_bytes) for hbm_bytes in study.hbm_sizes_bytes}
+        scored = [scored_point(run, optimum, inputs, hbm_bytes, counts) for hbm_bytes, optimum in optima.items() if optimum]
+        references = reference_points(run, graphs, [one.point for one in scored])
+    with run.phase("files"):
+        designs = designs_table(groups, run.hardware.accelerators)
+        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
+        result = SearchResult(
+            study=study.name,
+            status=best.status if best else Status.INFEASIBLE,
+            best=best,
+            per_hbm=tuple(one.point for one in scored),
+            rows=tuple(_row(study, group, run) for group in groups),
+            references=references,
+            counts=_counts(groups),
+            run_directory=str(study.folders.run),
+            reason="" if best else _why_infeasible(groups),
+        )
+    _write(run, result, scored, designs)
+    return result
+
+
+def extract_all(run: Run) -> list[tuple[ModelGraph, ...]]:
+    """Graphs of every model and micro-batch size, one per tensor parallel width."""
+    study = run.study
+    pairs = [(model.name, size) for model in study.models for size in study.micro_batch_sizes]
+    with run.progress.phase("training graphs", len(pairs) * len(study.tp_widths)) as advance:
+        return [extract_graphs(run, model, size, advance) for model, size in pairs]
+
+
+def explore(run: Run, inputs: Sequence[ModelInputs]) -> list[PointGroup]:
+    """All point groups of the study, every point evaluated, pruned or infeasible."""
+    groups = []
+    for hbm_bytes in run.study.hbm_sizes_bytes:
+        for item in inputs:
+            group = point_group(run, item, hbm_bytes)
+            label = f"{item.model}, micro-batch {item.micro_batch_size}, {hbm_bytes / GIB:g} GiB"
+            still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
+            with run.progress.phase(f"design points of {label}", still_open) as advance:
+                group.explore(advance)
+            groups.append(group)
+    return groups
+
+
+def _stores(study: Study) -> Stores:
+    folders = study.folders
+    return Stores(folders.graphs, folders.estimates, folders.run / "points")
+
+
+def _counts(groups: Sequence[PointGroup]) -> Counts:
+    status = np.concatenate([group.status for group in groups])
+    return Counts(
+        space=len(status),
+        evaluated=int(np.count_nonzero(status == PointStatus.EVALUATED)),
+        pruned=int(np.count_nonzero(status == PointStatus.PRUNED)),
+        infeasible=int(np.count_nonzero(status == PointStatus.INFEASIBLE)),
+    )
+
+
+def _row(study: Study, group: PointGroup, run: Run) -> SizeRow:
+    """The best accelerator of one model, HBM size and micro-batch size; ties go to the smaller chip."""
+    values = group.objective(study.objective)
+    key = group.key
+    if not np.isfinite(values.max()):
+        reason = group.why_infeasible()
+        return SizeRow(key.model, key.hbm_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
+    point = int(np.lexsort((group.area_mm2, -values))[0])
+    plan = group.problem.variants[point // group.accelerators]
+    return SizeRow(
+        model=key.model,
+        hbm_bytes=key.hbm_bytes,
+        micro_batch_size=key.micro_batch_size,
+        status=Status.OPTIMAL,
+        value=float(values[point]),
+        accelerator=run.hardware.accelerators.accelerator(point % group.accelerators),
+        throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
+        recompute=plan.recompute.value,
+        tp=plan.tp,
+        pp=int(group.pp[point]),
+        dp=int(group.dp[point]),
+        reason="",
+    )
+
+
+def _why_infeasible(groups: Sequence[PointGroup]) -> str:
+    return "; ".join(sorted({group.why_infeasible() for group in groups if not np.isfinite(group.bound_s.min())}))
+
+
+def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], designs: object) -> None:
+    confirmed = [item for one in scored if one.point.certificate for item in one.point.certificate.schedules]
+    manifest = Manifest(
+        versions=library_versions(),
+        git_commit=git_commit(REPOSITORY),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        schedule_solver=run.solver.name,
+        confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
+        phases=tuple(run.phases),
+        counts=result.counts,
+        pareto_front_points=int(designs["on_front"].sum()),
+    )
+    schedules = [record for one in scored for record in schedules_record(one.point.hbm_bytes, one.schedules)]
+    write_run(run.study.folders.run, run.study.to_yaml(), manifest, result, schedules, designs, csv=run.study.csv)

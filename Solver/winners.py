@@ -1,0 +1,284 @@
+"""Everything a reader needs to believe a winner: its plans, where time and memory go, confirmed schedules, the expert's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from Common.errors import SolverError
+from Common.progress import Advance
+from GraphExtractor.graph import ModelGraph, OperatorGraph, OperatorKind, Recompute
+from Solver.baselines import ExpertPlan, expert_plans
+from Solver.inputs import ModelInputs, placement_problem
+from Solver.joint import Choice
+from Solver.layer_times import schedule_problem
+from Solver.placement import balanced_cuts, evaluate_plan, place_chain, stage_memory
+from Solver.placement.problem import LayerTimes, Placement, PlacementProblem
+from Solver.points import PointGroup, single_variant
+from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
+from Solver.run import Run
+from Solver.schedule import confirm_with_ilp
+from Solver.schedule.problem import Schedule, ScheduleProblem
+
+SCHEDULE_TIME_LIMIT_S = 60.0
+CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSchedule:
+    """The schedule of one pass of one distinct layer."""
+
+    model: str
+    layer: str
+    graph: str
+    operators: OperatorGraph
+    schedule: Schedule
+    repeats: int
+    collective_s: float
+
+
+def layer_time_rows(group: PointGroup, variant: int, row: int) -> tuple[PlacementProblem, LayerTimes]:
+    """The placement problem of one point and the times of all its layers, shape (1, layers)."""
+    problem, times = single_variant(group.problem, group.times, variant)
+    sequence = list(times.sequence)
+    return problem, LayerTimes(
+        times.forward_s[row][:, sequence], times.backward_s[row][:, sequence], times.recompute_s[row][:, sequence]
+    )
+
+
+def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
+    """Place the model on the chosen accelerator and check the batch solver's answer with the independent evaluator.
+
+    Raises:
+        SolverError: two of the three codes disagree, which is a defect.
+    """
+    group, point = choice.group, choice.point
+    row, variant = group.locate(point)
+    problem, times = layer_time_rows(group, variant, row)
+    placement = place_chain(problem, times)
+    cuts = tuple(stage.first_layer for stage in placement.stages[1:])
+    evaluated = evaluate_plan(problem, times, 0, placement.dp, cuts)
+    answers = (float(group.iteration_s[point]), placement.iteration_s, evaluated.iteration_s)
+    if max(answers) - min(answers) > 1e-9 * max(answers):
+        raise SolverError(f"placement solvers disagree on {group.key}: {answers} s; please report this with study.yaml")
+    return problem, placement
+
+
+def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequence[LayerSchedule]) -> ModelPlan:
+    """The plan of one model on the chosen accelerator, without its expert baseline."""
+    group = choice.group
+    row, _ = group.locate(choice.point)
+    problem, placement = place_point(choice)
+    plan = problem.variants[0]
+    graph = inputs.graph_of(plan.tp)
+    devices = placement.pp * placement.dp * placement.tp
+    names = layer_names(graph)
+    stages = tuple(
+        StageReport(
+            layers=names[stage.first_layer : stage.last_layer + 1],
+            devices=stage.devices,
+            load_s=stage.load_s,
+            memory_bytes=stage.memory_bytes,
+            parameter_state_bytes=memory.parameter_state_bytes,
+            activation_bytes=memory.activation_bytes,
+            workspace_bytes=memory.workspace_bytes,
+        )
+        for stage, memory in zip(placement.stages, stage_memory(problem, placement), strict=True)
+    )
+    samples_per_s = group.batch_samples / placement.iteration_s
+    chip = run.hardware.accelerators.accelerator(row)
+    peak_flops = 2.0 * chip.num_tc * chip.width * chip.depth * run.hardware.platform.frequency_hz
+    return ModelPlan(
+        throughput_samples_per_s=samples_per_s,
+        time_per_batch_s=placement.iteration_s,
+        micro_batch_size=group.key.micro_batch_size,
+        hbm_bytes=group.key.hbm_bytes,
+        recompute=placement.recompute.value,
+        tp=placement.tp,
+        pp=placement.pp,
+        dp=placement.dp,
+        micro_batches_per_pipeline=placement.micro_batches_per_pipeline,
+        devices_used=devices,
+        stages=stages,
+        breakdown_s=_breakdown(placement, graph, schedules),
+        model_flops_utilization=float(model_flops_per_sample(graph) * samples_per_s / (devices * peak_flops)),
+        energy_per_sample_j=float(group.energy_j[choice.point]),
+        tc_utilization=_utilization(schedules, "tc_utilization"),
+        vc_utilization=_utilization(schedules, "vc_utilization"),
+        expert=None,
+        speedup_over_expert=None,
+    )
+
+
+def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
+    """``plan`` beside the expert's."""
+    if expert is None or expert.status is not Status.FEASIBLE:
+        return replace(plan, expert=expert)
+    return replace(plan, expert=expert, speedup_over_expert=plan.throughput_samples_per_s / expert.throughput_samples_per_s)
+
+
+def schedule_layers(run: Run, choice: Choice, inputs: ModelInputs) -> list[LayerSchedule]:
+    """Schedules of every distinct layer and pass that the chosen plan runs, on its accelerator."""
+    row, variant = choice.group.locate(choice.point)
+    plan = choice.group.problem.variants[variant]
+    graph = inputs.graph_of(plan.tp)
+    backward = "backward_selective" if plan.recompute is Recompute.SELECTIVE else "backward"
+    forward_runs = 2 if plan.recompute is Recompute.FULL else 1
+    schedules = []
+    for index, layer in enumerate(graph.layers):
+        repeats = graph.sequence.count(index)
+        for name, operators, runs in (
+            ("forward", layer.forward, forward_runs),
+            (backward, layer.backward_graph(plan.recompute), 1),
+        ):
+            if operators.operators:
+                problem = schedule_problem(operators, inputs.table, run.hardware.accelerators, row)
+                schedule = run.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
+                collective_s = _collective_s(operators, problem)
+                schedules.append(
+                    LayerSchedule(graph.key.model, layer.name, name, operators, schedule, repeats * runs, collective_s)
+                )
+    return schedules
+
+
+def confirm_schedules(
+    run: Run, schedules: Sequence[LayerSchedule], inputs: ModelInputs, row: int, advance: Advance
+) -> list[ScheduleConfirmation]:
+    """Solve every schedule again as the ILP with a solver that shares no code with the native one."""
+    confirmations = []
+    for item in schedules:
+        problem = schedule_problem(item.operators, inputs.table, run.hardware.accelerators, row)
+        ilp = confirm_with_ilp(problem, item.schedule)
+        difference = abs(ilp.makespan_s - item.schedule.makespan_s)
+        confirmations.append(
+            ScheduleConfirmation(
+                model=item.model,
+                layer=item.layer,
+                graph=item.graph,
+                native_makespan_s=item.schedule.makespan_s,
+                ilp_makespan_s=ilp.makespan_s,
+                ilp_gap=ilp.gap,
+                ilp_solver=ilp.solver,
+                agrees=ilp.status is Status.OPTIMAL and difference <= CONFIRMATION_TOLERANCE * item.schedule.makespan_s,
+            )
+        )
+        advance(1)
+    return confirmations
+
+
+def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, hbm_bytes: int) -> ExpertReport:
+    """Price the expert's plan on accelerator ``row``, with the recomputation mode that suits it best.
+
+    ``inputs`` must hold the expert's width. A plan that does not fit is reported with its reason and the time it would take.
+    """
+    problem = placement_problem(run, inputs, hbm_bytes)
+    graph_index = [graph.key.tp for graph in inputs.graphs].index(expert.tp)
+    sequence = list(inputs.graphs[graph_index].sequence)
+    placements = []
+    for index, plan in enumerate(problem.variants):
+        if plan.tp == expert.tp:
+            times = inputs.times[graph_index]
+            forward_s = times.forward_s[row, sequence]
+            backward_s = (times.backward_selective_s if plan.recompute is Recompute.SELECTIVE else times.backward_s)[
+                row, sequence
+            ]
+            again_s = forward_s if plan.recompute is Recompute.FULL else np.zeros_like(forward_s)
+            one_problem = replace(problem, variants=problem.variants[index : index + 1])
+            one_times = LayerTimes(forward_s[None], backward_s[None], again_s[None])
+            placements.append(evaluate_plan(one_problem, one_times, 0, expert.dp, balanced_cuts(len(sequence), expert.pp)))
+    best = min(placements, key=lambda placement: (placement.status is not Status.FEASIBLE, placement.iteration_s))
+    return ExpertReport(
+        status=best.status,
+        source=expert_plans().source,
+        tp=expert.tp,
+        pp=expert.pp,
+        dp=expert.dp,
+        recompute=best.recompute.value,
+        throughput_samples_per_s=run.study.global_batch_size / best.iteration_s,
+        time_per_batch_s=best.iteration_s,
+        reason=best.reason,
+    )
+
+
+def layer_names(graph: ModelGraph) -> tuple[str, ...]:
+    """Name of every layer in the chain; repeated layers are numbered from 0."""
+    seen: dict[int, int] = {}
+    names = []
+    for index in graph.sequence:
+        name = graph.layers[index].name
+        if graph.sequence.count(index) > 1:
+            name = f"{name}.{seen.get(index, 0)}"
+            seen[index] = seen.get(index, 0) + 1
+        names.append(name)
+    return tuple(names)
+
+
+def model_flops_per_sample(graph: ModelGraph) -> float:
+    """Matrix-product FLOPs of forward and backward without recomputation: three times the forward (Narayanan et al. 2021)."""
+    forward = sum(graph.layers[index].forward.flops for index in graph.sequence)
+    return 3.0 * forward * graph.key.tp / graph.key.micro_batch_size
+
+
+def schedules_record(hbm_bytes: int, schedules: Iterable[LayerSchedule]) -> list[dict[str, object]]:
+    """Schedules of one HBM size's winner as JSON: which operator runs where and when."""
+    return [
+        {
+            "hbm_bytes": hbm_bytes,
+            "model": item.model,
+            "layer": item.layer,
+            "graph": item.graph,
+            "repeats": item.repeats,
+            "makespan_s": item.schedule.makespan_s,
+            "solver": item.schedule.solver,
+            "operators": [
+                {
+                    "name": item.operators.operators[assignment.operator].name,
+                    "kind": item.operators.operators[assignment.operator].kind.value,
+                    "mode": assignment.mode.value,
+                    "tc": assignment.tc,
+                    "vc": assignment.vc,
+                    "start_s": assignment.start_s,
+                    "end_s": assignment.end_s,
+                }
+                for assignment in item.schedule.assignments
+            ],
+        }
+        for item in schedules
+    ]
+
+
+def _breakdown(placement: Placement, graph: ModelGraph, schedules: Sequence[LayerSchedule]) -> TimeBreakdown:
+    if placement.breakdown is None:
+        raise SolverError(f"the placement of {graph.key.model} has no breakdown; please report this with study.yaml")
+    slowest = max(placement.stages, key=lambda stage: stage.load_s)
+    stage_layers = [graph.layers[index].name for index in graph.sequence[slowest.first_layer : slowest.last_layer + 1]]
+    runs = {item.layer: 0.0 for item in schedules}
+    for item in schedules:
+        again = 2 if item.graph == "forward" and placement.recompute is Recompute.FULL else 1
+        runs[item.layer] += item.collective_s * again
+    tensor_s = sum(runs.get(name, 0.0) for name in stage_layers) * placement.micro_batches_per_pipeline
+    parts = placement.breakdown
+    return TimeBreakdown(
+        forward_s=parts.forward_s,
+        backward_s=parts.backward_s,
+        recompute_s=parts.recompute_s,
+        stage_transfer_s=parts.stage_transfer_s,
+        bubble_s=parts.bubble_s,
+        gradient_sync_s=parts.gradient_sync_s,
+        optimizer_s=parts.optimizer_s,
+        tensor_communication_s=tensor_s,
+    )
+
+
+def _collective_s(operators: OperatorGraph, problem: ScheduleProblem) -> float:
+    collective = [operator.kind is OperatorKind.COLLECTIVE for operator in operators.operators]
+    return float(problem.single_latency_s[np.array(collective, dtype=bool)].sum())
+
+
+def _utilization(schedules: Sequence[LayerSchedule], name: str) -> float:
+    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by time."""
+    total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
+    busy_s = sum(getattr(item.schedule, name) * item.schedule.makespan_s * item.repeats for item in schedules)
+    return busy_s / total_s if total_s else 0.0
