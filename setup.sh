@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Makes .venv in the repository root with everything phaze needs; does nothing, at once, when that is already there.
+# Usage: ./setup.sh [--dev]     --dev adds the tools of the tests. PHAZE_PYTHON names another Python than python3.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+venv=$root/.venv
+stamp=$venv/.phaze-setup
+oldest="3.11"
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+case ${1:-} in
+    "") flavour=core ;;
+    --dev) flavour=dev ;;
+    *) say "unknown argument '$1'; the only one is --dev"; exit 2 ;;
+esac
+
+# What a finished set-up was made for: this folder, this Python, this pyproject.toml. A dev set-up serves as a core one too.
+wanted() { printf '%s\n%s\n%s\n' "$root" "$("$venv/bin/python" -c 'import sys; print(sys.version)' 2>/dev/null)" "$(cksum <"$root/pyproject.toml")"; }
+is_done() {
+    [[ -f $stamp ]] && { [[ $(<"$stamp") == "$(wanted)"$'\n'dev ]] || [[ $(<"$stamp") == "$(wanted)"$'\n'"$flavour" ]]; }
+}
+
+is_new_enough() { "$1" -c "import sys; sys.exit(sys.version_info[:2] < (${oldest/./, }))" 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in ${PHAZE_PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        if is_new_enough "$candidate"; then
+            printf '%s' "$candidate"
+            return
+        fi
+    done
+    say "no Python $oldest or newer (looked for ${PHAZE_PYTHON:-python3 and python3.11 to python3.13}); install one, or name it: PHAZE_PYTHON=/path/to/python3 ./setup.sh"
+    exit 1
+}
+
+if is_done; then exit 0; fi
+if command -v flock >/dev/null; then # one set-up at a time; the lock is the folder itself and goes with the process
+    exec 9<"$root"
+    flock 9
+    if is_done; then exit 0; fi
+fi
+
+say "installing into $venv (once, some minutes)"
+if ! { is_new_enough "$venv/bin/python" && "$venv/bin/python" -m pip --version; } >/dev/null 2>&1; then
+    python=$(find_python)
+    "$python" -m venv --clear "$venv" || { say "'$python -m venv' failed; install the venv module of that Python (python3-venv on Debian and Ubuntu)"; exit 1; }
+fi
+rm -f "$stamp"
+if [[ $flavour == core && -x $venv/bin/pytest ]]; then flavour=dev; fi # keep the tools up to date where they are installed
+extra=$([[ $flavour == dev ]] && printf '[dev]' || true)
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2; }
+{ install "$(grep -oE 'torch==[0-9.]+' "$root/pyproject.toml")" && install --editable "$root$extra"; } || {
+    say "pip could not install everything (see above); once that is solved, the same command goes on from here"
+    exit 1
+}
+printf '%s\n%s\n' "$(wanted)" "$flavour" >"$stamp"
+say "done"
