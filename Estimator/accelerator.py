@@ -1,9 +1,15 @@
-"""Records of hardware: core configurations, accelerators, technology, clusters. Numbers come from ``Estimator/hardware/*.yaml``."""
+"""Records of hardware: technology, platform, accelerators, clusters. Numbers come from ``Estimator/hardware/*/*.yaml``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 class Dataflow(StrEnum):
@@ -12,6 +18,53 @@ class Dataflow(StrEnum):
     WEIGHT_STATIONARY = "ws"
     OUTPUT_STATIONARY = "os"
     INPUT_STATIONARY = "is"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A constant with its unit and where it comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class CapacityTable:
+    """A property of memories by capacity: ``value[i]`` at ``capacity_bytes[i]``, ascending."""
+
+    unit: str
+    source: str
+    capacity_bytes: tuple[int, ...]
+    value: tuple[float, ...]
+
+    def at(self, capacity_bytes: ArrayLike) -> FloatArray:
+        """Values at the given capacities: exact at the table's points, log-log between and beyond them."""
+        wanted = np.asarray(capacity_bytes, dtype=np.float64)
+        known, values = np.array(self.capacity_bytes, dtype=np.float64), np.array(self.value)
+        right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+        position = np.log(wanted / known[right - 1]) / np.log(known[right] / known[right - 1])
+        interpolated: FloatArray = values[right - 1] * (values[right] / values[right - 1]) ** position
+        exact = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
+        return np.where(known[exact] == wanted, values[exact], interpolated)
+
+
+@dataclass(frozen=True)
+class Technology:
+    """Area and energy of a silicon process: um2 and pJ (per operation) or pJ/byte (per access)."""
+
+    name: str
+    node_nm: float
+    tensor_pe_area: Quantity  # one processing element of a tensor core: MAC and L1
+    vector_lane_area: Quantity
+    l2_area: CapacityTable
+    glb_area: CapacityTable
+    mac_energy: Quantity
+    vector_lane_energy: Quantity  # per lane and cycle
+    l1_energy: Quantity
+    sram_energy: CapacityTable  # L2 and GLB
+    hbm_energy: Quantity
+    network_energy: Quantity
 
 
 @dataclass(frozen=True)
@@ -29,6 +82,7 @@ class Platform:
     dataflows: tuple[Dataflow, ...]
     startup_s: float  # fixed cost of starting an operator
     concurrent_tc_share: float
+    weight_rows_per_cycle: float  # how fast a systolic array takes a new stationary tile
     l2_bytes_per_pe: int  # core-local buffer, bytes per processing element
     l2_minimum_bytes: int
     bytes_per_element: int
@@ -36,7 +90,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One chip design: ``num_tc`` systolic tensor cores of ``depth`` x ``width`` MACs, ``num_vc`` vector cores of ``width_vc`` lanes."""
+    """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector cores of ``width_vc`` lanes."""
 
     num_tc: int
     num_vc: int
@@ -48,8 +102,15 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
+class VectorFunctions:
+    """Cycles per element and lane of every known vector function; unknown ones cost as much as ``add``."""
+
+    cycles_per_element: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Tier:
-    """A level of the network: groups of ``group_size`` devices (cumulative, innermost first) joined at this bandwidth and latency."""
+    """A level of the network: groups of ``group_size`` devices (cumulative, innermost first) joined at this speed."""
 
     name: str
     group_size: int

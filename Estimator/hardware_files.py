@@ -1,0 +1,210 @@
+"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.records import read_yaml, to_record
+from Estimator.accelerator import CapacityTable, Cluster, Dataflow, Platform, Quantity, Technology, VectorFunctions
+
+HARDWARE = Path(__file__).parent / "hardware"
+
+TECHNOLOGY_UNITS = {
+    "tensor_pe_area": "um2",
+    "vector_lane_area": "um2",
+    "l2_area": "um2",
+    "glb_area": "um2",
+    "mac_energy": "pJ",
+    "vector_lane_energy": "pJ",
+    "l1_energy": "pJ/byte",
+    "sram_energy": "pJ/byte",
+    "hbm_energy": "pJ/byte",
+    "network_energy": "pJ/byte",
+}
+PLATFORM_UNITS = {
+    "frequency": "Hz",
+    "hbm_bandwidth": "bytes/s",
+    "glb_bandwidth": "bytes/cycle",
+    "weight_load": "rows/cycle",
+    "startup": "s",
+    "concurrent_tc_share": "fraction",
+    "l2_per_pe": "bytes",
+    "l2_minimum": "bytes",
+    "element": "bytes",
+}
+
+
+@dataclass(frozen=True)
+class PlatformFile:
+    """A platform as its file states it; ``Platform`` is the same in plain numbers."""
+
+    frequency: Quantity
+    hbm_bandwidth: Quantity
+    glb_bandwidth: Quantity
+    dataflows: tuple[Dataflow, ...]
+    weight_load: Quantity
+    startup: Quantity
+    concurrent_tc_share: Quantity
+    l2_per_pe: Quantity
+    l2_minimum: Quantity
+    element: Quantity
+
+
+@dataclass(frozen=True)
+class FunctionCost:
+    """Cycles per element and lane, and the key of their source."""
+
+    cycles: float
+    source: str
+
+
+@dataclass(frozen=True)
+class VectorFunctionsFile:
+    """Costs of vector functions as their file states them."""
+
+    unit: str
+    sources: dict[str, str]
+    functions: dict[str, FunctionCost]
+
+
+def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None) -> Path:
+    """File of a named piece of hardware, or the given path (anything with a separator or a .yaml ending).
+
+    Raises:
+        InputError: no such name; lists the known ones.
+    """
+    if os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        return (relative_to or Path()) / Path(name_or_path).expanduser()
+    path = HARDWARE / kind / f"{name_or_path}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
+        raise InputError(f"no {kind} named {name_or_path!r}; known: {known}; or give the path of a YAML file")
+    return path
+
+
+def require(condition: bool, source: Path, key: str, given: object, allowed: str) -> None:
+    """Refuse a value that parses but makes no sense.
+
+    Raises:
+        InputError: names the file, the key, the value and what is allowed.
+    """
+    if not condition:
+        raise InputError(f"{source}: {key} is {given}; it must be {allowed}")
+
+
+def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
+    """Read a technology.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, unit or value.
+    """
+    path = hardware_path("technologies", name_or_path, relative_to)
+    technology = to_record(Technology, read_yaml(path), str(path))
+    require(technology.node_nm > 0, path, "node_nm", technology.node_nm, "positive")
+    for key, unit in TECHNOLOGY_UNITS.items():
+        entry: Quantity | CapacityTable = getattr(technology, key)
+        require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
+        if isinstance(entry, CapacityTable):
+            _check_table(entry, path, key)
+        else:
+            require(entry.value >= 0, path, f"{key}.value", entry.value, "zero or positive")
+    return technology
+
+
+def _check_table(table: CapacityTable, path: Path, key: str) -> None:
+    points = table.capacity_bytes
+    require(len(points) >= 2, path, f"{key}.capacity_bytes", list(points), "two or more capacities")
+    given = f"{len(table.value)} numbers"
+    require(len(points) == len(table.value), path, f"{key}.value", given, f"{len(points)}, one per capacity")
+    rising = points[0] > 0 and all(low < high for low, high in pairwise(points))
+    require(rising, path, f"{key}.capacity_bytes", list(points), "positive and ascending")
+    require(min(table.value) > 0, path, f"{key}.value", min(table.value), "positive")
+
+
+def load_platform(name_or_path: str, relative_to: Path | None = None) -> Platform:
+    """Read a platform.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, unit or value.
+    """
+    path = hardware_path("platforms", name_or_path, relative_to)
+    stated = to_record(PlatformFile, read_yaml(path), str(path))
+    for key, unit in PLATFORM_UNITS.items():
+        entry: Quantity = getattr(stated, key)
+        require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
+    platform = Platform(
+        frequency_hz=stated.frequency.value,
+        hbm_bandwidth_bytes_per_s=stated.hbm_bandwidth.value,
+        glb_bandwidth_bytes_per_cycle=stated.glb_bandwidth.value,
+        dataflows=stated.dataflows,
+        startup_s=stated.startup.value,
+        concurrent_tc_share=stated.concurrent_tc_share.value,
+        weight_rows_per_cycle=stated.weight_load.value,
+        l2_bytes_per_pe=int(stated.l2_per_pe.value),
+        l2_minimum_bytes=int(stated.l2_minimum.value),
+        bytes_per_element=int(stated.element.value),
+    )
+    check_platform(platform, path)
+    return platform
+
+
+def check_platform(platform: Platform, source: Path) -> None:
+    """Refuse platforms on which nothing can run.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
+    for entry in fields(platform):
+        value = getattr(platform, entry.name)
+        if entry.name == "startup_s":
+            require(value >= 0, source, entry.name, value, "zero or positive")
+        elif entry.name == "concurrent_tc_share":
+            require(0 < value < 1, source, entry.name, value, "between 0 and 1, both excluded")
+        elif entry.name == "dataflows":
+            require(len(value) > 0, source, entry.name, "empty", "one or more of ws, os, is")
+        else:
+            require(value > 0, source, entry.name, value, "positive")
+
+
+def load_vector_functions(name_or_path: str) -> VectorFunctions:
+    """Read the costs of vector functions.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key or value.
+    """
+    path = hardware_path("vector_functions", name_or_path)
+    stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
+    require(stated.unit == "cycles/element", path, "unit", repr(stated.unit), "'cycles/element'")
+    require("add" in stated.functions, path, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")
+    for name, cost in stated.functions.items():
+        require(cost.cycles > 0, path, f"functions.{name}.cycles", cost.cycles, "positive")
+        require(
+            cost.source in stated.sources, path, f"functions.{name}.source", repr(cost.source), f"one of {list(stated.sources)}"
+        )
+    return VectorFunctions({name: cost.cycles for name, cost in stated.functions.items()})
+
+
+def load_cluster(name_or_path: str) -> Cluster:
+    """Read a cluster.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, tiers that do not nest or do not span the devices.
+    """
+    path = hardware_path("clusters", name_or_path)
+    cluster = to_record(Cluster, read_yaml(path), str(path))
+    require(cluster.num_devices > 0, path, "num_devices", cluster.num_devices, "positive")
+    require(len(cluster.tiers) > 0, path, "tiers", "empty", "one or more tiers, innermost first")
+    inner = 1
+    for position, tier in enumerate(cluster.tiers):
+        key = f"tiers.{position}"
+        require(tier.bandwidth_bytes_per_s > 0, path, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
+        require(tier.latency_s >= 0, path, f"{key}.latency_s", tier.latency_s, "zero or positive")
+        nests = tier.group_size > 0 and tier.group_size % inner == 0 and (position == 0 or tier.group_size > inner)
+        require(nests, path, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
+        inner = tier.group_size
+    require(inner >= cluster.num_devices, path, "tiers", f"a last tier of {inner}", f"spanning all {cluster.num_devices} devices")
+    return cluster
