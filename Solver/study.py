@@ -163,6 +163,16 @@ def study_from(config: Mapping[str, object], given: Mapping[str, object], config
     return replace(study, name=study.name or _default_name(study))
 
 
+def design_space_from(given: Mapping[str, object]) -> str:
+    """The design space among ``given`` settings, as ``Study.design_space`` states it.
+
+    Raises:
+        InputError: a path that is no file.
+    """
+    values = _fields(read_all(canonical(given, "command line"), "command line"))
+    return str(values.get("design_space", Study.design_space))
+
+
 def read_config(path: Path) -> dict[str, object]:
     """Mapping in a YAML file of settings, with relative paths to other YAML files made absolute against its folder.
 

@@ -1,0 +1,67 @@
+"""How a command ends: exit statuses, one sentence instead of a traceback, and a standard output that may be closed early."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from Common.errors import PhazeError
+
+DONE = 0
+FAILED = 1
+NOTHING_FEASIBLE = 3
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def guarded(run: Callable[[], int], *, verbose: bool) -> int:
+    """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
+    try:
+        status = run()
+        sys.stdout.flush()
+    except SystemExit as stop:  # --help and --version
+        return stop.code if isinstance(stop.code, int) else DONE
+    except KeyboardInterrupt:
+        _say("interrupted; everything finished so far is kept, and the same command goes on from there")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _discard_stdout()
+        return DONE
+    except PhazeError as error:
+        _say(str(error))
+        return error.exit_status
+    except MemoryError:
+        _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
+        return FAILED
+    except OSError as error:
+        _say(_os_sentence(error))
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
+        if verbose:
+            traceback.print_exc(file=sys.stderr)
+        _say(
+            f"unexpected {type(error).__name__}: {error}"
+            + ("" if verbose else "; run again with --verbose to see where it came from")
+        )
+        return FAILED
+    return status
+
+
+def _os_sentence(error: OSError) -> str:
+    where = f" at {error.filename}" if error.filename else ""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"the disk is full{where}; make room or choose another --output, then run the same command again"
+    return f"{(error.strerror or str(error)).lower()}{where}; check the path and its permissions"
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"phaze: {' '.join(message.split())}\n")
+
+
+def _discard_stdout() -> None:
+    """Point standard output at nothing, so that the interpreter's own flush at exit does not fail again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

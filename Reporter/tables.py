@@ -1,0 +1,200 @@
+"""A finished search as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from Common.progress import duration
+from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from Estimator.accelerator import Accelerator
+
+GIB = 2**30
+MIB = 2**20
+PIPE_COLUMNS = 200  # width of a table that does not go to a terminal, so that nothing is cut
+
+
+def print_result(result: SearchResult, stream: TextIO) -> None:
+    """Write the answer: the optimum per HBM size, per micro-batch size, references, and how much of the space it rests on."""
+    if result.best is None:
+        print_lines(
+            [f"{result.study}: {result.status.value}; {result.reason or 'no design point fits'}", _counted(result)], stream
+        )
+        return
+    best = result.best
+    print_tables([optimum_table(result), size_table(result.rows)], stream)
+    if result.references:
+        print_tables([reference_table(result.references)], stream)
+    lines = [
+        f"best: {accelerator_words(best.accelerator)} with {best.hbm_bytes / GIB:g} GiB HBM, "
+        f"{best.objective.value.replace('_', ' ')} {best.value:.6g}, {_proof(best)}",
+        *(_explained(name, plan) for name, plan in best.models.items()),
+        _counted(result),
+        f"files: {result.run_directory}",
+    ]
+    print_lines(lines, stream)
+
+
+def optimum_table(result: SearchResult) -> Table:
+    """The best accelerator and plan per HBM size, one row per model."""
+    columns = (
+        "HBM GiB",
+        "accelerator",
+        "area mm2",
+        "model",
+        "micro-batch",
+        "recompute",
+        "tp x pp x dp",
+        "samples/s",
+        "MFU",
+        "vs expert",
+    )
+    table = _table(
+        f"{result.study}: best accelerator and plan per HBM size", columns, words={"accelerator", "model", "recompute"}
+    )
+    for point in result.per_hbm:
+        for name, plan in point.models.items():
+            table.add_row(
+                f"{point.hbm_bytes / GIB:g}",
+                accelerator_words(point.accelerator),
+                f"{point.accelerator.area_mm2:.2f}",
+                name,
+                str(plan.micro_batch_size),
+                plan.recompute,
+                f"{plan.tp} x {plan.pp} x {plan.dp}",
+                f"{plan.throughput_samples_per_s:.5g}",
+                f"{plan.model_flops_utilization:.1%}",
+                _against_expert(plan),
+            )
+    return table
+
+
+def size_table(rows: Sequence[SizeRow]) -> Table:
+    """The best accelerator of each model for every HBM and micro-batch size."""
+    columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
+    table = _table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
+    for row in rows:
+        size = (row.model, f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
+        if row.accelerator is None:
+            table.add_row(*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
+        else:
+            plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", f"{row.throughput_samples_per_s:.5g}")
+            table.add_row(*size, accelerator_words(row.accelerator), *plan)
+    return table
+
+
+def reference_table(references: Sequence[ReferencePoint]) -> Table:
+    """Known chips under the same model, each with the best plan on it."""
+    table = _table(
+        "known chips, priced the same way",
+        ("chip", "accelerator", "HBM GiB", "value", "optimum is better by"),
+        words={"chip", "accelerator"},
+    )
+    for point in references:
+        feasible = point.status in {Status.OPTIMAL, Status.FEASIBLE}
+        better = f"{point.best_over_reference:.2f}x" if point.best_over_reference is not None else "-"
+        hbm = f"{point.hbm_bytes / GIB:g}"
+        table.add_row(
+            point.name,
+            accelerator_words(point.accelerator),
+            hbm,
+            f"{point.value:.5g}" if feasible else point.status.value,
+            better,
+        )
+    return table
+
+
+def space_table(size: SpaceSize) -> Table:
+    """What a study would evaluate."""
+    table = _table("size of the space", ("what", "number"), words={"what"})
+    rows = {
+        "accelerators": size.accelerators,
+        "HBM sizes": size.hbm_sizes,
+        "micro-batch sizes": size.micro_batch_sizes,
+        "models": size.models,
+        "plan variants per point (tensor parallel widths x recomputation)": size.plans_per_point,
+        "design points": size.points,
+    }
+    for name, number in rows.items():
+        table.add_row(name, f"{number:,}")
+    return table
+
+
+def plain_table(title: str, rows: Sequence[dict[str, object]]) -> Table:
+    """Rows of equal keys as a table; text to the left, numbers to the right."""
+    words = {key for row in rows for key, value in row.items() if isinstance(value, str)}
+    table = _table(title, tuple(rows[0]) if rows else (), words=words)
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    return table
+
+
+def print_tables(tables: Iterable[Table], stream: TextIO) -> None:
+    """Write tables, as wide as the terminal, or as wide as they need elsewhere."""
+    from rich.console import Console
+
+    console = Console(file=stream, width=None if stream.isatty() else PIPE_COLUMNS)
+    for table in tables:
+        with console.capture() as drawn:
+            console.print(table)
+        print_lines((line.rstrip() for line in drawn.get().splitlines()), stream)
+
+
+def print_lines(lines: Iterable[str], stream: TextIO) -> None:
+    """Write lines as they are."""
+    stream.writelines(f"{line}\n" for line in lines)
+
+
+def accelerator_words(accelerator: Accelerator) -> str:
+    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
+    return (
+        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
+        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {accelerator.glb_bytes / MIB:g} MiB"
+    )
+
+
+def _table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right", overflow="fold")
+    return table
+
+
+def _against_expert(plan: ModelPlan) -> str:
+    if plan.expert is None:
+        return "-"
+    return f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else plan.expert.status.value
+
+
+def _proof(point: DesignPoint) -> str:
+    return "proven optimal over the whole space" if point.optimal else f"not proven optimal ({point.status.value})"
+
+
+def _explained(name: str, plan: ModelPlan) -> str:
+    """Where the time of an iteration goes, largest part first."""
+    parts = plan.breakdown_s
+    named = {
+        "forward": parts.forward_s,
+        "backward": parts.backward_s,
+        "recomputation": parts.recompute_s,
+        "stage transfers": parts.stage_transfer_s,
+        "bubble": parts.bubble_s,
+        "gradient synchronisation": parts.gradient_sync_s,
+        "optimizer": parts.optimizer_s,
+    }
+    shown = sorted(((seconds, part) for part, seconds in named.items() if seconds > 0), reverse=True)
+    shares = ", ".join(f"{part} {seconds / plan.time_per_batch_s:.1%}" for seconds, part in shown)
+    return f"{name}: {duration(plan.time_per_batch_s)} per batch = {shares}"
+
+
+def _counted(result: SearchResult) -> str:
+    counts = result.counts
+    closed = f"{counts.evaluated:,} evaluated, {counts.pruned:,} pruned by bounds, {counts.infeasible:,} infeasible"
+    return f"{counts.space:,} design points: {closed}"
