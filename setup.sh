@@ -22,17 +22,18 @@ is_done() {
     [[ -f $stamp ]] && { [[ $(<"$stamp") == "$(wanted)"$'\n'dev ]] || [[ $(<"$stamp") == "$(wanted)"$'\n'"$flavour" ]]; }
 }
 
-is_new_enough() { "$1" -c "import sys; sys.exit(sys.version_info[:2] < (${oldest/./, }))" 2>/dev/null; }
+is_new_enough() { "$1" -c "import sys; sys.exit(sys.version_info[:2] < (${oldest/./, }))" >/dev/null 2>&1; }
 
 find_python() {
-    local candidate
-    for candidate in ${PHAZE_PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    local candidate candidates=(python3 python3.13 python3.12 python3.11)
+    if [[ -n ${PHAZE_PYTHON:-} ]]; then candidates=("$PHAZE_PYTHON"); fi
+    for candidate in "${candidates[@]}"; do
         if is_new_enough "$candidate"; then
             printf '%s' "$candidate"
             return
         fi
     done
-    say "no Python $oldest or newer (looked for ${PHAZE_PYTHON:-python3 and python3.11 to python3.13}); install one, or name it: PHAZE_PYTHON=/path/to/python3 ./setup.sh"
+    say "no Python $oldest or newer (looked for ${candidates[*]}); install one, or name it: PHAZE_PYTHON=/path/to/python3 ./setup.sh"
     exit 1
 }
 

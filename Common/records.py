@@ -16,14 +16,25 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a mapping that gives a key twice, of which plain YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Any:
     """Parse a YAML file.
 
     Raises:
-        InputError: the file is missing, not readable or not YAML.
+        InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot read {path}: {reason}; give the path of an existing YAML file") from error

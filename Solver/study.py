@@ -235,6 +235,8 @@ def _hardware_file(key: str, text: str) -> str:
 
 
 def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
+    from GraphExtractor.models.registry import canonical_name
+
     models = []
     for text in texts:
         parts = _WEIGHT.fullmatch(text)
@@ -245,7 +247,7 @@ def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
             weight = 0.0
         if not 0 < weight < 1e12:
             raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
-        models.append(WeightedModel(name, weight))
+        models.append(WeightedModel(canonical_name(name), weight))
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -262,6 +264,7 @@ def _widths(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...]:
 
 
 def _check(study: Study) -> None:
+    """Refuse what does not fit together or does not exist, before anything long is started."""
     if study.name and not _NAME.fullmatch(study.name):
         raise InputError(
             f"name {study.name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
@@ -274,10 +277,16 @@ def _check(study: Study) -> None:
         )
     if study.output is not None and study.output.exists() and not study.output.is_dir():
         raise InputError(f"output {study.output} is a file; give a folder")
+    from Estimator.design_space import load_design_space
+    from Estimator.hardware_files import load_cluster
     from GraphExtractor.models import check_width
 
-    for model in study.models:
-        for width in study.tp_widths:
+    load_design_space(study.design_space)
+    cluster = load_cluster(study.cluster)
+    for width in study.tp_widths:
+        if width > cluster.num_devices:
+            raise InputError(f"tensor parallel width {width} exceeds the {cluster.num_devices} devices of cluster {cluster.name}")
+        for model in study.models:
             check_width(model.name, width)
 
 

@@ -1,0 +1,270 @@
+"""The command line in process, with the searches replaced: what is parsed, what is refused, how it ends."""
+
+import errno
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import phaze
+from Common.errors import ArtefactError, InfeasibleError, PhazeError
+from FrontDoor import modes
+from FrontDoor.arguments import DEFAULT_MODE, MODES, Command, parse
+from Solver.settings import SETTINGS
+
+
+@dataclass
+class Ran:
+    """The commands that reached a mode, and what the mode then does."""
+
+    commands: list[Command]
+    raises: BaseException | None = None
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran]:
+    """Replace every mode by one that checks its study and remembers the command."""
+    record = Ran([])
+
+    def instead(command: Command) -> int:
+        if command.mode not in {"accelerators", "doctor"}:
+            modes._study(command)
+        record.commands.append(command)
+        if record.raises is not None:
+            raise record.raises
+        return 0
+
+    monkeypatch.setattr(modes, "RUNNERS", dict.fromkeys(MODES, instead))
+    yield record
+
+
+def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was said on standard error: one line and no traceback; nothing on standard output."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    lines = captured.err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("phaze: ")
+    return lines[0]
+
+
+def test_original_flags_and_the_short_ones_are_the_same_command(ran: Ran) -> None:
+    original = (
+        "--phaze_model bertlarge --phaze_exec_type run_solver --phaze_micro_batch_size 1 2 4 --phaze_max_tmp_width 1 "
+        "--phaze_sequence_length 512 --phaze_hbm_size 32 64 80 --force_reextract_model False"
+    )
+    short = (
+        "run_solver --model bertlarge --micro-batch-size 1 2 4 --max-tp 1 --sequence-length 512 "
+        "--hbm-size 32 64 80 --force-reextract false"
+    )
+    assert phaze.main(original.split()) == 0
+    assert phaze.main(short.split()) == 0
+    first, second = (modes._study(command) for command in ran.commands)
+    assert first == second
+    assert not first.force_reextract
+    assert {command.mode for command in ran.commands} == {"run_solver"}
+
+
+@pytest.mark.parametrize("name", ["--phaze_model", "--phaze_model_names", "--model", "--models"])
+def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
+    assert phaze.main([name, "bertlarge", "gpt2=2"]) == 0
+    assert [model.name for model in modes._study(ran.commands[0]).models] == ["bertlarge", "gpt2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [([], True), (["True"], True), (["true"], True), (["False"], False), (["false"], False), (["0"], False), (["no"], False)],
+)
+def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value: bool) -> None:
+    assert phaze.main(["--model", "bertlarge", "--force_reextract_model", *words]) == 0
+    assert modes._study(ran.commands[0]).force_reextract is value
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_by_sub_command_and_by_the_original_flag(ran: Ran, mode: str) -> None:
+    study = [] if mode in {"accelerators", "doctor"} else ["--model", "bertlarge"]
+    assert phaze.main([mode, *study]) == phaze.main(["--phaze_exec_type", mode, *study]) == 0
+    assert phaze.main([*study, f"--phaze_exec_type={mode}"]) == 0
+    assert [command.mode for command in ran.commands] == [mode] * 3
+
+
+def test_the_default_mode_searches(ran: Ran) -> None:
+    assert phaze.main(["--model", "bertlarge"]) == 0
+    assert ran.commands[0].mode == DEFAULT_MODE == "run_solver"
+
+
+def test_flags_and_set_beat_the_config_file_and_the_later_one_wins(ran: Ran, tmp_path: Path) -> None:
+    config = tmp_path / "study.yaml"
+    config.write_text("phaze_model: bertlarge\nhbm_size: [32]\nzero_stage: 1\nphaze_max_tmp_width: 8\n")
+    words = ["--config", str(config), "--hbm-size", "64", "--set", "hbm_size=[80, 96]", "--set", "optimizer=sgd", "--tp", "2"]
+    assert phaze.main(words) == 0
+    assert phaze.main([*words, "--hbm-size", "40"]) == 0
+    studies = [modes._study(command) for command in ran.commands]
+    assert [study.hbm_sizes_gb for study in studies] == [(80.0, 96.0), (40.0,)]
+    assert {(study.zero_stage, study.optimizer.value, study.tp_widths) for study in studies} == {(1, "sgd", (2,))}
+
+
+def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
+    for value in ("32 64", "32,64", "[32, 64]"):
+        assert phaze.main(["--model", "bertlarge", "--set", f"hbm-size={value}"]) == 0
+    assert {modes._study(command).hbm_sizes_gb for command in ran.commands} == {(32.0, 64.0)}
+
+
+BAD = {
+    "nothing": ("", "no model was given"),
+    "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
+    "unknown mode in the original flag": ("--phaze_exec_type train --model bertlarge", "the modes are run_solver"),
+    "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),
+    "unknown flag": ("--model bertlarge --hbm_sze 32", "did you mean '--hbm-size'"),
+    "abbreviated flag": ("--mod bertlarge", "unknown flag '--mod'"),
+    "unknown model": ("--model bertlagre", "unknown model 'bertlagre'"),
+    "argument without flag": ("run_solver bertlarge", "--model bertlarge"),
+    "width that does not divide": ("--model bertlarge --max-tp 3", "1, 2, 4, 8"),
+    "zero": ("--model bertlarge --phaze_micro_batch_size 0", "whole number"),
+    "negative": ("--model bertlarge --phaze_micro_batch_size -1", "whole number"),
+    "negative HBM": ("--model bertlarge --phaze_hbm_size -32", "number from"),
+    "text for a number": ("--model bertlarge --phaze_sequence_length long", "whole number"),
+    "flag without value": ("--model bertlarge --hbm-size", "expected at least one argument"),
+    "model flag without value": ("--model", "expected at least one argument"),
+    "unknown format": ("--model bertlarge --format xml", "table"),
+    "missing config": ("--config nowhere.yaml", "cannot read nowhere.yaml"),
+    "config that is a folder": ("--config .", "cannot read ."),
+    "set without equals": ("--model bertlarge --set hbm_size", "no '='"),
+    "set of an unknown key": ("--model bertlarge --set hbm=3", "unknown key 'hbm'"),
+    "set of no YAML": ("--model bertlarge --set hbm_size=[3", "not valid YAML"),
+    "flag of another mode": ("doctor --model bertlarge", "unknown flag '--model' of doctor"),
+    "output that is a file": (f"--model bertlarge --output {__file__}", "is a file"),
+    "unknown boolean": ("--model bertlarge --force_reextract_model maybe", "true or false"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), BAD.values(), ids=BAD)
+def test_bad_input_ends_with_status_2_and_one_sentence(
+    ran: Ran, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    assert phaze.main(words.split()) == 2
+    assert said in one_sentence(capsys)
+    assert not ran.commands
+
+
+@pytest.mark.parametrize("kind", ["design_space", "cluster"])
+def test_unknown_hardware_names_are_refused_before_anything_runs(ran: Ran, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    assert phaze.main(["--model", "bertlarge", "--set", f"{kind}=imaginary"]) == 2
+    assert "imaginary" in one_sentence(capsys)
+    assert not ran.commands
+
+
+@pytest.mark.parametrize(
+    "text", ["model: [bertlarge", "- bertlarge", "model: bertlarge\nhbm_size: -3", "model: bertlarge\nmodel: gpt2"]
+)
+def test_bad_config_files_are_named(ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(text)
+    assert phaze.main(["--config", str(config)]) == 2
+    assert "mine.yaml" in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (InfeasibleError("nothing fits"), 3, "nothing fits"),
+        (ArtefactError("broken file"), 1, "broken file"),
+        (PhazeError("two\nlines"), 1, "two lines"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "the disk is full at /x/y"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x/y"), 1, "permission denied at /x/y"),
+        (MemoryError(), 1, "out of memory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (RuntimeError("surprise"), 1, "unexpected RuntimeError: surprise; run again with --verbose"),
+    ],
+)
+def test_every_end_has_its_status_and_sentence(
+    ran: Ran, capsys: pytest.CaptureFixture[str], raised: BaseException, status: int, said: str
+) -> None:
+    ran.raises = raised
+    assert phaze.main(["--model", "bertlarge"]) == status
+    assert said in one_sentence(capsys)
+
+
+def test_verbose_shows_where_an_unexpected_error_came_from(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    ran.raises = RuntimeError("surprise")
+    assert phaze.main(["--model", "bertlarge", "--verbose"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], *([mode, "--help"] for mode in MODES), ["--version"]])
+def test_help_and_version_end_well(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert phaze.main(words) == 0
+    assert "phaze" in capsys.readouterr().out
+
+
+def test_help_of_the_search_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    phaze.main(["run_solver", "--help"])
+    shown = capsys.readouterr().out
+    for setting in SETTINGS:
+        assert all(flag in shown for flag in setting.flags)
+
+
+FLAGS = [
+    *(flag for setting in SETTINGS for flag in setting.flags),
+    "--config",
+    "--set",
+    "--format",
+    "--dry-run",
+    "--phaze_exec_type",
+]
+VALUES = [
+    "bertlarge",
+    "gpt2=2",
+    "1",
+    "-1",
+    "0",
+    "32",
+    "true",
+    "flash",
+    "full",
+    "x=1",
+    "hbm_size=3",
+    "=",
+    "--",
+    "-",
+    "~/x.yaml",
+    "a/b",
+]
+WORDS = st.sampled_from([*MODES, *FLAGS, *VALUES]) | st.text(max_size=8)
+
+
+@given(st.lists(WORDS, max_size=7))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_command_line_ends_without_a_traceback(ran: Ran, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    status = phaze.main(words)
+    captured = capsys.readouterr()
+    assert status in {0, 2}
+    assert "unexpected" not in captured.err or "unexpected argument" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_accelerators_writes_the_design_space_in_the_original_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "cores.json"
+    assert phaze.main(["accelerators", "--output", str(written), "--format", "json"]) == 0
+    (summary,) = json.loads(capsys.readouterr().out)
+    entries = json.loads(written.read_text())
+    assert len(entries) == summary["accelerators"] == 29360
+    assert set(entries[0]) == {"num_tc", "num_vc", "width", "depth", "width_vc", "GLB_Buffer", "area"}
+    assert phaze.main(["accelerators", "--output", "-"]) == 0
+    assert capsys.readouterr().out == written.read_text()
+
+
+def test_accelerators_refuses_a_folder_and_an_unknown_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["accelerators", "--output", str(tmp_path)]) == 2
+    assert "is a folder" in one_sentence(capsys)
+    assert phaze.main(["accelerators", "--design-space", "imaginary"]) == 2
+    assert "imaginary" in one_sentence(capsys)
+
+
+def test_parsing_does_not_depend_on_where_the_mode_stands() -> None:
+    assert parse(["--csv", "--phaze_exec_type", "extract_graph", "--tp", "2"]) == parse(["extract_graph", "--csv", "--tp", "2"])

@@ -1,0 +1,179 @@
+"""The command as a process: what it imports, closed pipes, interrupts; set-up and model scripts."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
+SHELL = [REPOSITORY / "setup.sh", REPOSITORY / ".ci" / "run", *(REPOSITORY / "scripts").glob("*.sh")]
+
+
+def run(*words: str | Path, folder: Path = REPOSITORY, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("words", ["--help", "run_solver --help", "--version", "--model bertlarge --no-such-flag"])
+def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
+    code = (
+        "import sys, phaze; phaze.main(sys.argv[1:]); "
+        "heavy = 'torch transformers numpy pandas scipy numba gurobipy networkx pydantic rich'; "
+        "print([name for name in heavy.split() if name in sys.modules])"
+    )
+    assert run(sys.executable, "-c", code, *words.split()).stdout.splitlines()[-1] == "[]"
+
+
+def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
+    done = run(sys.executable, REPOSITORY / "phaze.py", "--model", "bertlarge", "--hbm-size", "-1", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("phaze: command line: hbm_size is '-1'")
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
+    done = run("bash", "-c", f"set -o pipefail; '{sys.executable}' phaze.py accelerators --output - | head -n 1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[\n", "")
+
+
+def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
+    wait = "lambda command: (print('up', flush=True), time.sleep(60))"
+    code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert said == "phaze: interrupted; everything finished so far is kept, and the same command goes on from there\n"
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
+def test_shell_scripts_parse_and_stop_at_the_first_error(script: Path) -> None:
+    assert run("bash", "-n", script).returncode == 0
+    sourced = script.name == "common.sh" or 'common.sh"' in script.read_text()
+    assert sourced or "set -euo pipefail" in script.read_text()
+    assert os.access(script, os.X_OK) == (script.name != "common.sh")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the scripts with a set-up that does nothing and a Python that prints the arguments it gets."""
+    copy = tmp_path / "a checkout"
+    shutil.copytree(REPOSITORY / "scripts", copy / "scripts")
+    (copy / ".venv" / "bin").mkdir(parents=True)
+    for name, line in {"setup.sh": "exit 0", ".venv/bin/python": 'shift; printf "<%s>" "$@"; echo'}.items():
+        (copy / name).write_text(f"#!/usr/bin/env bash\n{line}\n")
+        (copy / name).chmod(0o755)
+    return copy
+
+
+@pytest.mark.parametrize("script", MODEL_SCRIPTS)
+def test_model_scripts_search_their_model_from_any_folder(checkout: Path, tmp_path: Path, script: str) -> None:
+    default = run(checkout / "scripts" / script, folder=tmp_path)
+    chosen = run(checkout / "scripts" / script, "1 2", "--hbm-size", "40", folder=tmp_path)
+    assert default.returncode == chosen.returncode == 0
+    assert len(default.stdout.splitlines()) == (3 if script == "megatrongpt2.sh" else 1)
+    for line in default.stdout.splitlines():
+        assert re.match(
+            r"<run_solver><--model><[a-z0-9-]+><--sequence-length><\d+>.*<--micro-batch-size><1[ 0-9]*><--hbm-size><32><64><80>$",
+            line,
+        )
+    for line in chosen.stdout.splitlines():
+        assert line.endswith("<--micro-batch-size><1 2><--hbm-size><32><64><80><--hbm-size><40>")
+
+
+def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:
+    assert run(checkout / "scripts" / "bert.sh", "--dry-run").stdout.endswith("<1 2 4 8><--hbm-size><32><64><80><--dry-run>\n")
+
+
+def test_model_scripts_pass_the_exit_status_on(checkout: Path) -> None:
+    (checkout / ".venv" / "bin" / "python").write_text("#!/usr/bin/env bash\nexit 3\n")
+    assert run(checkout / "scripts" / "bert.sh").returncode == 3
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A copy of the set-up whose Python makes environments in which pip only records what it is asked."""
+    copy = tmp_path / "bare"
+    copy.mkdir()
+    for name in ("setup.sh", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, copy / name)
+    fake = tmp_path / "python"
+    fake.write_text(
+        "#!/usr/bin/env bash\n"
+        'if [[ $1 == -c ]]; then echo "fake 3.11"; exit 0; fi\n'
+        f'echo "$@" >>"{tmp_path}/calls"\n'
+        f'if [[ $2 == pip && -e "{tmp_path}/no-network" && $3 == install ]]; then exit 1; fi\n'
+        'if [[ $2 == venv ]]; then mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python"; fi\n'
+    )
+    fake.chmod(0o755)
+    return copy
+
+
+def calls(bare: Path) -> list[str]:
+    """What the fake Python was asked since the last time."""
+    record = bare.parent / "calls"
+    lines = record.read_text().splitlines() if record.exists() else []
+    record.write_text("")
+    return lines
+
+
+def set_up(bare: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(bare / "setup.sh", *words, PHAZE_PYTHON=str(bare.parent / "python"))
+
+
+def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) -> None:
+    assert set_up(bare).returncode == 0
+    made = calls(bare)
+    assert made[0].startswith("-m venv --clear")
+    assert re.search(r"torch==[\d.]+$", made[1])
+    assert made[2].endswith(f"--editable {bare}")
+    assert set_up(bare).returncode == 0
+    assert calls(bare) == []
+    assert set_up(bare, "--dev").returncode == 0
+    assert calls(bare)[-1].endswith(f"--editable {bare}[dev]")
+    assert set_up(bare).returncode == 0
+    assert calls(bare) == []
+    with (bare / "pyproject.toml").open("a") as project:
+        project.write("# changed\n")
+    assert set_up(bare).returncode == 0
+    assert any("install" in call for call in calls(bare))
+
+
+def test_set_up_goes_on_after_a_failure(bare: Path) -> None:
+    (bare.parent / "no-network").touch()
+    failed = set_up(bare)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "the same command goes on from here" in failed.stderr
+    (bare.parent / "no-network").unlink()
+    calls(bare)
+    assert set_up(bare).returncode == 0
+    again = calls(bare)
+    assert not any(call.startswith("-m venv") for call in again)  # what was installed stays
+    assert sum("install" in call for call in again) == 2
+
+
+def test_set_up_says_what_is_missing(bare: Path) -> None:
+    old = run(bare / "setup.sh", PHAZE_PYTHON="/nowhere/python3")
+    assert old.returncode == 1
+    assert "no Python 3.11 or newer" in old.stderr
+    assert run(bare / "setup.sh", "--all").returncode == 2
