@@ -100,8 +100,8 @@ def accelerators(command: Command) -> int:
             sys.stdout.write((Path(folder) / "cores.json").read_text(encoding="utf-8"))
         return DONE
     path = Path(command.output).expanduser() if command.output else Study(models=()).folders.arch_configs / "cores.json"
-    if path.is_dir():
-        raise InputError(f"output {path} is a folder; give the file to write, or - for standard output")
+    if path.exists() and not path.is_file():
+        raise InputError(f"output {path} is a folder or a device; give the file to write, or - for standard output")
     write_cores_json(generated, path)
     row = {
         "design_space": name,

@@ -69,6 +69,7 @@ def optimum_table(result: SearchResult) -> Table:
                 f"{plan.throughput_samples_per_s:.5g}",
                 f"{plan.model_flops_utilization:.1%}",
                 _against_expert(plan),
+                "yes" if point.optimal else "no",
             )
     return table
 

@@ -261,7 +261,7 @@ def test_accelerators_writes_the_design_space_in_the_original_format(tmp_path: P
 
 def test_accelerators_refuses_a_folder_and_an_unknown_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert phaze.main(["accelerators", "--output", str(tmp_path)]) == 2
-    assert "is a folder" in one_sentence(capsys)
+    assert "is a folder or a device" in one_sentence(capsys)
     assert phaze.main(["accelerators", "--design-space", "imaginary"]) == 2
     assert "imaginary" in one_sentence(capsys)
 
