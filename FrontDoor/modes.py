@@ -88,7 +88,7 @@ def prepopulate_estimates(command: Command) -> int:
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
     from Common.errors import InputError
-    from Estimator.accelerator_set import write_cores_json
+    from Estimator.cores_file import write_cores_json
     from Estimator.design_space import load_design_space
     from Solver.study import Study, design_space_from
 

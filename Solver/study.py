@@ -14,7 +14,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key
-from GraphExtractor.graph import Attention, Recompute
+from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Solver.results import Objective
 from Solver.settings import canonical, override, read_all
 
@@ -279,15 +279,21 @@ def _check(study: Study) -> None:
         raise InputError(f"output {study.output} is a file; give a folder")
     from Estimator.design_space import load_design_space
     from Estimator.hardware_files import load_cluster
-    from GraphExtractor.models import check_width
+    from GraphExtractor.models.registry import find_model
+    from GraphExtractor.widths import check_key
 
     load_design_space(study.design_space)
     cluster = load_cluster(study.cluster)
     for width in study.tp_widths:
         if width > cluster.num_devices:
-            raise InputError(f"tensor parallel width {width} exceeds the {cluster.num_devices} devices of cluster {cluster.name}")
+            raise InputError(
+                f"tensor parallel width {width} exceeds the {cluster.num_devices} devices of cluster {cluster.name}; "
+                f"make it smaller or give a larger --cluster"
+            )
         for model in study.models:
-            check_width(model.name, width)
+            family = find_model(model.name)
+            length = study.sequence_length or family.sequence_length
+            check_key(GraphKey(model.name, 1, length, width, study.attention, study.sequence_parallel), family)
 
 
 def _default_name(study: Study) -> str:

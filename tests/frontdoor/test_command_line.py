@@ -266,5 +266,17 @@ def test_accelerators_refuses_a_folder_and_an_unknown_space(tmp_path: Path, caps
     assert "imaginary" in one_sentence(capsys)
 
 
+def test_a_full_disk_ends_with_one_sentence_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert phaze.main(["accelerators", "--output", str(tmp_path / "cores.json")]) == 1
+    assert "No space left on device; make room or choose another --output" in one_sentence(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_parsing_does_not_depend_on_where_the_mode_stands() -> None:
     assert parse(["--csv", "--phaze_exec_type", "extract_graph", "--tp", "2"]) == parse(["extract_graph", "--csv", "--tp", "2"])
