@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from Estimator.design_space import ReferenceChip, reference_chips
+from Estimator.design_space import ReferenceChip
 
 from Estimator.accelerator import AcceleratorSet
 from GraphExtractor.graph import ModelGraph
@@ -67,7 +67,7 @@ def reference_points(
 ) -> tuple[ReferencePoint, ...]:
     """Known chips with the best plan on each, for every HBM size, compared with the optimum ``best`` of that size."""
     points = []
-    for chip in reference_chips(run.hardware.design_space):
+    for chip in run.hardware.references:
         alone = run.on(AcceleratorSet.of([chip.accelerator]))
         inputs = [model_inputs(alone, model_graphs) for model_graphs in graphs]
         for hbm_bytes in run.study.hbm_sizes_bytes:

@@ -15,15 +15,6 @@ from Solver.schedule.solver import ScheduleSolver
 from Solver.study import Study
 
 
-@dataclass(frozen=True, eq=False)
-class Hardware:
-    """The accelerators compared and what they share."""
-
-    accelerators: AcceleratorSet
-    platform: Platform
-    cluster: Cluster
-
-
 @dataclass(frozen=True)
 class Stores:
     """Folders of artefacts that outlive a run."""
