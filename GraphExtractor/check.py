@@ -1,0 +1,108 @@
+"""What must hold of every training graph, as lists of violations in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorKind
+
+TOLERANCE = 0.01
+
+
+def check_structure(graph: ModelGraph) -> list[str]:
+    """Violations of what any training graph satisfies: sound ids, acyclic passes, linked backward operators, valid positions."""
+    found = [violation for layer in graph.layers for violation in _layer_violations(layer)]
+    if not graph.layers or set(graph.sequence) != set(range(len(graph.layers))):
+        found.append("the sequence does not run over exactly the layers given")
+    for tensor in graph.tensors:
+        if not tensor.destinations or not 0 <= tensor.source < min(tensor.destinations) <= max(tensor.destinations) < len(
+            graph.sequence
+        ):
+            found.append(f"tensor from layer {tensor.source} to {tensor.destinations} does not run forward")
+    return found
+
+
+def check_invariants(graph: ModelGraph) -> list[str]:
+    """Violations of what every transformer's graph satisfies besides its structure, within 1 %.
+
+    Forward products are 2·N·tokens FLOPs, N the parameters in matrix products, attention's score products left out (a
+    pooler over one token per sequence stays within the tolerance); backward products are twice the forward ones, where
+    the scores that flash attention computes again are left out. The first block counts in full: the embedding needs its
+    input gradient.
+    """
+    layers = [graph.layers[index] for index in graph.sequence]
+    tokens = graph.key.micro_batch_size * graph.key.sequence_length
+    parameters = sum(layer.matmul_parameter_count for layer in layers)
+    products = [product_flops(layer) for layer in layers]
+    forward = sum(flops.forward for flops in products)
+    backward = sum(flops.backward for flops in products)
+    score_forward = sum(flops.score_forward for flops in products)
+    score_backward = sum(flops.score_backward for flops in products)
+    found = []
+    if not _close(forward, 2 * parameters * tokens):
+        found.append(f"forward matrix products take {forward} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
+    if not _close(backward, 2 * forward):
+        found.append(f"backward matrix products take {backward / max(forward, 1):.3f} times the forward ones instead of 2")
+    if not _close(score_backward, 2 * score_forward):
+        found.append(f"attention's backward products take {score_backward} FLOPs instead of twice {score_forward}")
+    return found
+
+
+def _close(given: int, expected: int) -> bool:
+    return abs(given - expected) <= TOLERANCE * expected
+
+
+@dataclass(frozen=True)
+class ProductFlops:
+    """FLOPs of a layer's matrix products: those with parameters, and attention's products of activations.
+
+    ``score_backward`` leaves out the scores that flash attention computes again (the first product of its backward).
+    """
+
+    forward: int
+    backward: int
+    score_forward: int
+    score_backward: int
+
+
+def product_flops(layer: LayerGraph) -> ProductFlops:
+    """Split a layer's FLOPs."""
+    core = {operator.id for operator in layer.forward.operators if operator.core_attention}
+    score_forward = sum(operator.flops for operator in layer.forward.operators if operator.id in core)
+    scores = [operator for operator in layer.backward.operators if operator.forward_id in core]
+    again = sum(2 * operator.gemms[0].macs for operator in scores if operator.kind is OperatorKind.ATTENTION)
+    score_total = sum(operator.flops for operator in scores)
+    return ProductFlops(
+        forward=layer.forward.flops - score_forward,
+        backward=layer.backward.flops - score_total,
+        score_forward=score_forward,
+        score_backward=score_total - again,
+    )
+
+
+def _layer_violations(layer: LayerGraph) -> list[str]:
+    found = []
+    forward = {operator.id for operator in layer.forward.operators}
+    backward = {operator.id for operator in layer.backward.operators}
+    if forward & backward or len(forward) + len(backward) < len(layer.forward.operators) + len(layer.backward.operators):
+        found.append(f"layer {layer.name} has operators of equal id")
+    for name, graph in (
+        ("forward", layer.forward),
+        ("backward", layer.backward),
+        ("selective backward", layer.backward_selective),
+    ):
+        known = {operator.id for operator in graph.operators}
+        if not all(a in known and b in known for a, b in graph.edges) or not nx.is_directed_acyclic_graph(graph.dag):
+            found.append(f"the {name} operators of layer {layer.name} are not an acyclic graph")
+    for operator in layer.backward.operators:
+        if operator.forward_id not in forward:
+            found.append(f"backward operator {operator.name} of layer {layer.name} differentiates no forward operator")
+    for operator in (*layer.forward.operators, *layer.backward.operators):
+        products = operator.kind in (OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION)
+        if products != bool(operator.gemms) or (operator.kind is OperatorKind.COLLECTIVE) != (operator.collective is not None):
+            found.append(f"operator {operator.name} of layer {layer.name} does not have the fields of its kind")
+        if not operator.gemms and not operator.vector and operator.collective is None:
+            found.append(f"operator {operator.name} of layer {layer.name} costs nothing")
+    return found

@@ -1,0 +1,115 @@
+"""From a model name to its training graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from Common.errors import PhazeError
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.layers import TracedLayers, layers_of
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.opaque import cross_entropy, register_attention
+from GraphExtractor.replication import Representatives, every_block, expand, representatives
+from GraphExtractor.tensor_parallel import shard
+from GraphExtractor.tracing import trace_step
+from GraphExtractor.widths import check_key
+
+logger = logging.getLogger(__name__)
+
+
+def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
+    """Trace one training step of a model and return its graph per device of the tensor-parallel group.
+
+    ``family`` defaults to the registered one of ``key.model``.
+
+    Raises:
+        InputError: unknown model, a size that is not positive, or a width that does not divide the model.
+        PhazeError: the traced graph breaks an invariant of every training graph.
+    """
+    if family is None:
+        key = replace(key, model=canonical_name(key.model))
+        family = find_model(key.model)
+    check_key(key, family)
+    graph = _extract(key, family)
+    broken = check_structure(graph)
+    if broken:
+        raise PhazeError(f"the graph of {key.model} is not a training graph: {'; '.join(broken)}")
+    for violation in check_invariants(graph):  # holds for transformers; other models may have good reasons
+        logger.warning("%s: %s", key.model, violation)
+    return graph
+
+
+def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    model = _build(key, family, fake)
+    parameter_count = _published_size(model, family, family.padded_vocabulary(key.tp))
+    blocks = model.get_submodule(family.blocks)
+    chosen = representatives(blocks)
+    expanded = expand(trace_layers(key, family, chosen, model, fake), chosen)
+    if expanded is None:
+        logger.info("the layers of %s differ in more than their position; tracing all %d", key.model, len(blocks))
+        chosen = every_block(len(blocks))
+        expanded = expand(trace_layers(key, family, chosen), chosen)
+    if expanded is None:
+        raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
+    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, parameter_count)
+
+
+def trace_layers(
+    key: GraphKey,
+    family: ModelFamily,
+    chosen: Representatives,
+    model: torch.nn.Module | None = None,
+    fake: FakeTensorMode | None = None,
+) -> TracedLayers:
+    """Trace a model reduced to the ``chosen`` blocks; an already built ``model`` is changed in place."""
+    fake = fake or FakeTensorMode(allow_non_fake_inputs=True)
+    model = model if model is not None else _build(key, family, fake)
+    all_blocks = model.get_submodule(family.blocks)
+    blocks = torch.nn.ModuleList(all_blocks[index] for index in chosen.kept)
+    model.set_submodule(family.blocks, blocks)
+    with _default_dtype(key.dtype), fake:
+        shard(model, family.plan, key)
+        inputs = family.inputs(key)
+
+    def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
+
+    return layers_of(trace_step(model, blocks, inputs, loss, fake, key.attention), family.blocks)
+
+
+def _build(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
+    from transformers.initialization import no_init_weights
+
+    attention = register_attention(key.attention)
+    with _default_dtype(key.dtype), fake, no_init_weights():
+        model = family.build(key, family.padded_vocabulary(key.tp), attention)
+        if hasattr(model, "tie_weights"):
+            model.tie_weights()  # skipped by no_init_weights
+    return model.train()
+
+
+@contextmanager
+def _default_dtype(name: str) -> Iterator[None]:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(previous)
+
+
+def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) -> int:
+    """Parameters of the whole model without the padding of the vocabulary, tied ones once."""
+    return sum(
+        parameter.numel() // padded * family.vocabulary if padded in parameter.shape else parameter.numel()
+        for parameter in model.parameters()
+    )

@@ -1,0 +1,136 @@
+"""Fusing element-wise tails into the operator that makes their input, as an epilogue does.
+
+A fused operator keeps all vector work of its members; only the memory round trip of values nobody else reads is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+from GraphExtractor.graph import Operand, OperandRole, OperatorKind
+from GraphExtractor.operators import Source, TracedOperator, Use, Value
+
+Readers = Mapping[Value, tuple[TracedOperator, ...]]
+_TAIL_KINDS = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.MOVE})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Traced operators executed as one, in order."""
+
+    members: tuple[TracedOperator, ...]
+
+    @property
+    def head(self) -> TracedOperator:
+        """The member that is not element-wise, if there is one, else the first."""
+        return next((member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0])
+
+    @property
+    def made(self) -> frozenset[Value]:
+        """Values the members make."""
+        return frozenset(value for member in self.members for value in member.outputs)
+
+    def reads(self) -> tuple[Operand, ...]:
+        """Operands from outside; several views of one value count at most as the whole value."""
+        made = self.made
+        shapes: dict[Value, list[tuple[int, ...]]] = {}
+        for use in dict.fromkeys(use for member in self.members for use in member.uses if use.value not in made):
+            shapes.setdefault(use.value, []).append(use.shape)
+        return tuple(_operand(value, shape) for value, seen in shapes.items() for shape in _touched(value, seen))
+
+    def written(self, readers: Readers, results: frozenset[Value]) -> tuple[Value, ...]:
+        """Values that leave the group: read elsewhere (in either pass), or results of the step."""
+        nodes = {member.node for member in self.members}
+        return tuple(
+            value
+            for member in self.members
+            for value in member.outputs
+            if value in results or any(reader.node not in nodes for reader in readers.get(value, ()))
+        )
+
+    def writes(self, readers: Readers, results: frozenset[Value]) -> tuple[Operand, ...]:
+        """Operands of ``written``."""
+        return tuple(_operand(value, value.shape) for value in self.written(readers, results))
+
+
+def _touched(value: Value, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    total = sum(Use(value, shape).elements for shape in shapes)
+    return shapes if len(shapes) == 1 or total < value.elements else [value.shape]
+
+
+def _operand(value: Value, shape: tuple[int, ...]) -> Operand:
+    role = OperandRole.PARAMETER if value.source is Source.PARAMETER else OperandRole.ACTIVATION
+    return Operand(shape, value.dtype, OperandRole.GRADIENT if value.backward else role)
+
+
+def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group, ...]:
+    """Group the operators of one layer and pass, in an executable order.
+
+    An operator absorbs the readers of a value it makes when all of them (within the pass) are element-wise, belong to the
+    same layer, are no larger than the value, and joining them closes no cycle. Collectives and the border of the core
+    attention, which selective recomputation runs on its own, are never crossed.
+    """
+    fusion = _Fusion(operators, readers)
+    for traced in reversed(operators):  # late producers first: an addition joins the product that completes it
+        for value in traced.outputs:
+            fusion.try_absorb(traced, value)
+    return fusion.ordered()
+
+
+def unfused(operators: tuple[TracedOperator, ...]) -> tuple[Group, ...]:
+    """Every operator on its own."""
+    return tuple(Group((traced,)) for traced in operators)
+
+
+class _Fusion:
+    def __init__(self, operators: tuple[TracedOperator, ...], readers: Readers) -> None:
+        self.operators = {traced.node: traced for traced in operators}
+        self.position = {traced.node: index for index, traced in enumerate(operators)}
+        self.readers = readers
+        self.group = {traced.node: index for index, traced in enumerate(operators)}
+        self.edges = [
+            (traced.node, reader.node)
+            for traced in operators
+            for value in traced.outputs
+            for reader in readers.get(value, ())
+            if reader.node in self.operators
+        ]
+
+    def try_absorb(self, producer: TracedOperator, value: Value) -> None:
+        consumers = [reader for reader in self.readers.get(value, ()) if reader.backward == producer.backward]
+        if not consumers or producer.kind is OperatorKind.COLLECTIVE:
+            return
+        if any(reader.node not in self.operators or not _may_follow(producer, value, reader) for reader in consumers):
+            return
+        own = self.group[producer.node]
+        joining = {self.group[reader.node] for reader in consumers} - {own}
+        if any(self.operators[node].kind not in _TAIL_KINDS for node, group in self.group.items() if group in joining):
+            return
+        merged = {node: own if group in joining else group for node, group in self.group.items()}
+        if nx.is_directed_acyclic_graph(self._graph(merged)):
+            self.group = merged
+
+    def _graph(self, group: Mapping[object, int]) -> nx.DiGraph[int]:
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(group.values())
+        graph.add_edges_from((group[a], group[b]) for a, b in self.edges if group[a] != group[b])
+        return graph
+
+    def ordered(self) -> tuple[Group, ...]:
+        members: dict[int, list[TracedOperator]] = {}
+        for node, traced in self.operators.items():
+            members.setdefault(self.group[node], []).append(traced)
+        first = {group: self.position[found[0].node] for group, found in members.items()}
+        order = nx.lexicographical_topological_sort(self._graph(self.group), key=first.__getitem__)
+        return tuple(Group(tuple(members[group])) for group in order)
+
+
+def _may_follow(producer: TracedOperator, value: Value, reader: TracedOperator) -> bool:
+    return (
+        reader.kind in _TAIL_KINDS
+        and reader.core_attention == producer.core_attention
+        and all(use.value.elements <= value.elements for use in reader.uses)
+    )

@@ -1,0 +1,219 @@
+"""From traced operators to layer graphs: fused DAGs per layer and pass, tensors between layers, structural hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from Common.errors import PhazeError
+from GraphExtractor.fusion import Group, Readers, fuse
+from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.operators import Source, TracedOperator, Value, ValueTable, readers, traced_operators
+from GraphExtractor.saved import Keeping, keeping, peak_temporaries
+from GraphExtractor.tracing import TracedStep
+
+
+@dataclass(frozen=True)
+class TracedLayers:
+    """All layers of a traced step, in order, and the tensors between them (positions are those of the trace)."""
+
+    layers: tuple[LayerGraph, ...]
+    tensors: tuple[LayerTensor, ...]
+
+
+def layers_of(step: TracedStep, blocks: str) -> TracedLayers:
+    """Build the layer graphs of a traced step; ``blocks`` is the module path of the repeated layers.
+
+    Raises:
+        PhazeError: a backward operator belongs to no forward operator of its layer.
+    """
+    values = ValueTable(step)
+    operators = traced_operators(step, values, blocks)
+    users = readers(operators)
+    results = frozenset(values[node] for node in step.gradients.values())
+    kept = keeping(operators, users, step.layer_count)
+    owners = _parameter_owners(operators, step)
+    hashes = _structural_hashes(step, blocks)
+    layers = tuple(
+        _layer(
+            layer,
+            step,
+            tuple(traced for traced in operators if traced.layer == layer),
+            users,
+            results,
+            kept[layer],
+            owners,
+            hashes,
+        )
+        for layer in range(step.layer_count)
+    )
+    return TracedLayers(layers, _tensors(operators, users))
+
+
+def _layer(
+    layer: int,
+    step: TracedStep,
+    operators: tuple[TracedOperator, ...],
+    users: Readers,
+    results: frozenset[Value],
+    kept: Keeping,
+    owners: Mapping[Value, int],
+    hashes: Mapping[int, str],
+) -> LayerGraph:
+    passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
+    builder = GraphBuilder(users, results, passes[0])
+    forward = builder.graph(passes[0])
+    backward = builder.graph(passes[1])
+    parameters = {use.value for traced in operators for use in traced.uses if use.value.source is Source.PARAMETER}
+    in_products = {
+        use.value
+        for traced in operators
+        if traced.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not traced.backward
+        for use in traced.uses
+        if use.value in parameters and len(use.value.shape) > 1
+    }
+    weight_gradients = {value for traced in operators if traced.yields is Yields.WEIGHT_GRADIENT for value in traced.outputs}
+    weight_gradients |= results
+    return LayerGraph(
+        name="embedding" if layer == 0 else "head" if layer == step.layer_count - 1 else "block",
+        forward=forward,
+        backward=backward,
+        backward_selective=builder.selective(passes[1], backward, kept.none - kept.selective),
+        parameter_count=sum(value.elements for value in parameters),
+        matmul_parameter_count=sum(value.elements for value in in_products),
+        tied_count=sum(value.elements for value in parameters if owners[value] < layer),
+        saved=kept.bytes(),
+        workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
+        structural_hash=hashes.get(layer, ""),
+    )
+
+
+class GraphBuilder:
+    """Numbers the groups of one layer, forward first, and turns them into operator graphs."""
+
+    def __init__(self, users: Readers, results: frozenset[Value], forward: tuple[Group, ...]) -> None:
+        self.users = users
+        self.results = results
+        self.forward = forward
+        self.ids: dict[Node, int] = {}
+        self.next_id = 0
+
+    def graph(self, groups: tuple[Group, ...]) -> OperatorGraph:
+        """Operators and edges of one pass; call for the forward pass first."""
+        for group in groups:
+            self.ids.update((member.node, self.next_id) for member in group.members)
+            self.next_id += 1
+        return OperatorGraph(tuple(self._operator(group) for group in groups), self._edges(groups, groups))
+
+    def selective(self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]) -> OperatorGraph:
+        """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``."""
+        core = tuple(group for group in self.forward if group.head.core_attention)
+        if not core:
+            return backward
+        again = tuple(self._operator(group) for group in core)
+        edges = (*self._edges(core, core), *self._edges(core, groups, dropped), *backward.edges)
+        return OperatorGraph((*again, *backward.operators), edges)
+
+    def _operator(self, group: Group) -> Operator:
+        head = group.head
+        tail = "".join(f"+{work.function}" for member in group.members if member is not head for work in member.vector)
+        forward_id = None
+        if head.backward:
+            forward_id = self.ids.get(head.forward) if head.forward else None
+            if forward_id is None:
+                raise PhazeError(f"backward operator {head.name} differentiates no forward operator of its layer")
+        return Operator(
+            id=self.ids[head.node],
+            name=head.name + tail,
+            kind=head.kind,
+            phase=Phase.BACKWARD if head.backward else Phase.FORWARD,
+            yields=head.yields,
+            gemms=head.gemms,
+            vector=tuple(work for member in group.members for work in member.vector),
+            reads=group.reads(),
+            writes=group.writes(self.users, self.results),
+            collective=head.collective,
+            forward_id=forward_id,
+            core_attention=head.core_attention,
+        )
+
+    def _edges(
+        self, makers: tuple[Group, ...], consumers: tuple[Group, ...], only: frozenset[Value] | None = None
+    ) -> tuple[tuple[int, int], ...]:
+        inside = {member.node for group in consumers for member in group.members}
+        found = {
+            (self.ids[member.node], self.ids[user.node])
+            for group in makers
+            for member in group.members
+            for value in member.outputs
+            if only is None or value in only
+            for user in self.users.get(value, ())
+            if user.node in inside
+        }
+        return tuple(sorted(edge for edge in found if edge[0] != edge[1]))
+
+
+def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep) -> dict[Value, int]:
+    """First layer reading each parameter."""
+    owners: dict[Value, int] = {}
+    for traced in operators:
+        for use in traced.uses:
+            if use.value.source is Source.PARAMETER:
+                owners[use.value] = min(traced.layer, owners.get(use.value, step.layer_count))
+    return owners
+
+
+def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:
+    """Activations made in one layer and read in the forward pass of later ones, with the gradients flowing back."""
+    returned = {
+        (user.layer, traced.layer, value.elements)
+        for traced in operators
+        if traced.backward
+        for value in traced.outputs
+        for user in users.get(value, ())
+        if user.layer < traced.layer
+    }
+    tensors = []
+    for traced in operators:
+        for value in traced.outputs if not traced.backward else ():
+            layers = sorted({user.layer for user in users.get(value, ()) if not user.backward and user.layer > traced.layer})
+            if layers:
+                differentiable = any((traced.layer, layer, value.elements) in returned for layer in layers)
+                tensors.append(LayerTensor(traced.layer, tuple(layers), value.bytes, value.bytes if differentiable else 0))
+    return tuple(tensors)
+
+
+def _structural_hashes(step: TracedStep, blocks: str) -> dict[int, str]:
+    """Hash of each layer's traced nodes: operations, module paths within the layer, wiring, shapes and dtypes."""
+    nodes: dict[int, list[Node]] = {}
+    for node, origin in sorted(step.origins.items()):
+        nodes.setdefault(origin.layer, []).append(node)
+    hashes = {}
+    for layer, members in nodes.items():
+        index = {node: position for position, node in enumerate(members)}
+        digest = hashlib.blake2b(digest_size=8)
+        for node in members:
+            origin = step.origins[node]
+            path = origin.module.removeprefix(f"{blocks}.{layer - 1}")
+            wiring = _canonical((node.args, sorted(node.kwargs.items())), index, step)
+            digest.update(
+                repr((str(node.target), path, origin.backward, wiring, _canonical(node.meta["val"], index, step))).encode()
+            )
+        hashes[layer] = digest.hexdigest()
+    return hashes
+
+
+def _canonical(value: Any, index: Mapping[Node, int], step: TracedStep) -> Any:
+    if isinstance(value, Node):
+        outside = "parameter" if value in step.parameters else "tensor"
+        return index.get(value, (outside, _canonical(value.meta["val"], index, step)))
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), str(value.dtype)
+    if isinstance(value, list | tuple):
+        return tuple(_canonical(part, index, step) for part in value)
+    return repr(value)

@@ -1,0 +1,106 @@
+"""What a model family must provide: one class per family, one registry line per published configuration."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TensorParallelPlan:
+    """How Megatron splits a family's modules (Shoeybi et al. 2019, section 3); entries are globs over module paths.
+
+    ``column`` and ``row`` linears form pairs; ``entrances`` are the modules whose input enters such a pair (the point of
+    Megatron's f); ``embedding`` and ``head`` are split over the vocabulary; ``divided`` names integer attributes holding
+    a per-device width (``module glob -> attributes``). Under sequence parallelism ``first`` is the module whose output is
+    scattered over the sequence; the sequence is gathered at the head's input, or behind ``last`` where the model's code
+    needs the whole sequence before the head.
+    """
+
+    column: tuple[str, ...] = ()
+    row: tuple[str, ...] = ()
+    entrances: tuple[str, ...] = ()
+    embedding: str = ""
+    head: str = ""
+    first: str = ""
+    last: str = ""
+    divided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class CrossEntropy(Protocol):
+    """Mean cross entropy of logits (..., vocabulary) against integer labels (...), vocabulary-parallel where tp > 1."""
+
+    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFamily(ABC):
+    """One model configuration; subclasses know how a family is built, fed and split. Must not import torch at module level.
+
+    To add a model: a subclass in a new file (or none, for another size of a known family) and one line in ``registry.py``.
+
+    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released.
+    ``sequence_length`` is the default; where positions are learned, the table grows to whatever is asked for.
+    """
+
+    folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
+    blocks: ClassVar[str]  # path of the ModuleList holding the repeated layers
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
+
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocabulary: int
+    sequence_length: int
+    published_parameter_count: int
+    kv_heads: int = 0  # 0: as many as heads
+
+    def __post_init__(self) -> None:
+        if not self.kv_heads:
+            object.__setattr__(self, "kv_heads", self.heads)
+
+    def padded_vocabulary(self, tp: int) -> int:
+        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does."""
+        multiple = 128 * tp
+        return -(-self.vocabulary // multiple) * multiple
+
+    def positions(self, sequence_length: int) -> int:
+        """Rows of a learned position table for ``sequence_length``."""
+        if sequence_length > self.sequence_length:
+            logger.info("position table enlarged from %d to %d rows", self.sequence_length, sequence_length)
+        return max(self.sequence_length, sequence_length)
+
+    @abstractmethod
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """Build the model from configuration alone, full depth and width, for ``vocabulary`` tokens.
+
+        Called under a fake-tensor mode with weight initialisation off; Hugging Face models are given ``attention`` as
+        their attention implementation.
+        """
+
+    @abstractmethod
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """Example inputs including labels, keyed by name; only shapes and dtypes matter."""
+
+    @abstractmethod
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Run the forward pass up to the scalar training loss."""
+
+
+def token_ids(key: GraphKey) -> torch.Tensor:
+    """Return integer ids of shape (micro batch, sequence)."""
+    import torch
+
+    return torch.zeros(key.micro_batch_size, key.sequence_length, dtype=torch.long)

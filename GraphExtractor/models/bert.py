@@ -1,0 +1,86 @@
+"""BERT and Megatron's pre-LN BERT, with their pre-training heads (masked language model and next sentence)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bert(ModelFamily):
+    """BertForPreTraining (Devlin et al. 2018): post-LN encoder."""
+
+    folder: ClassVar[str] = "Bert"
+    blocks: ClassVar[str] = "bert.encoder.layer"
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.intermediate.dense"),
+        row=("*.layer.*.output.dense",),
+        entrances=("*.attention.self", "*.intermediate"),
+        embedding="bert.embeddings.word_embeddings",
+        head="cls.predictions.decoder",
+        first="bert.embeddings",
+        divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
+    )
+
+    def _config(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, object]:
+        return {
+            "vocab_size": vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.ffn,
+            "max_position_embeddings": self.positions(key.sequence_length),
+            "attn_implementation": attention,
+        }
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from transformers import BertConfig, BertForPreTraining
+
+        return BertForPreTraining(BertConfig(**self._config(key, vocabulary, attention)))
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        import torch
+
+        return {
+            "input_ids": token_ids(key),
+            "token_type_ids": token_ids(key),
+            "labels": token_ids(key),
+            "next_sentence_label": torch.zeros(key.micro_batch_size, dtype=torch.long),
+        }
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Masked-token loss over all positions plus next-sentence loss."""
+        import torch
+
+        output = model(input_ids=inputs["input_ids"], token_type_ids=inputs["token_type_ids"])
+        sentence_loss = torch.nn.functional.cross_entropy(output.seq_relationship_logits, inputs["next_sentence_label"])
+        return cross_entropy(output.prediction_logits, inputs["labels"]) + sentence_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class MegatronBert(Bert):
+    """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms moved into the residual branches."""
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from transformers import BertConfig, MegatronBertConfig, MegatronBertForPreTraining
+        from transformers.models.bert.modeling_bert import BertSelfAttention
+
+        settings = self._config(key, vocabulary, attention)
+        attention_config = BertConfig(**settings)
+        del settings["attn_implementation"]
+        model = MegatronBertForPreTraining(MegatronBertConfig(**settings))
+        for layer in model.bert.encoder.layer:
+            # the same projections, but with a choice of attention implementation, which Megatron's copy never got
+            layer.attention.self = BertSelfAttention(attention_config)
+        return model

@@ -1,0 +1,106 @@
+"""Repeated layers: which blocks to trace as representatives, and how the traced layers stand for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from GraphExtractor.graph import LayerGraph, LayerTensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.layers import TracedLayers
+
+
+@dataclass(frozen=True)
+class Representatives:
+    """Blocks to trace: ``kept`` are their positions, ``copies[i]`` how many consecutive blocks ``kept[i]`` stands for."""
+
+    kept: tuple[int, ...]
+    copies: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ExpandedLayers:
+    """Distinct layers, the sequence of all layers over them, and the tensors between the layers of the sequence."""
+
+    layers: tuple[LayerGraph, ...]
+    sequence: tuple[int, ...]
+    tensors: tuple[LayerTensor, ...]
+
+
+def every_block(count: int) -> Representatives:
+    """Each block stands for itself."""
+    return Representatives(tuple(range(count)), (1,) * count)
+
+
+def representatives(blocks: torch.nn.ModuleList) -> Representatives:
+    """Of every run of equally built blocks the first, the second (for all in between) and the last."""
+    structures = [_structure(block) for block in blocks]
+    kept: list[int] = []
+    copies: list[int] = []
+    start = 0
+    while start < len(structures):
+        end = start
+        while end < len(structures) and structures[end] == structures[start]:
+            end += 1
+        run = end - start
+        kept += [start, start + 1, end - 1] if run > 3 else range(start, end)
+        copies += [1, run - 2, 1] if run > 3 else [1] * run
+        start = end
+    return Representatives(tuple(kept), tuple(copies))
+
+
+def _structure(block: torch.nn.Module) -> list[object]:
+    """Modules, parameter shapes and plain settings of a block, without its number."""
+    return [
+        (
+            name,
+            type(module).__name__,
+            [(key, tuple(value.shape), str(value.dtype)) for key, value in module.named_parameters(recurse=False)],
+            sorted(
+                (k, v) for k, v in vars(module).items() if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
+            ),
+        )
+        for name, module in block.named_modules()
+    ]
+
+
+def expand(traced: TracedLayers, chosen: Representatives) -> ExpandedLayers | None:
+    """All layers from the traced ones, or None where the representatives do not prove what the others look like.
+
+    A representative of several blocks must equal one of its traced neighbours, and its tensors may only go to the next
+    layer or come from a layer that feeds the whole run.
+    """
+    copies = (1, *chosen.copies, 1)
+    starts = [sum(copies[:position]) for position in range(len(copies))]
+    layers: list[LayerGraph] = []
+    sequence: list[int] = []
+    for position, layer in enumerate(traced.layers):
+        if copies[position] > 1 and layer not in (traced.layers[position - 1], traced.layers[position + 1]):
+            return None
+        if layer not in layers:
+            layers.append(layer)
+        sequence += [layers.index(layer)] * copies[position]
+    tensors: list[LayerTensor] = []
+    for tensor in traced.tensors:
+        expanded = _expand_tensor(tensor, copies, starts)
+        if expanded is None:
+            return None
+        tensors += expanded
+    return ExpandedLayers(tuple(layers), tuple(sequence), tuple(tensors))
+
+
+def _expand_tensor(tensor: LayerTensor, copies: tuple[int, ...], starts: list[int]) -> list[LayerTensor] | None:
+    source, readers = tensor.source, tensor.destinations
+
+    def at(first: int, destinations: tuple[int, ...]) -> LayerTensor:
+        return LayerTensor(first, destinations, tensor.bytes, tensor.gradient_bytes)
+
+    if readers == (source + 1,):  # a chain: every copy feeds the next
+        return [at(starts[source] + copy, (starts[source] + copy + 1,)) for copy in range(copies[source])]
+    feeds_whole_runs = all(copies[r] == 1 or {r - 1, r + 1} <= {source, *readers} for r in readers)
+    if copies[source] > 1 or not feeds_whole_runs:
+        return None
+    return [at(starts[source], tuple(starts[r] + copy for r in readers for copy in range(copies[r])))]

@@ -1,0 +1,91 @@
+"""Graphs on disk: versioned JSON, rebuilt when stale or damaged. Reading a good file needs neither torch nor transformers."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from Common.errors import ArtefactError, InputError
+from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
+from Common.records import from_json, to_json
+from GraphExtractor.check import check_structure
+from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.widths import check_key
+
+
+@dataclass(frozen=True)
+class StoredGraph:
+    """A graph with the hash of everything it was made from."""
+
+    made_from: str
+    graph: ModelGraph
+
+
+def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_eager][_sp]_graph.json.gz``."""
+    name = f"{key.model}_mbs_{key.micro_batch_size}_sl_{key.sequence_length}"
+    name += f"_tmp_{key.tp}" if key.tp > 1 else ""
+    name += "_eager" if key.attention is Attention.EAGER else ""
+    name += "_sp" if key.sequence_parallel else ""
+    name += f"_{key.dtype}" if key.dtype != "bfloat16" else ""
+    return folder / family.folder / f"{name}_graph.json.gz"
+
+
+def graph_version(key: GraphKey, family: ModelFamily) -> str:
+    """Hash of the request, the configuration and every piece of code that shapes the graph."""
+    sources = [Path(__file__).parent, Path(inspect.getfile(type(family))).parent]
+    libraries = {name: version(name) for name in ("torch", "transformers")}
+    return content_key(asdict(key), type(family).__qualname__, asdict(family), code_version(sources), libraries)
+
+
+def store(graph: ModelGraph, made_from: str, path: Path) -> None:
+    """Write a graph; an interrupted write leaves the old file.
+
+    Raises:
+        PhazeError: the file cannot be written.
+    """
+    write_atomically(path, pack(to_json(StoredGraph(made_from, graph))))
+
+
+def load(path: Path, made_from: str | None = None) -> ModelGraph:
+    """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected (None: anything).
+
+    Raises:
+        ArtefactError: damaged, of another schema, or stale; says which.
+    """
+    try:
+        stored = from_json(StoredGraph, unpack(path), str(path))
+    except InputError as error:
+        raise ArtefactError(f"{error} (not a graph of schema {SCHEMA_VERSION})") from error
+    if stored.graph.schema_version != SCHEMA_VERSION:
+        raise ArtefactError(f"{path} has schema {stored.graph.schema_version}, expected {SCHEMA_VERSION}")
+    if made_from is not None and stored.made_from != made_from:
+        raise ArtefactError(f"{path} is stale: it was made by other code, libraries or settings")
+    broken = check_structure(stored.graph)
+    if broken:
+        raise ArtefactError(f"{path} is not a training graph: {'; '.join(broken)}")
+    return stored.graph
+
+
+def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGraph:
+    """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
+
+    Raises:
+        InputError: as ``extract_graph``.
+        PhazeError: extraction fails or the file cannot be written.
+    """
+    key = replace(key, model=canonical_name(key.model))
+    family = find_model(key.model)
+    check_key(key, family)
+    path, made_from = graph_path(key, folder, family), graph_version(key, family)
+    graph = None if force else load_or_set_aside(path, lambda file: load(file, made_from))
+    if graph is None:
+        from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+
+        graph = extract_graph(key)
+        store(graph, made_from, path)
+    return graph

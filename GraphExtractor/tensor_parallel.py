@@ -1,0 +1,121 @@
+"""Megatron tensor parallelism by construction: the model is shrunk to one device's part before it is traced.
+
+Column- and row-parallel linears, split heads and a split vocabulary follow Shoeybi et al. 2019, section 3: one all-reduce per
+attention and per MLP block, forward (behind the row-parallel linear, Megatron's g) and backward (at the block's entrance, f).
+With sequence parallelism (Korthikanti et al. 2022, section 4.2) all-gather and reduce-scatter take their place and everything
+between the blocks works on a part of the sequence; the gathered input of a block is kept for its weight gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatch
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from GraphExtractor import opaque
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.base import TensorParallelPlan
+
+
+def shard(model: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> None:
+    """Shrink ``model`` in place to one device of a group of ``key.tp``; call where its parameters were made (fake mode)."""
+    if key.tp == 1:
+        return
+    sharder = _Sharder(model, key)
+    for path, module in list(model.named_modules()):
+        if path == plan.embedding:
+            sharder.replace(path, _ParallelEmbedding(sharder.part(module.weight, 0), key.tp))
+        elif path == plan.head or _matches(path, plan.column):
+            sharder.replace(path, sharder.column(module))
+        elif _matches(path, plan.row):
+            sharder.replace(path, sharder.row(module))
+        for pattern, attributes in plan.divided.items():
+            if fnmatch(path, pattern):
+                for name in attributes:
+                    setattr(module, name, getattr(module, name) // key.tp)
+    sharder.communicate(plan)
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch(path, pattern) for pattern in patterns)
+
+
+class _Sharder:
+    def __init__(self, model: torch.nn.Module, key: GraphKey) -> None:
+        self.model = model
+        self.tp = key.tp
+        self.sequence_parallel = key.sequence_parallel
+        self.parts: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+
+    def part(self, parameter: torch.nn.Parameter, dimension: int) -> torch.nn.Parameter:
+        """One device's part of a parameter; a tied parameter stays tied."""
+        if parameter not in self.parts:
+            shape = list(parameter.shape)
+            shape[dimension] //= self.tp
+            self.parts[parameter] = torch.nn.Parameter(torch.empty(shape, dtype=parameter.dtype))
+        return self.parts[parameter]
+
+    def column(self, linear: torch.nn.Module) -> torch.nn.Module:
+        transposed = not isinstance(linear, torch.nn.Linear)  # GPT-2's Conv1D keeps (in, out)
+        bias = self.part(linear.bias, 0) if linear.bias is not None else None
+        return _Linear(self.part(linear.weight, 1 if transposed else 0), bias, transposed, None)
+
+    def row(self, linear: torch.nn.Module) -> torch.nn.Module:
+        transposed = not isinstance(linear, torch.nn.Linear)
+        reduce = opaque.reduce_scatter_sequence if self.sequence_parallel else opaque.reduce_from_group
+        return _Linear(self.part(linear.weight, 0 if transposed else 1), linear.bias, transposed, lambda x: reduce(x, self.tp))
+
+    def replace(self, path: str, module: torch.nn.Module) -> None:
+        self.model.set_submodule(path, module)
+
+    def communicate(self, plan: TensorParallelPlan) -> None:
+        """Put f (or the sequence's all-gather) before every block, and scatter and gather the sequence at its ends."""
+        enter = opaque.gather_sequence if self.sequence_parallel else opaque.copy_to_group
+        gathered_early = self.sequence_parallel and plan.last
+        for path, module in self.model.named_modules():
+            if _matches(path, plan.entrances) or (path == plan.head and not gathered_early):
+                module.register_forward_pre_hook(_on_input(enter, self.tp), with_kwargs=True)
+            if self.sequence_parallel and path == plan.first:
+                module.register_forward_hook(lambda _module, _inputs, output: opaque.split_sequence(output, self.tp))
+            if gathered_early and path == plan.last:
+                module.register_forward_hook(lambda _module, _inputs, output: opaque.gather_sequence(output, self.tp))
+
+
+def _on_input(communicate: Callable[[Any, int], Any], tp: int) -> Callable[..., Any]:
+    def hook(_: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if arguments:
+            return (communicate(arguments[0], tp), *arguments[1:]), named
+        return arguments, {**named, "hidden_states": communicate(named["hidden_states"], tp)}
+
+    return hook
+
+
+class _Linear(torch.nn.Module):  # type: ignore[misc]
+    """A linear layer's part; a row-parallel one reduces before it adds the bias."""
+
+    def __init__(
+        self, weight: torch.nn.Parameter, bias: torch.nn.Parameter | None, transposed: bool, reduce: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__()
+        self.weight, self.bias, self.transposed, self.reduce = weight, bias, transposed, reduce
+
+    def forward(self, x: torch.Tensor) -> Any:
+        weight = self.weight.t() if self.transposed else self.weight
+        if self.reduce is None:
+            return functional.linear(x, weight, self.bias)
+        out = self.reduce(functional.linear(x, weight))
+        return out if self.bias is None else out + self.bias
+
+
+class _ParallelEmbedding(torch.nn.Module):  # type: ignore[misc]
+    """Lookup in one device's part of the vocabulary, then an all-reduce (ids of other devices give zero rows)."""
+
+    def __init__(self, weight: torch.nn.Parameter, tp: int) -> None:
+        super().__init__()
+        self.weight, self.tp = weight, tp
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return opaque.reduce_from_group(functional.embedding(ids, self.weight), self.tp)

@@ -1,0 +1,179 @@
+"""One training step, forward and backward, traced on fake tensors: no weights, no memory, no device.
+
+Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. Every forward node is stamped with its layer
+and module path by hooks; every backward node carries the autograd sequence number of the forward node it differentiates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.modules import module as module_hooks
+
+from Common.errors import PhazeError
+from GraphExtractor.graph import Attention
+from GraphExtractor.opaque import whole_operators
+
+
+@dataclass(frozen=True)
+class NodeOrigin:
+    """Where a traced node belongs: layer position, module path, pass, and the forward node it differentiates."""
+
+    layer: int
+    module: str
+    backward: bool
+    core_attention: bool
+    forward: torch.fx.Node | None
+    accumulates: bool  # sums two gradients of one tensor
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A traced step. Layers are 0 (before the blocks), 1..n (the blocks), n+1 (behind them)."""
+
+    graph: torch.fx.Graph
+    origins: Mapping[torch.fx.Node, NodeOrigin]
+    parameters: Mapping[torch.fx.Node, str]
+    inputs: Mapping[torch.fx.Node, str]
+    gradients: Mapping[str, torch.fx.Node]  # of every parameter
+    layer_count: int
+
+
+class _Stamp:
+    """Hooks that keep torch's tracing metadata at the layer and module being executed."""
+
+    def __init__(self, model: torch.nn.Module, blocks: torch.nn.ModuleList) -> None:
+        self.names = {module: name for name, module in model.named_modules()}
+        self.blocks = blocks
+        self.path = [""]
+        self.layer = 0
+
+    def write(self, *, backward: bool = False) -> None:
+        traceback.current_meta["custom"] = {"layer": self.layer, "module": self.path[-1], "backward": backward}
+
+    def enter(self, module: torch.nn.Module, *_: Any) -> None:
+        if module in self.names:
+            self.path.append(self.names[module])
+            self.write()
+
+    def leave(self, module: torch.nn.Module, *_: Any) -> None:
+        if module in self.names:
+            self.path.pop()
+            self.write()
+
+    def move_to(self, layer: int) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            self.layer = layer
+            self.write()
+
+        return hook
+
+    @contextmanager
+    def stamping(self) -> Iterator[None]:
+        handles = [
+            module_hooks.register_module_forward_pre_hook(self.enter),
+            module_hooks.register_module_forward_hook(self.leave, always_call=True),
+            *(block.register_forward_pre_hook(self.move_to(i)) for i, block in enumerate(self.blocks, 1)),
+            self.blocks[-1].register_forward_hook(self.move_to(len(self.blocks) + 1)),
+        ]
+        self.write()
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def trace_step(
+    model: torch.nn.Module,
+    blocks: torch.nn.ModuleList,
+    inputs: Mapping[str, torch.Tensor],
+    loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
+    fake: FakeTensorMode,
+    attention: Attention,
+) -> TracedStep:
+    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters.
+
+    Raises:
+        PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
+    """
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    stamp = _Stamp(model, blocks)
+
+    class Step(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
+            return loss_of(self.model, dict(zip(inputs, values, strict=True)))
+
+    step = Step()
+
+    def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
+        with stamp.stamping(), whole_operators(attention):
+            loss = torch.func.functional_call(step, named, (values,))
+        stamp.write(backward=True)
+        setup_stacktrace_preservation_hooks([loss.grad_fn])
+        return list(torch.autograd.grad(loss, weights, allow_unused=True))
+
+    with fake, traceback.preserve_node_meta():
+        traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True)(
+            list(parameters.values()), list(inputs.values())
+        )
+
+    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
+    missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
+    if missing:
+        raise PhazeError(f"no gradient reaches the parameters {', '.join(missing)}; every parameter must take part in the loss")
+    return TracedStep(
+        graph=traced.graph,
+        origins=_origins(traced.graph),
+        parameters=dict(zip(placeholders, parameters, strict=False)),
+        inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),
+        gradients=dict(zip(parameters, results, strict=True)),
+        layer_count=len(blocks) + 2,
+    )
+
+
+def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
+    origins: dict[torch.fx.Node, NodeOrigin] = {}
+    by_sequence_number: dict[int, torch.fx.Node] = {}
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    for node in calls:
+        stamp = node.meta.get("custom", {})
+        if not stamp.get("backward", True):
+            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, stamp.get("core_attention", False), None, False)
+            # the first node of a number owns the gradient function, later ones are not differentiable
+            by_sequence_number.setdefault(node.meta["seq_nr"], node)
+    for node in calls:
+        if node in origins:
+            continue
+        accumulates = bool(node.meta.get("is_gradient_acc"))
+        if accumulates:  # carries the loss's number: it belongs with the last gradient it adds
+            forward = origins[node.all_input_nodes[-1]].forward
+        else:
+            forward = _owner(by_sequence_number, node.meta.get("seq_nr"))
+        if forward is None:
+            raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
+        origin = origins[forward]
+        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, accumulates)
+    return origins
+
+
+def _owner(by_sequence_number: Mapping[int, torch.fx.Node], number: int | None) -> torch.fx.Node | None:
+    while number is not None and number >= 0:  # in-place operations on views use up two numbers
+        if number in by_sequence_number:
+            return by_sequence_number[number]
+        number -= 1
+    return None

@@ -1,0 +1,42 @@
+"""Which sizes and tensor-parallel widths a model can be extracted for."""
+
+from __future__ import annotations
+
+import math
+
+from Common.errors import InputError
+from GraphExtractor.graph import DTYPE_BYTES, GraphKey
+from GraphExtractor.models.base import ModelFamily
+
+
+def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
+    """Tensor-parallel widths dividing attention heads, key/value heads and ffn; the vocabulary is padded to fit."""
+    if not family.plan.column:
+        return (1,)
+    common = math.gcd(family.heads, family.kv_heads, family.ffn)
+    return tuple(width for width in range(1, common + 1) if common % width == 0)
+
+
+def check_key(key: GraphKey, family: ModelFamily) -> None:
+    """Refuse sizes that cannot be.
+
+    Raises:
+        InputError: says what was given, what is allowed and what to do.
+    """
+    sizes = {"micro-batch size": key.micro_batch_size, "sequence length": key.sequence_length, "tensor parallel width": key.tp}
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name} {size} is not possible; give a positive whole number")
+    widths = allowed_widths(family)
+    if key.tp not in widths:
+        raise InputError(
+            f"tensor parallel width {key.tp} does not divide {key.model}, which has {family.heads} attention heads, "
+            f"{family.kv_heads} key/value heads and ffn width {family.ffn}; use one of {', '.join(map(str, widths))}"
+        )
+    if key.sequence_parallel and key.sequence_length % key.tp:
+        raise InputError(
+            f"sequence parallelism over {key.tp} devices does not divide sequence length {key.sequence_length}; "
+            "use a multiple of the tensor parallel width"
+        )
+    if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
+        raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
