@@ -1,14 +1,18 @@
-"""Records of hardware: technology, platform, accelerators, clusters. Numbers come from ``Estimator/hardware/*/*.yaml``."""
+"""Records of hardware: platform, accelerators, clusters. Numbers come from ``Estimator/hardware/*/*.yaml``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from Estimator.technology import FloatArray, Technology
+
 IntArray = NDArray[np.int64]
 
 
@@ -21,50 +25,10 @@ class Dataflow(StrEnum):
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """A constant with its unit and where it comes from."""
+class VectorFunctions:
+    """Cycles per element and lane of every known vector function; unknown ones cost as much as ``add``."""
 
-    value: float
-    unit: str
-    source: str
-
-
-@dataclass(frozen=True)
-class CapacityTable:
-    """A property of memories by capacity: ``value[i]`` at ``capacity_bytes[i]``, ascending."""
-
-    unit: str
-    source: str
-    capacity_bytes: tuple[int, ...]
-    value: tuple[float, ...]
-
-    def at(self, capacity_bytes: ArrayLike) -> FloatArray:
-        """Values at the given capacities: exact at the table's points, log-log between and beyond them."""
-        wanted = np.asarray(capacity_bytes, dtype=np.float64)
-        known, values = np.array(self.capacity_bytes, dtype=np.float64), np.array(self.value)
-        right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
-        position = np.log(wanted / known[right - 1]) / np.log(known[right] / known[right - 1])
-        interpolated: FloatArray = values[right - 1] * (values[right] / values[right - 1]) ** position
-        exact = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
-        return np.where(known[exact] == wanted, values[exact], interpolated)
-
-
-@dataclass(frozen=True)
-class Technology:
-    """Area and energy of a silicon process: um2 and pJ (per operation) or pJ/byte (per access)."""
-
-    name: str
-    node_nm: float
-    tensor_pe_area: Quantity  # one processing element of a tensor core: MAC and L1
-    vector_lane_area: Quantity
-    l2_area: CapacityTable
-    glb_area: CapacityTable
-    mac_energy: Quantity
-    vector_lane_energy: Quantity  # per lane and cycle
-    l1_energy: Quantity
-    sram_energy: CapacityTable  # L2 and GLB
-    hbm_energy: Quantity
-    network_energy: Quantity
+    cycles_per_element: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -86,6 +50,8 @@ class Platform:
     l2_bytes_per_pe: int  # core-local buffer, bytes per processing element
     l2_minimum_bytes: int
     bytes_per_element: int
+    technology: Technology
+    vector_functions: VectorFunctions
 
 
 @dataclass(frozen=True)
@@ -101,11 +67,114 @@ class Accelerator:
     area_mm2: float
 
 
-@dataclass(frozen=True)
-class VectorFunctions:
-    """Cycles per element and lane of every known vector function; unknown ones cost as much as ``add``."""
+@dataclass(frozen=True, eq=False)
+class TensorCores:
+    """Distinct tensor-core configurations; arrays of shape (configurations,)."""
 
-    cycles_per_element: dict[str, float]
+    num: IntArray
+    width: IntArray
+    depth: IntArray
+    glb_bytes: IntArray
+
+    def __len__(self) -> int:
+        return len(self.num)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorCores:
+    """Distinct vector-core configurations; arrays of shape (configurations,)."""
+
+    num: IntArray
+    width: IntArray
+    glb_bytes: IntArray
+
+    def __len__(self) -> int:
+        return len(self.num)
+
+
+@dataclass(frozen=True, eq=False)
+class AcceleratorSet:
+    """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core configurations each has."""
+
+    num_tc: IntArray
+    num_vc: IntArray
+    width: IntArray
+    depth: IntArray
+    width_vc: IntArray
+    glb_bytes: IntArray
+    area_mm2: FloatArray
+
+    @classmethod
+    def of(cls, accelerators: Sequence[Accelerator]) -> AcceleratorSet:
+        """The given accelerators, in their order."""
+        columns = {field.name: np.array([getattr(each, field.name) for each in accelerators]) for field in fields(Accelerator)}
+        return cls(**columns)
+
+    def __len__(self) -> int:
+        return len(self.num_tc)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the content."""
+        columns = b"".join(getattr(self, field.name).tobytes() for field in fields(self))
+        return hashlib.blake2b(columns, digest_size=10).hexdigest()
+
+    @cached_property
+    def _tensor(self) -> tuple[IntArray, IntArray]:
+        return _distinct(self.num_tc, self.width, self.depth, self.glb_bytes)
+
+    @cached_property
+    def _vector(self) -> tuple[IntArray, IntArray]:
+        return _distinct(self.num_vc, self.width_vc, self.glb_bytes)
+
+    @property
+    def tc_index(self) -> IntArray:
+        """Position of each accelerator's tensor cores in ``tensor_cores``; shape (N,)."""
+        return self._tensor[1]
+
+    @property
+    def vc_index(self) -> IntArray:
+        """Position of each accelerator's vector cores in ``vector_cores``; shape (N,)."""
+        return self._vector[1]
+
+    @cached_property
+    def tensor_cores(self) -> TensorCores:
+        """The distinct tensor-core configurations."""
+        return TensorCores(*self._tensor[0].T)
+
+    @cached_property
+    def vector_cores(self) -> VectorCores:
+        """The distinct vector-core configurations."""
+        return VectorCores(*self._vector[0].T)
+
+    def accelerator(self, index: int) -> Accelerator:
+        """One of them as a record."""
+        return Accelerator(
+            num_tc=int(self.num_tc[index]),
+            num_vc=int(self.num_vc[index]),
+            width=int(self.width[index]),
+            depth=int(self.depth[index]),
+            width_vc=int(self.width_vc[index]),
+            glb_bytes=int(self.glb_bytes[index]),
+            area_mm2=float(self.area_mm2[index]),
+        )
+
+    def find(self, accelerator: Accelerator) -> int | None:
+        """Index of the accelerator with these cores and buffer, None where it is not in the set."""
+        parameters = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+        found = np.flatnonzero(np.all([getattr(self, name) == getattr(accelerator, name) for name in parameters], axis=0))
+        return int(found[0]) if len(found) else None
+
+    def extended_by(self, accelerators: Sequence[Accelerator]) -> AcceleratorSet:
+        """The set followed by those of ``accelerators`` that are not in it."""
+        added = AcceleratorSet.of([each for each in accelerators if self.find(each) is None])
+        return AcceleratorSet(**{name: np.concatenate([mine, getattr(added, name)]) for name, mine in vars(self).items()})
+
+
+def _distinct(*columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Distinct rows of the columns, and for every row the index of its like."""
+    rows, index = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return rows, index.reshape(-1)
 
 
 @dataclass(frozen=True)

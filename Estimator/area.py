@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from Estimator.accelerator import FloatArray, IntArray, Platform, Technology
+from Estimator.accelerator import IntArray, Platform
+from Estimator.technology import FloatArray
 
 UM2_PER_MM2 = 1e6
 
@@ -26,10 +27,10 @@ def area_mm2(
     depth: ArrayLike,
     width_vc: ArrayLike,
     glb_bytes: ArrayLike,
-    technology: Technology,
     platform: Platform,
 ) -> FloatArray:
     """Area of accelerators; the array arguments broadcast against each other."""
+    technology = platform.technology
     elements = np.asarray(width, dtype=np.int64) * np.asarray(depth, dtype=np.int64)
     lanes = np.asarray(width_vc, dtype=np.int64)
     tensor_core = technology.tensor_pe_area.value * elements + technology.l2_area.at(l2_bytes(elements, platform))

@@ -10,10 +10,9 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.accelerator import Accelerator, Platform, Technology
-from Estimator.accelerator_set import AcceleratorSet
+from Estimator.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.area import area_mm2
-from Estimator.hardware_files import hardware_path, load_platform, load_technology, require
+from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
 
 MIB = 2**20
 
@@ -64,16 +63,18 @@ class NamedChip:
     """A reference accelerator."""
 
     name: str
+    source: str
     accelerator: ChipSize
 
 
 @dataclass(frozen=True)
 class DesignSpaceFile:
-    """A design space as its file states it; technology and platform by name or by path relative to the file."""
+    """A design space as its file states it; other files by name or by path relative to this one."""
 
     name: str
     technology: str
     platform: str
+    vector_functions: str
     axes: Axes
     budget: Budget
     keep: KeepRule
@@ -81,16 +82,24 @@ class DesignSpaceFile:
 
 
 @dataclass(frozen=True)
-class DesignSpace:
-    """A design space with its technology and platform."""
+class ReferenceChip:
+    """A known accelerator that results are compared with."""
 
     name: str
-    technology: Technology
+    source: str
+    accelerator: Accelerator
+
+
+@dataclass(frozen=True)
+class DesignSpace:
+    """A design space with the platform all its accelerators share."""
+
+    name: str
     platform: Platform
     axes: Axes
     budget_mm2: float
     keep: KeepRule
-    references: dict[str, Accelerator]
+    references: tuple[ReferenceChip, ...]
 
     def generate(self) -> AcceleratorSet:
         """All accelerators of the space, in lexicographic order of the axes.
@@ -105,7 +114,7 @@ class DesignSpace:
         if axes.width_vc is None:
             width_vc = width
         glb_bytes = glb_mib * MIB
-        area = area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, self.technology, self.platform)
+        area = area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, self.platform)
         kept = area >= self.keep.minimum_area_fraction * self.budget_mm2
         if self.keep.any_single_tc:
             kept |= num_tc == 1
@@ -129,7 +138,7 @@ class DesignSpace:
 
 
 def load_design_space(name_or_path: str) -> DesignSpace:
-    """Read a design space with its technology and platform.
+    """Read a design space with all the files it names.
 
     Raises:
         InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget missing or stated twice.
@@ -137,18 +146,22 @@ def load_design_space(name_or_path: str) -> DesignSpace:
     path = hardware_path("design_spaces", name_or_path)
     stated = to_record(DesignSpaceFile, read_yaml(path), str(path))
     _check(stated, path)
-    technology, platform = load_technology(stated.technology, path.parent), load_platform(stated.platform, path.parent)
-    references = {chip.name: _accelerator(chip.accelerator, technology, platform) for chip in stated.references}
+    technology = load_technology(stated.technology, path.parent)
+    functions = load_vector_functions(stated.vector_functions, path.parent)
+    platform = load_platform(stated.platform, technology, functions, path.parent)
+    references = tuple(
+        ReferenceChip(each.name, each.source, _accelerator(each.accelerator, platform)) for each in stated.references
+    )
     limit = stated.budget.area_mm2
     if stated.budget.accelerator is not None:
-        limit = _accelerator(stated.budget.accelerator, technology, platform).area_mm2
+        limit = _accelerator(stated.budget.accelerator, platform).area_mm2
     assert limit is not None
-    return DesignSpace(stated.name, technology, platform, stated.axes, limit, stated.keep, references)
+    return DesignSpace(stated.name, platform, stated.axes, limit, stated.keep, references)
 
 
-def _accelerator(size: ChipSize, technology: Technology, platform: Platform) -> Accelerator:
+def _accelerator(size: ChipSize, platform: Platform) -> Accelerator:
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
-    return Accelerator(*cores, area_mm2=float(area_mm2(*cores, technology, platform)))
+    return Accelerator(*cores, area_mm2=float(area_mm2(*cores, platform)))
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.accelerator import CapacityTable, Cluster, Dataflow, Platform, Quantity, Technology, VectorFunctions
+from Estimator.accelerator import Cluster, Dataflow, Platform, VectorFunctions
+from Estimator.technology import CapacityTable, Quantity, Technology
 
 HARDWARE = Path(__file__).parent / "hardware"
 
@@ -125,8 +126,10 @@ def _check_table(table: CapacityTable, path: Path, key: str) -> None:
     require(min(table.value) > 0, path, f"{key}.value", min(table.value), "positive")
 
 
-def load_platform(name_or_path: str, relative_to: Path | None = None) -> Platform:
-    """Read a platform.
+def load_platform(
+    name_or_path: str, technology: Technology, vector_functions: VectorFunctions, relative_to: Path | None = None
+) -> Platform:
+    """Read a platform and complete it with a technology and the costs of vector functions.
 
     Raises:
         InputError: unknown name, unreadable file, bad key, unit or value.
@@ -147,6 +150,8 @@ def load_platform(name_or_path: str, relative_to: Path | None = None) -> Platfor
         l2_bytes_per_pe=int(stated.l2_per_pe.value),
         l2_minimum_bytes=int(stated.l2_minimum.value),
         bytes_per_element=int(stated.element.value),
+        technology=technology,
+        vector_functions=vector_functions,
     )
     check_platform(platform, path)
     return platform
@@ -158,25 +163,23 @@ def check_platform(platform: Platform, source: Path) -> None:
     Raises:
         InputError: names ``source`` and the field.
     """
+    require(len(platform.dataflows) > 0, source, "dataflows", "empty", "one or more of ws, os, is")
+    require(platform.startup_s >= 0, source, "startup_s", platform.startup_s, "zero or positive")
+    share = platform.concurrent_tc_share
+    require(0 < share < 1, source, "concurrent_tc_share", share, "between 0 and 1, both excluded")
     for entry in fields(platform):
         value = getattr(platform, entry.name)
-        if entry.name == "startup_s":
-            require(value >= 0, source, entry.name, value, "zero or positive")
-        elif entry.name == "concurrent_tc_share":
-            require(0 < value < 1, source, entry.name, value, "between 0 and 1, both excluded")
-        elif entry.name == "dataflows":
-            require(len(value) > 0, source, entry.name, "empty", "one or more of ws, os, is")
-        else:
+        if entry.name != "startup_s" and isinstance(value, int | float):
             require(value > 0, source, entry.name, value, "positive")
 
 
-def load_vector_functions(name_or_path: str) -> VectorFunctions:
+def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
     """Read the costs of vector functions.
 
     Raises:
         InputError: unknown name, unreadable file, bad key or value.
     """
-    path = hardware_path("vector_functions", name_or_path)
+    path = hardware_path("vector_functions", name_or_path, relative_to)
     stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
     require(stated.unit == "cycles/element", path, "unit", repr(stated.unit), "'cycles/element'")
     require("add" in stated.functions, path, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")

@@ -1,0 +1,57 @@
+"""Constants of a silicon process with their units and sources: area and energy. Numbers come from ``hardware/technologies``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A constant with its unit and where it comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class CapacityTable:
+    """A property of memories by capacity: ``value[i]`` at ``capacity_bytes[i]``, ascending."""
+
+    unit: str
+    source: str
+    capacity_bytes: tuple[int, ...]
+    value: tuple[float, ...]
+
+    def at(self, capacity_bytes: ArrayLike) -> FloatArray:
+        """Values at the given capacities: exact at the table's points, log-log between and beyond them."""
+        wanted = np.asarray(capacity_bytes, dtype=np.float64)
+        known, values = np.array(self.capacity_bytes, dtype=np.float64), np.array(self.value)
+        right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+        position = np.log(wanted / known[right - 1]) / np.log(known[right] / known[right - 1])
+        interpolated: FloatArray = values[right - 1] * (values[right] / values[right - 1]) ** position
+        exact = np.clip(np.searchsorted(known, wanted), 0, len(known) - 1)
+        return np.where(known[exact] == wanted, values[exact], interpolated)
+
+
+@dataclass(frozen=True)
+class Technology:
+    """Area and energy of a silicon process: um2 and pJ (per operation) or pJ/byte (per access)."""
+
+    name: str
+    node_nm: float
+    tensor_pe_area: Quantity  # one processing element of a tensor core: MAC and L1
+    vector_lane_area: Quantity
+    l2_area: CapacityTable
+    glb_area: CapacityTable
+    mac_energy: Quantity
+    vector_lane_energy: Quantity  # per lane and cycle
+    l1_energy: Quantity
+    sram_energy: CapacityTable  # L2 and GLB
+    hbm_energy: Quantity
+    network_energy: Quantity
