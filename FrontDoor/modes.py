@@ -16,7 +16,7 @@ from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
 
 if TYPE_CHECKING:
     from Common.progress import Progress
-    from GraphExtractor.graph import GraphKey, ModelGraph
+    from GraphExtractor.graph import ModelGraph
     from Solver.study import Study
 
 logger = logging.getLogger(__name__)
@@ -155,16 +155,13 @@ def _progress(command: Command) -> Progress:
 def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
     """Graphs of every model and micro-batch size, one per tensor parallel width."""
     from GraphExtractor import load_or_extract
-    from Solver.inputs import graph_key
-
-    def keys(model: str, micro_batch_size: int) -> list[GraphKey]:
-        return [graph_key(study, model, micro_batch_size, tp) for tp in study.tp_widths]
 
     for model in study.models:
         for size in study.micro_batch_sizes:
             with progress.phase(f"training graphs of {model.name}, micro-batch {size}", len(study.tp_widths)) as advance:
                 graphs = []
-                for key in keys(model.name, size):
+                for tp in study.tp_widths:
+                    key = study.graph_key(model.name, size, tp)
                     graphs.append(load_or_extract(key, study.folders.graphs, force=study.force_reextract))
                     advance(1)
             yield tuple(graphs)

@@ -91,6 +91,13 @@ class Study:
         """HBM per device in bytes."""
         return tuple(round(size * GIB) for size in self.hbm_sizes_gb)
 
+    def graph_key(self, model: str, micro_batch_size: int, tp: int) -> GraphKey:
+        """What the graph of ``model`` for one micro-batch size and tensor parallel width is made for."""
+        from GraphExtractor.models.registry import find_model
+
+        length = self.sequence_length or find_model(model).sequence_length
+        return GraphKey(model, micro_batch_size, length, tp, self.attention, self.sequence_parallel and tp > 1)
+
     @property
     def folders(self) -> Folders:
         """Where this study's artefacts go; with ``output`` the run itself is in that folder and the rest below it."""
@@ -291,9 +298,7 @@ def _check(study: Study) -> None:
                 f"make it smaller or give a larger --cluster"
             )
         for model in study.models:
-            family = find_model(model.name)
-            length = study.sequence_length or family.sequence_length
-            check_key(GraphKey(model.name, 1, length, width, study.attention, study.sequence_parallel), family)
+            check_key(study.graph_key(model.name, 1, width), find_model(model.name))
 
 
 def _default_name(study: Study) -> str:
