@@ -77,7 +77,7 @@ def trace_layers(
     blocks = torch.nn.ModuleList(all_blocks[index] for index in chosen.kept)
     model.set_submodule(family.blocks, blocks)
     with _default_dtype(key.dtype), fake:
-        shard(model, family.plan, key)
+        shard(model, blocks, family.plan, key)
         inputs = family.inputs(key)
 
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:

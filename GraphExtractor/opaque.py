@@ -64,11 +64,12 @@ _cross_entropy_backward = _define(
     lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(exponentials.shape, dtype=dtype),
 )
 _all_reduce = _define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+# sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged it with the batch
 _all_gather = _define(
-    "all_gather", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0], x.shape[1] * tp, *x.shape[2:])
+    "all_gather", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1])
 )
 _reduce_scatter = _define(
-    "reduce_scatter", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0], x.shape[1] // tp, *x.shape[2:])
+    "reduce_scatter", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] // tp, x.shape[-1])
 )
 
 
@@ -134,7 +135,7 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
 
 
 def _own_part(x: torch.Tensor, tp: int) -> torch.Tensor:
-    return x.narrow(1, 0, x.shape[1] // tp)
+    return x.narrow(-2, 0, x.shape[-2] // tp).clone()
 
 
 def copy_to_group(x: torch.Tensor, tp: int) -> Any:

@@ -39,29 +39,29 @@ def _functions(kind: OperatorKind, names: str) -> dict[str, tuple[OperatorKind, 
 VECTOR_FUNCTIONS = MappingProxyType(
     _functions(
         OperatorKind.ELEMENTWISE,
-        "add sub rsub:sub mul div neg pow square:mul sqrt rsqrt reciprocal:div exp log sin cos erf tanh sigmoid silu gelu relu"
-        " where masked_fill:where tril:where triu:where clamp:where"
-        " eq:compare ne:compare lt:compare le:compare gt:compare ge:compare logical_and:compare logical_or:compare logical_not:compare bitwise_and:compare maximum:compare minimum:compare"
-        " _to_copy:cast native_dropout:dropout native_dropout_backward:dropout_backward gelu_backward silu_backward"
-        " tanh_backward sigmoid_backward threshold_backward:relu_backward",
+        """add sub rsub:sub mul square:mul div reciprocal:div neg pow sqrt rsqrt exp log sin cos erf tanh sigmoid silu gelu relu
+        where masked_fill:where tril:where triu:where clamp:where eq:compare ne:compare lt:compare le:compare gt:compare
+        ge:compare logical_and:compare logical_or:compare logical_not:compare bitwise_and:compare maximum:compare
+        minimum:compare _to_copy:cast native_dropout:dropout native_dropout_backward:dropout_backward gelu_backward
+        silu_backward tanh_backward sigmoid_backward threshold_backward:relu_backward""",
     )
     | _functions(
         OperatorKind.MOVE,
-        "clone:copy copy cat:copy stack:copy repeat:copy constant_pad_nd:copy slice_backward:copy select_backward:copy"
-        " fill:copy zero:copy full:copy zeros:copy ones:copy full_like:copy zeros_like:copy ones_like:copy new_zeros:copy"
-        " new_full:copy new_ones:copy",
+        """clone:copy copy cat:copy stack:copy repeat:copy constant_pad_nd:copy slice_backward:copy select_backward:copy
+        fill:copy zero:copy full:copy zeros:copy ones:copy full_like:copy zeros_like:copy ones_like:copy new_zeros:copy
+        new_full:copy new_ones:copy""",
     )
     | _functions(
         OperatorKind.REDUCTION,
-        "_softmax:softmax _safe_softmax:softmax _softmax_backward_data:softmax_backward _log_softmax:log_softmax"
-        " _log_softmax_backward_data:log_softmax_backward native_layer_norm:layer_norm"
-        " native_layer_norm_backward:layer_norm_backward rms_norm rms_norm_backward sum mean amax:max max cumsum:sum"
-        " nll_loss_forward:nll_loss nll_loss_backward cross_entropy cross_entropy_backward",
+        """_softmax:softmax _safe_softmax:softmax _softmax_backward_data:softmax_backward _log_softmax:log_softmax
+        _log_softmax_backward_data:log_softmax_backward native_layer_norm:layer_norm
+        native_layer_norm_backward:layer_norm_backward rms_norm rms_norm_backward sum mean amax:max max cumsum:sum
+        nll_loss_forward:nll_loss nll_loss_backward cross_entropy cross_entropy_backward""",
     )
     | _functions(
         OperatorKind.GATHER,
-        "embedding index:embedding gather:embedding index_select:embedding embedding_dense_backward:embedding_backward"
-        " index_put:scatter_add scatter_add index_add:scatter_add scatter:scatter_add",
+        """embedding index:embedding gather:embedding index_select:embedding embedding_dense_backward:embedding_backward
+        index_put:scatter_add scatter_add index_add:scatter_add scatter:scatter_add""",
     )
 )
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})

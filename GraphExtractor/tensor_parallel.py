@@ -20,8 +20,8 @@ from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
 
 
-def shard(model: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> None:
-    """Shrink ``model`` in place to one device of a group of ``key.tp``; call where its parameters were made (fake mode)."""
+def shard(model: torch.nn.Module, blocks: torch.nn.ModuleList, plan: TensorParallelPlan, key: GraphKey) -> None:
+    """Shrink ``model`` in place to one device of a group of ``key.tp``; call under the fake mode it was built in."""
     if key.tp == 1:
         return
     sharder = _Sharder(model, key)
@@ -36,7 +36,10 @@ def shard(model: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> No
             if fnmatch(path, pattern):
                 for name in attributes:
                     setattr(module, name, getattr(module, name) // key.tp)
+    sharder.retie()
     sharder.communicate(plan)
+    if key.sequence_parallel:
+        blocks[0].register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:
@@ -71,15 +74,19 @@ class _Sharder:
     def replace(self, path: str, module: torch.nn.Module) -> None:
         self.model.set_submodule(path, module)
 
+    def retie(self) -> None:
+        """Give modules outside the plan the parts of the parameters they share with modules inside it."""
+        for module in self.model.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                setattr(module, name, self.parts.get(parameter, parameter))
+
     def communicate(self, plan: TensorParallelPlan) -> None:
-        """Put f (or the sequence's all-gather) before every block, and scatter and gather the sequence at its ends."""
+        """Put f, or the all-gather of the sequence, at the entrances and before the head."""
         enter = opaque.gather_sequence if self.sequence_parallel else opaque.copy_to_group
         gathered_early = self.sequence_parallel and plan.last
         for path, module in self.model.named_modules():
             if _matches(path, plan.entrances) or (path == plan.head and not gathered_early):
                 module.register_forward_pre_hook(_on_input(enter, self.tp), with_kwargs=True)
-            if self.sequence_parallel and path == plan.first:
-                module.register_forward_hook(lambda _module, _inputs, output: opaque.split_sequence(output, self.tp))
             if gathered_early and path == plan.last:
                 module.register_forward_hook(lambda _module, _inputs, output: opaque.gather_sequence(output, self.tp))
 

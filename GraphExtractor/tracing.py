@@ -131,6 +131,7 @@ def trace_step(
             list(parameters.values()), list(inputs.values())
         )
 
+    traced.graph.eliminate_dead_code()
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]

@@ -22,9 +22,8 @@ class TensorParallelPlan:
 
     ``column`` and ``row`` linears form pairs; ``entrances`` are the modules whose input enters such a pair (the point of
     Megatron's f); ``embedding`` and ``head`` are split over the vocabulary; ``divided`` names integer attributes holding
-    a per-device width (``module glob -> attributes``). Under sequence parallelism ``first`` is the module whose output is
-    scattered over the sequence; the sequence is gathered at the head's input, or behind ``last`` where the model's code
-    needs the whole sequence before the head.
+    a per-device width (``module glob -> attributes``). Under sequence parallelism the sequence is gathered at the head's
+    input, or behind ``last`` where the model's code needs the whole sequence before the head.
     """
 
     column: tuple[str, ...] = ()
@@ -32,7 +31,6 @@ class TensorParallelPlan:
     entrances: tuple[str, ...] = ()
     embedding: str = ""
     head: str = ""
-    first: str = ""
     last: str = ""
     divided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -26,7 +26,6 @@ class Bert(ModelFamily):
         entrances=("*.attention.self", "*.intermediate"),
         embedding="bert.embeddings.word_embeddings",
         head="cls.predictions.decoder",
-        first="bert.embeddings",
         divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
     )
 
