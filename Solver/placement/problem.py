@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,21 @@ from GraphExtractor.graph import Recompute
 from Solver.results import Status
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class GroupOrder(StrEnum):
+    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
+
+    DATA_INNER = "tensor-data-pipeline"
+    PIPELINE_INNER = "tensor-pipeline-data"
 
 
 @dataclass(frozen=True)
 class TrainingPolicy:
-    """Bytes per parameter and how they are sharded: ZeRO stage 1 shards optimizer state over dp, 2 also gradients, 3 also weights.
+    """Bytes per parameter and how they are sharded: ZeRO stage 1 shards optimizer state, 2 gradients too, 3 weights too.
 
-    Mixed-precision Adam is 2 + 2 + 12 (Rajbhandari et al. 2020); ``optimizer_step_bytes`` is the HBM traffic per parameter of one step.
+    Mixed-precision Adam is 2 + 2 + 12 (Rajbhandari et al. 2020); ``optimizer_step_bytes`` is a step's HBM traffic per parameter.
     """
 
     optimizer: str
@@ -31,10 +40,10 @@ class TrainingPolicy:
 
 @dataclass(frozen=True, eq=False)
 class PlanVariant:
-    """The layers of the chain, per device, for one choice of tensor parallel width and recomputation. Arrays have shape (layers,).
+    """The layers of the chain, per device, for one tensor parallel width and recomputation. Arrays have shape (layers,).
 
-    ``cut_bytes[i]`` and ``cut_gradient_bytes[i]`` cross the cut before layer i (entry 0 is 0). ``tied_parameter_count`` parameters
-    are owned by the first and by the last layer: counted once when both are on the same stage, else synchronised between them.
+    ``cut_bytes[i]`` and ``cut_gradient_bytes[i]`` cross the cut before layer i (entry 0 is 0). ``tied_parameter_count``
+    parameters are owned by first and last layer: counted once when both are on the same stage, else synchronised between them.
     """
 
     tp: int
@@ -74,7 +83,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, eq=False)
 class BatchTimes:
-    """``LayerTimes`` of N accelerators, by distinct layer: arrays (accelerators, variants, distinct); layer i is ``sequence[i]``."""
+    """``LayerTimes`` by distinct layer, shape (accelerators, variants, distinct layers); layer i is ``sequence[i]``."""
 
     forward_s: FloatArray
     backward_s: FloatArray
@@ -84,7 +93,7 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage: layers [first, last], seconds per micro-batch (with its transfers) and bytes on each of its devices."""
+    """A pipeline stage: layers [first, last], seconds per micro-batch with its transfers, bytes on each of its tp·dp devices."""
 
     first_layer: int
     last_layer: int
@@ -121,13 +130,17 @@ class Placement:
     stages: tuple[Stage, ...]
     breakdown: Breakdown | None
     reason: str = ""  # why infeasible
+    group_order: GroupOrder = GroupOrder.DATA_INNER  # immaterial on a network of one tier
 
 
 @dataclass(frozen=True, eq=False)
 class BatchPlacements:
-    """Best plans of N accelerators: iteration seconds (inf where infeasible), index of the variant, dp and pp; shape (accelerators,)."""
+    """Best plans of N accelerators: iteration seconds, index of the variant, dp and pp; shape (accelerators,).
+
+    Without a plan the seconds are inf, dp and pp 0 and the variant -1 where nothing fits, -2 where nothing beats the incumbent.
+    """
 
     iteration_s: FloatArray
-    variant: NDArray[np.int64]
-    dp: NDArray[np.int64]
-    pp: NDArray[np.int64]
+    variant: IntArray
+    dp: IntArray
+    pp: IntArray

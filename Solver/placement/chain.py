@@ -1,0 +1,101 @@
+"""Exact placement of a chain of layers on one accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from Common.errors import InputError, SolverError
+from Solver.placement.evaluate import evaluate_plan
+from Solver.placement.kernels import least_transfers
+from Solver.placement.problem import FloatArray, GroupOrder, LayerTimes, Placement, PlacementProblem
+from Solver.placement.search_kernels import Found, solve, stage_costs
+from Solver.placement.stage_arrays import Prepared, prepare
+from Solver.results import Status
+
+AGREEMENT = 1e-9  # relative, between the search's value and the evaluator's
+
+
+def place_chain(problem: PlacementProblem, times: LayerTimes) -> Placement:
+    """The fastest plan of ``problem``, proved (``bound_s`` equals ``iteration_s``), or status INFEASIBLE with the reason.
+
+    Raises:
+        InputError: the arrays do not fit together or hold negative or infinite numbers.
+        SolverError: the evaluator disagrees with the search, which is a defect.
+    """
+    prepared = prepare(problem)
+    work = prefix_work(problem, times)
+    found, _ = solve(prepared.cases, prepared.chains, work, np.inf, False)
+    if found.line < 0:
+        return infeasible(problem, prepared)
+    case, dp = found.case, int(prepared.cases.dp[found.line])
+    variant = int(prepared.cases.variant[case])
+    cuts = _cuts(prepared, found, work[variant])
+    placement = evaluate_plan(problem, times, variant, dp, cuts, tuple(GroupOrder)[prepared.cases.order[case]])
+    if placement.status is not Status.FEASIBLE or abs(placement.iteration_s - found.seconds) > AGREEMENT * found.seconds:
+        raise SolverError(
+            f"the chain solver found {found.seconds} s, the evaluator {placement.iteration_s} s "
+            f"({placement.reason or 'feasible'}); please report this problem"
+        )
+    return replace(placement, status=Status.OPTIMAL, bound_s=placement.iteration_s)
+
+
+def prefix_work(problem: PlacementProblem, times: LayerTimes) -> FloatArray:
+    """Prefix sums (variants, layers + 1) of the seconds a micro-batch computes.
+
+    Raises:
+        InputError: see ``place_chain``.
+    """
+    shape = (len(problem.variants), len(problem.variants[0].parameter_count))
+    for array in (times.forward_s, times.backward_s, times.recompute_s):
+        if array.shape != shape or not np.all(np.isfinite(array)) or np.any(array < 0.0):
+            raise InputError(f"layer times must be {shape} finite seconds of at least 0; given an array of shape {array.shape}")
+    work = np.zeros((shape[0], shape[1] + 1))
+    np.cumsum(times.forward_s + times.backward_s + times.recompute_s, axis=1, out=work[:, 1:])
+    return work
+
+
+def _cuts(prepared: Prepared, found: Found, work: FloatArray) -> tuple[int, ...]:
+    """Cuts of the plan with the found load and parameter sum that transfers least."""
+    layers = len(work) - 1
+    stages = int(prepared.cases.stages[found.case])
+    chain = stage_costs(prepared.cases, prepared.chains, found.case, work)
+    best: tuple[float, tuple[int, ...]] = (0.0, ()) if stages == 1 else (np.inf, ())
+    # Where transfers cost nothing, the found plan may have fewer stages than its case.
+    for count in range(stages, 1, -1):
+        ends = np.empty((count + 1, layers + 1), np.int64)
+        transfers = least_transfers(chain, count, found.load, found.held, ends)
+        if transfers < best[0]:
+            cuts, start = [], 0
+            for position in range(count, 1, -1):
+                start = int(ends[position, start])
+                cuts.append(start)
+            best = (transfers, tuple(cuts))
+        if best[0] < np.inf:
+            break
+    return best[1]
+
+
+def infeasible(problem: PlacementProblem, prepared: Prepared) -> Placement:
+    """The answer when nothing fits."""
+    if np.isinf(prepared.smallest_bytes):
+        widths = sorted({variant.tp for variant in problem.variants})
+        reason = f"tensor parallel widths {widths} need more than the cluster's {problem.cluster.num_devices} devices"
+    else:
+        needed, given = prepared.smallest_bytes / 2**30, problem.hbm_bytes / 2**30
+        devices = problem.cluster.num_devices
+        reason = f"no plan fits {given:.2f} GiB per device on {devices} devices; the leanest needs {needed:.2f} GiB"
+    return Placement(
+        status=Status.INFEASIBLE,
+        iteration_s=np.inf,
+        bound_s=np.inf,
+        tp=0,
+        pp=0,
+        dp=0,
+        recompute=problem.variants[0].recompute,
+        micro_batches_per_pipeline=0,
+        stages=(),
+        breakdown=None,
+        reason=reason,
+    )

@@ -1,0 +1,223 @@
+"""Price one given plan, sharing only the formulas of ``objective`` and ``links`` with the solvers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from Common.errors import InputError
+from Solver.placement.links import Network
+from Solver.placement.objective import (
+    TOLERANCE,
+    gradient_sync,
+    micro_batches_per_pipeline,
+    optimizer_s_per_parameter,
+    resident_bytes_per_parameter,
+    tied_sync_s,
+    transfer_s,
+    weight_gather,
+)
+from Solver.placement.problem import Breakdown, GroupOrder, LayerTimes, Placement, PlacementProblem, Stage
+from Solver.results import Status
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What fills the memory of a stage's devices."""
+
+    parameter_state_bytes: float  # weights, gradients, optimizer state
+    activation_bytes: float  # saved, of all micro-batches in flight
+    workspace_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it."""
+        return self.parameter_state_bytes + self.activation_bytes + self.workspace_bytes
+
+
+@dataclass(frozen=True)
+class _StageTimes:
+    """Seconds per micro-batch of one stage, by cause."""
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    transfer_s: float
+    gather_s: float
+
+    @property
+    def load_s(self) -> float:
+        return self.forward_s + self.backward_s + self.recompute_s + self.transfer_s + self.gather_s
+
+
+def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
+    """First layers of stages 2..pp as Megatron-LM balances them: blocks as evenly as possible, embedding and head at the ends.
+
+    Layer 0 is the embedding and the last one the head; where blocks do not divide evenly the earlier stages take one more.
+
+    Raises:
+        InputError: there are more stages than blocks.
+    """
+    blocks = layers - 2
+    if pp == 1:
+        return ()
+    if not 1 <= pp <= blocks:
+        raise InputError(f"{pp} pipeline stages were asked for {blocks} blocks; give 1 to {max(blocks, 1)} stages")
+    sizes = [blocks // pp + (stage < blocks % pp) for stage in range(pp)]
+    return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
+
+
+def evaluate_plan(
+    problem: PlacementProblem,
+    times: LayerTimes,
+    variant: int,
+    dp: int,
+    cuts: Sequence[int],
+    order: GroupOrder | None = None,
+) -> Placement:
+    """Time and memory of the plan with stages starting at layers 0 and ``cuts``, under ``order`` or the faster of both orders.
+
+    A plan that does not fit in memory or on the cluster has status INFEASIBLE and says why; its time is given all the same.
+
+    Raises:
+        InputError: the cuts are not increasing layer indices or a degree is not positive.
+    """
+    layers = len(problem.variants[variant].parameter_count)
+    bounds = [0, *cuts, layers]
+    if dp < 1 or any(first >= last for first, last in itertools.pairwise(bounds)):
+        raise InputError(
+            f"a plan with dp {dp} and stages starting at layers {[0, *cuts]} is not valid; dp must be at least 1 and the stages "
+            f"must start at increasing layers below {layers}"
+        )
+    orders = Network.of(problem.cluster).orders if order is None else (order,)
+    plans = [_evaluate(problem, times, variant, dp, bounds, each) for each in orders]
+    return min(plans, key=lambda plan: plan.iteration_s)
+
+
+def stage_memory(problem: PlacementProblem, placement: Placement) -> tuple[StageMemory, ...]:
+    """What fills the memory of each stage of ``placement``, a plan of ``problem``."""
+    variant = next(
+        index for index, plan in enumerate(problem.variants) if plan.tp == placement.tp and plan.recompute is placement.recompute
+    )
+    bounds = [*(stage.first_layer for stage in placement.stages), placement.stages[-1].last_layer + 1]
+    return _memory(problem, variant, placement.dp, bounds)
+
+
+def _memory(problem: PlacementProblem, variant: int, dp: int, bounds: Sequence[int]) -> tuple[StageMemory, ...]:
+    plan = problem.variants[variant]
+    pp = len(bounds) - 1
+    micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
+    resident = float(resident_bytes_per_parameter(problem.policy, np.array(dp)))
+    return tuple(
+        StageMemory(
+            resident * _held(problem, variant, bounds, stage),
+            min(pp - stage, micro_batches) * float(plan.saved_bytes[bounds[stage] : bounds[stage + 1]].sum()),
+            float(plan.workspace_bytes[bounds[stage] : bounds[stage + 1]].max()),
+        )
+        for stage in range(pp)
+    )
+
+
+def _held(problem: PlacementProblem, variant: int, bounds: Sequence[int], stage: int) -> float:
+    """Parameters of a stage; what first and last layer share counts once where one stage has both."""
+    plan = problem.variants[variant]
+    held = float(plan.parameter_count[bounds[stage] : bounds[stage + 1]].sum())
+    return held - plan.tied_parameter_count if len(bounds) == 2 else held
+
+
+def _evaluate(
+    problem: PlacementProblem, times: LayerTimes, variant: int, dp: int, bounds: Sequence[int], order: GroupOrder
+) -> Placement:
+    plan, policy, network = problem.variants[variant], problem.policy, Network.of(problem.cluster)
+    pp, degree = len(bounds) - 1, np.array([dp])
+    collectives = network.data_collectives(order, plan.tp, pp, degree)
+    link_tiers = network.boundary_tiers(order, plan.tp, pp, degree)[0]
+    gather = weight_gather(policy, collectives, float(plan.parameter_count.sum()), bounds[-1])
+    held = [_held(problem, variant, bounds, stage) for stage in range(pp)]
+
+    def message_s(cut: int, sizes: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+        """The message over boundary ``cut`` (1..pp-1); nothing crosses the ends of the chain."""
+        if not 1 <= cut < pp:
+            return 0.0
+        tier = link_tiers[cut - 1]
+        return float(transfer_s(sizes[bounds[cut]], network.seconds_per_byte[tier], network.latency_s[tier]))
+
+    stages = []
+    for stage in range(pp):
+        part = slice(bounds[stage], bounds[stage + 1])
+        stages.append(
+            _StageTimes(
+                float(times.forward_s[variant, part].sum()),
+                float(times.backward_s[variant, part].sum()),
+                float(times.recompute_s[variant, part].sum()),
+                message_s(stage, plan.cut_bytes) + message_s(stage + 1, plan.cut_gradient_bytes),
+                float(gather.per_parameter_s[0]) * held[stage] + float(gather.fixed_s[0]) * (bounds[stage + 1] - bounds[stage]),
+            )
+        )
+    micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
+    slowest = max(stages, key=lambda each: each.load_s)
+    algorithms = [gradient_sync(policy, half) for half in collectives]
+    sync_s = min(float(price.per_parameter_s[0]) * max(held) + float(price.fixed_s[0]) for price in algorithms)
+    if pp > 1:
+        ends = network.end_tiers(order, plan.tp, pp, degree)
+        sync_s += float(
+            tied_sync_s(policy, plan.tied_parameter_count, network.seconds_per_byte[ends], network.latency_s[ends])[0]
+        )
+    optimizer_s = float(optimizer_s_per_parameter(policy, degree, problem.hbm_bandwidth_bytes_per_s)[0]) * max(held)
+    breakdown = Breakdown(
+        forward_s=micro_batches * slowest.forward_s,
+        backward_s=micro_batches * slowest.backward_s,
+        recompute_s=micro_batches * slowest.recompute_s,
+        stage_transfer_s=micro_batches * slowest.transfer_s,
+        bubble_s=sum(each.load_s for each in stages) - slowest.load_s,
+        gradient_sync_s=sync_s + micro_batches * slowest.gather_s,
+        optimizer_s=optimizer_s,
+    )
+    iteration_s = total_s(breakdown)
+    memory = _memory(problem, variant, dp, bounds)
+    reason = _misfit(problem, plan.tp * pp * dp, dp, [each.total_bytes for each in memory])
+    return Placement(
+        status=Status.INFEASIBLE if reason else Status.FEASIBLE,
+        iteration_s=iteration_s,
+        bound_s=0.0,
+        tp=plan.tp,
+        pp=pp,
+        dp=dp,
+        recompute=plan.recompute,
+        micro_batches_per_pipeline=micro_batches,
+        stages=tuple(
+            Stage(bounds[stage], bounds[stage + 1] - 1, plan.tp * dp, stages[stage].load_s, memory[stage].total_bytes)
+            for stage in range(pp)
+        ),
+        breakdown=breakdown,
+        reason=reason,
+        group_order=order,
+    )
+
+
+def total_s(breakdown: Breakdown) -> float:
+    """Sum of the fields."""
+    return (
+        breakdown.forward_s
+        + breakdown.backward_s
+        + breakdown.recompute_s
+        + breakdown.stage_transfer_s
+        + breakdown.bubble_s
+        + breakdown.gradient_sync_s
+        + breakdown.optimizer_s
+    )
+
+
+def _misfit(problem: PlacementProblem, devices: int, dp: int, memory_bytes: Sequence[float]) -> str:
+    if devices > problem.cluster.num_devices:
+        return f"the plan needs {devices} devices, the cluster has {problem.cluster.num_devices}"
+    if dp > problem.micro_batches:
+        return f"the plan has {dp} replicas for {problem.micro_batches} micro-batches"
+    fullest = max(range(len(memory_bytes)), key=memory_bytes.__getitem__)
+    if memory_bytes[fullest] > problem.hbm_bytes * (1.0 + TOLERANCE):
+        needed, given = memory_bytes[fullest] / 2**30, problem.hbm_bytes / 2**30
+        return f"stage {fullest + 1} of {len(memory_bytes)} needs {needed:.2f} GiB per device, there are {given:.2f} GiB"
+    return ""
