@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 MIB = 2**20
-PIPE_COLUMNS = 200  # width of a table that does not go to a terminal, so that nothing is cut
+WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
 
 def print_result(result: SearchResult, stream: TextIO) -> None:
@@ -127,18 +127,18 @@ def space_table(size: SpaceSize) -> Table:
 
 def plain_table(title: str, rows: Sequence[dict[str, object]]) -> Table:
     """Rows of equal keys as a table; text to the left, numbers to the right."""
-    words = {key for row in rows for key, value in row.items() if isinstance(value, str)}
-    table = _table(title, tuple(rows[0]) if rows else (), words=words)
+    columns = {key.replace("_", " "): value for row in rows for key, value in row.items()}
+    table = _table(title, tuple(columns), words={name for name, value in columns.items() if isinstance(value, str)})
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
     return table
 
 
 def print_tables(tables: Iterable[Table], stream: TextIO) -> None:
-    """Write tables, as wide as the terminal, or as wide as they need elsewhere."""
+    """Write tables, as wide as they need."""
     from rich.console import Console
 
-    console = Console(file=stream, width=None if stream.isatty() else PIPE_COLUMNS)
+    console = Console(file=stream, width=WIDEST_COLUMNS)
     for table in tables:
         with console.capture() as drawn:
             console.print(table)
@@ -164,7 +164,7 @@ def _table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", overflow="fold")
+        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
     return table
 
 
