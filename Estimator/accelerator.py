@@ -165,11 +165,6 @@ class AcceleratorSet:
         found = np.flatnonzero(np.all([getattr(self, name) == getattr(accelerator, name) for name in parameters], axis=0))
         return int(found[0]) if len(found) else None
 
-    def extended_by(self, accelerators: Sequence[Accelerator]) -> AcceleratorSet:
-        """The set followed by those of ``accelerators`` that are not in it."""
-        added = AcceleratorSet.of([each for each in accelerators if self.find(each) is None])
-        return AcceleratorSet(**{name: np.concatenate([mine, getattr(added, name)]) for name, mine in vars(self).items()})
-
 
 def _distinct(*columns: IntArray) -> tuple[IntArray, IntArray]:
     """Distinct rows of the columns, and for every row the index of its like."""

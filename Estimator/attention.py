@@ -2,7 +2,8 @@
 
 Forward keeps a tile of queries with its accumulators and streams keys and values past it; backward keeps a tile of keys and
 values with their gradients and streams queries, output gradients and the accumulated query gradients. What is streamed is
-read again for every tile, unless it stays in the buffer as a whole.
+read again for every tile, unless it stays in the buffer as a whole. From a buffer so small that this would move more than the
+scores themselves, they are kept in memory after all, as if attention were not fused.
 """
 
 from __future__ import annotations
@@ -43,5 +44,9 @@ def attention_traffic(
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
     again = (passes - 1) * scores.batch * streamed_rows * streamed_again
+    scores_bytes = scores.batch * scores.m * scores.n * element_bytes
+    again = np.minimum(
+        again, 2 * len(gemms) * scores_bytes
+    )  # every product writes or reads them, and so does the softmax between
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, queries), compulsory_bytes - queries + again

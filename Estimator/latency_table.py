@@ -170,7 +170,7 @@ def _dump(table: LatencyTable) -> bytes:
 
 def _load(path: Path, accelerators: AcceleratorSet, work: DistinctWork) -> LatencyTable:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
             tensor = CorePrices(*(arrays[f"tensor_{field.name}"] for field in fields(CorePrices)))
             vector = CorePrices(*(arrays[f"vector_{field.name}"] for field in fields(CorePrices)))
             table = LatencyTable(accelerators, work, tensor, vector, arrays["network_s"], arrays["network_j"])

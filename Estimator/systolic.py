@@ -55,7 +55,7 @@ def pipelined_time(
     folds, stream = _fold(dataflow, m, k, n, rows, columns)
     move = divide_up(rows, rows_per_cycle)
     steady = (np.asarray(batch) * folds - 1) * np.maximum(stream, move) + stream
-    skew = np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 3
+    skew = np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 2
     return SystolicTime(steady, skew if dataflow is Dataflow.OUTPUT_STATIONARY else skew + move)
 
 
@@ -70,7 +70,8 @@ def systolic_cycles(
 ) -> FloatArray:
     """Cycles of an (m, k) by (k, n) product on a rows x columns array, operands always at hand; arguments broadcast.
 
-    Not double-buffered (SCALE-Sim 3.0): ws ``ceil(k/R) ceil(n/C) (2R+C+m-2) - 1``; os ``ceil(m/R) ceil(n/C) (k+R+C-2) - 1``.
+    Not double-buffered, as SCALE-Sim 3.0, which reports the index of the last cycle: ws ``ceil(k/R) ceil(n/C) (2R+C+m-2) - 1``,
+    os ``ceil(m/R) ceil(n/C) (k+R+C-2) - 1``.
     """
     if double_buffered:
         time = pipelined_time(dataflow, 1, m, k, n, rows, columns)

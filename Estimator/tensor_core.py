@@ -6,8 +6,9 @@ For one product the model takes the best of all dataflows, splits over cores and
 
 ``compute`` is the slowest core's double-buffered systolic time (``Estimator.systolic``); GLB bytes are what all cores exchange
 with the global buffer given their local ones, HBM bytes what the chip exchanges with memory given its global one
-(``Estimator.tiling``). The streamed operand (A; B under input stationarity) is single-buffered in the global buffer, so its
-``load`` is not hidden, while the stationary operand and the result move behind the computation: what ZigZag's schedules show.
+(``Estimator.tiling``). One streamed operand (A; B under input stationarity; either under output stationarity) is
+single-buffered in the global buffer, so its ``load`` is not hidden, while the other operand and the result move behind the
+computation: what ZigZag's schedules show.
 ``fill`` is array loading, skew and drain, once. Everything is a minimum over choices that more cores, larger buffers and higher
 bandwidths only extend or cheapen, so none of them ever slows an operator down.
 """
@@ -189,11 +190,16 @@ class TensorCoreModel:
         loads: FloatArray = np.zeros(len(capacities))
         behinds: FloatArray = np.zeros(len(capacities))
         for gemm in work.gemms:
-            m, n = (gemm.n, gemm.m) if dataflow is Dataflow.INPUT_STATIONARY else (gemm.m, gemm.n)
-            traffic = tile_traffic(m, gemm.k, n, capacities, element)
-            useful = _not_dominated(traffic.a, traffic.b)
-            loads = loads[..., None, :] + gemm.batch * traffic.a[useful]
-            behinds = behinds[..., None, :] + gemm.batch * (traffic.b + traffic.c)[useful]
+            traffic = tile_traffic(gemm.m, gemm.k, gemm.n, capacities, element)
+            either = {
+                Dataflow.WEIGHT_STATIONARY: [(traffic.a, traffic.b)],
+                Dataflow.INPUT_STATIONARY: [(traffic.b, traffic.a)],
+                Dataflow.OUTPUT_STATIONARY: [(traffic.a, traffic.b), (traffic.b, traffic.a)],
+            }[dataflow]
+            first, second = (np.concatenate(operands) for operands in zip(*either, strict=True))
+            useful = _not_dominated(first, second)
+            loads = loads[..., None, :] + gemm.batch * first[useful]
+            behinds = behinds[..., None, :] + gemm.batch * (second[useful] + traffic.c[0])
         loads, behinds = loads.reshape(-1, len(capacities)), behinds.reshape(-1, len(capacities))
         operands = sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element for gemm in work.gemms)
         if work.hbm_bytes < operands:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from GraphExtractor.graph import (
     Collective,
     CollectiveKind,
@@ -83,7 +85,7 @@ def collective_operator(id: int, payload_bytes: int, group_size: int) -> Operato
 
 
 def chain(operators: list[Operator]) -> OperatorGraph:
-    return OperatorGraph(tuple(operators), tuple((a.id, b.id) for a, b in zip(operators, operators[1:], strict=False)))
+    return OperatorGraph(tuple(operators), tuple((a.id, b.id) for a, b in pairwise(operators)))
 
 
 def transformer_layer(batch: int, sequence: int, hidden: int, heads: int, tp: int = 1) -> LayerGraph:

@@ -1,0 +1,98 @@
+"""Hardware YAML: what ships loads, what is wrong is refused with the file and the key."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from Common.errors import InputError
+from Estimator.design_space import load_design_space
+from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def load_any_platform(path: str) -> object:
+    return load_platform(path, load_technology("phaze_22nm"), load_vector_functions("phaze"))
+
+
+LOADERS: dict[str, Callable[[str], object]] = {
+    "technologies": load_technology,
+    "platforms": load_any_platform,
+    "design_spaces": load_design_space,
+    "clusters": load_cluster,
+    "vector_functions": load_vector_functions,
+}
+SHIPPED = sorted(HARDWARE.glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_shipped_files_load_by_name_and_by_path(path: Path) -> None:
+    load = LOADERS[path.parent.name]
+    assert load(path.stem) == load(str(path))
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_unknown_name_lists_the_known_ones(kind: str) -> None:
+    known = next(path.stem for path in SHIPPED if path.parent.name == kind)
+    with pytest.raises(InputError, match=f"'nonsense'; known: .*{known}"):
+        LOADERS[kind]("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "edit", "message"),
+    [
+        ("technologies", "phaze_22nm", lambda d: d.pop("mac_energy"), "mac_energy"),
+        ("technologies", "phaze_22nm", lambda d: d.update(colour="red"), "colour"),
+        ("technologies", "phaze_22nm", lambda d: d["mac_energy"].update(unit="nJ"), r"mac_energy\.unit is 'nJ'.*'pJ'"),
+        ("technologies", "phaze_22nm", lambda d: d["mac_energy"].update(value=-1.0), r"mac_energy\.value is -1"),
+        ("technologies", "phaze_22nm", lambda d: d["l2_area"]["value"].pop(), r"l2_area\.value is 10 numbers"),
+        ("technologies", "phaze_22nm", lambda d: d["glb_area"]["capacity_bytes"].reverse(), r"glb_area\.capacity_bytes"),
+        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value=0.0), "frequency_hz is 0"),
+        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value="fast"), r"frequency\.value.*fast"),
+        ("platforms", "phaze_hbm2", lambda d: d.update(dataflows=[]), "dataflows is empty"),
+        ("platforms", "phaze_hbm2", lambda d: d.update(dataflows=["diagonal"]), r"dataflows\.0.*diagonal"),
+        ("platforms", "phaze_hbm2", lambda d: d["concurrent_tc_share"].update(value=1.0), "between 0 and 1"),
+        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[]), r"axes\.width is empty"),
+        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, -4]), r"axes\.width.*positive"),
+        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, 4]), "without repetition"),
+        ("design_spaces", "phaze_icml24", lambda d: d["axes"].pop("depth"), r"axes\.depth"),
+        ("design_spaces", "phaze_icml24", lambda d: d["budget"].update(area_mm2=5.0), "budget is .*either"),
+        ("design_spaces", "phaze_icml24", lambda d: d.update(budget={}), "budget is .*either"),
+        ("design_spaces", "phaze_icml24", lambda d: d["keep"].update(minimum_area_fraction=1.5), "between 0 and 1"),
+        ("design_spaces", "phaze_icml24", lambda d: d.update(technology="3nm"), "no technologies named '3nm'"),
+        ("clusters", "phaze_icml24", lambda d: d.update(tiers=[]), "tiers is empty"),
+        ("clusters", "phaze_icml24", lambda d: d.update(num_devices=2048), "a last tier of 1024"),
+        ("clusters", "nvlink_infiniband", lambda d: d["tiers"][1].update(group_size=12), r"tiers\.1\.group_size is 12"),
+        ("clusters", "nvlink_infiniband", lambda d: d["tiers"][0].update(bandwidth_bytes_per_s=0.0), r"tiers\.0\.bandwidth"),
+        ("vector_functions", "phaze", lambda d: d["functions"].pop("add"), "without 'add'"),
+        ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(cycles=0), r"functions\.exp\.cycles is 0"),
+        ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(source="hearsay"), "hearsay"),
+    ],
+)
+def test_bad_file_is_refused(tmp_path: Path, kind: str, name: str, edit: Edit, message: str) -> None:
+    content = yaml.safe_load((HARDWARE / kind / f"{name}.yaml").read_text())
+    edit(content)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=message) as refused:
+        LOADERS[kind](str(path))
+    assert "mine.yaml" in str(refused.value) or "known:" in str(refused.value)
+
+
+def test_design_space_names_files_relative_to_itself(tmp_path: Path) -> None:
+    content = yaml.safe_load((HARDWARE / "design_spaces" / "phaze_icml24.yaml").read_text())
+    platform = yaml.safe_load((HARDWARE / "platforms" / "phaze_hbm2.yaml").read_text())
+    platform["frequency"]["value"] = 2.0e9
+    (tmp_path / "fast.yaml").write_text(yaml.safe_dump(platform))
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump({**content, "platform": "./fast.yaml"}))
+    assert load_design_space(str(tmp_path / "space.yaml")).platform.frequency_hz == 2.0e9
+
+
+def test_capacity_table_is_exact_at_its_points_and_monotone_between() -> None:
+    table = load_technology("phaze_22nm").glb_area
+    assert table.at(table.capacity_bytes).tolist() == list(table.value)
+    between = table.at([2 << 20, 3 << 20, 4 << 20, 192 << 20, 256 << 20])
+    assert (between[1:] > between[:-1]).all()

@@ -1,0 +1,44 @@
+"""Closed forms of the systolic array."""
+
+import json
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from Estimator.accelerator import Dataflow
+from Estimator.systolic import systolic_cycles
+
+SIZES = st.integers(1, 700)
+ARRAYS = st.sampled_from([1, 2, 3, 8, 32, 128])
+
+
+def test_equals_every_scalesim_run(shared_data: Path) -> None:
+    runs = json.loads((shared_data / "cost_models" / "scalesim.json").read_text())
+    assert len(runs) == 16
+    for run in runs:
+        sizes = (run["M"], run["K"], run["N"], run["array_h"], run["array_w"])
+        assert systolic_cycles(Dataflow(run["dataflow"]), *sizes, double_buffered=False) + run["stall_cycles"] == run["cycles"]
+
+
+@given(st.sampled_from(Dataflow), SIZES, SIZES, SIZES, ARRAYS, ARRAYS)
+def test_double_buffering_only_helps_and_never_beats_the_array(
+    dataflow: Dataflow, m: int, k: int, n: int, rows: int, columns: int
+) -> None:
+    buffered = systolic_cycles(dataflow, m, k, n, rows, columns, double_buffered=True)
+    alone = systolic_cycles(dataflow, m, k, n, rows, columns, double_buffered=False)
+    assert m * k * n / (rows * columns) <= buffered <= alone + 1  # SCALE-Sim counts cycles from 0
+
+
+def test_a_single_fold_has_nothing_to_overlap() -> None:
+    for dataflow, m, k, n in ((Dataflow.WEIGHT_STATIONARY, 500, 64, 100), (Dataflow.OUTPUT_STATIONARY, 64, 500, 100)):
+        buffered = systolic_cycles(dataflow, m, k, n, 64, 128, double_buffered=True)
+        assert buffered == systolic_cycles(dataflow, m, k, n, 64, 128, double_buffered=False) + 1
+
+
+@given(SIZES, SIZES, SIZES, ARRAYS, ARRAYS)
+def test_input_stationary_is_weight_stationary_transposed(m: int, k: int, n: int, rows: int, columns: int) -> None:
+    for buffered in (True, False):
+        assert systolic_cycles(Dataflow.INPUT_STATIONARY, m, k, n, rows, columns, buffered) == systolic_cycles(
+            Dataflow.WEIGHT_STATIONARY, n, k, m, rows, columns, buffered
+        )
