@@ -45,8 +45,6 @@ def attention_traffic(
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
     again = (passes - 1) * scores.batch * streamed_rows * streamed_again
     scores_bytes = scores.batch * scores.m * scores.n * element_bytes
-    again = np.minimum(
-        again, 2 * len(gemms) * scores_bytes
-    )  # every product writes or reads them, and so does the softmax between
+    again = np.minimum(again, 2 * len(gemms) * scores_bytes)  # every product moves them, and the softmax moves them back
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, queries), compulsory_bytes - queries + again
