@@ -1,1 +1,57 @@
-"""Hardware to seconds, joules, mm2 and bytes for operators and collectives. Knows no placement."""
+"""Hardware to seconds, joules, mm2 and bytes for operators and collectives. Knows no placement.
+
+``load_design_space(name).generate()`` gives the accelerators, ``load_or_populate(graphs, ...)`` the prices of operators on them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from Estimator.accelerator import Accelerator, AcceleratorSet, Cluster, Platform
+    from Estimator.cores_file import read_cores_json, write_cores_json
+    from Estimator.design_space import DesignSpace, load_design_space
+    from Estimator.hardware_files import load_cluster
+    from Estimator.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
+    from Estimator.network import collective_s, p2p_s
+
+_HOMES = {
+    "Accelerator": "accelerator",
+    "AcceleratorSet": "accelerator",
+    "Cluster": "accelerator",
+    "DesignSpace": "design_space",
+    "LatencyTable": "latency_table",
+    "OperatorTimes": "latency_table",
+    "Platform": "accelerator",
+    "collective_s": "network",
+    "load_cluster": "hardware_files",
+    "load_design_space": "design_space",
+    "load_or_populate": "latency_table",
+    "p2p_s": "network",
+    "populate_estimates": "latency_table",
+    "read_cores_json": "cores_file",
+    "write_cores_json": "cores_file",
+}
+
+__all__ = [
+    "Accelerator",
+    "AcceleratorSet",
+    "Cluster",
+    "DesignSpace",
+    "LatencyTable",
+    "OperatorTimes",
+    "Platform",
+    "collective_s",
+    "load_cluster",
+    "load_design_space",
+    "load_or_populate",
+    "p2p_s",
+    "populate_estimates",
+    "read_cores_json",
+    "write_cores_json",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

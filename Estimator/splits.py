@@ -27,7 +27,8 @@ class Splits:
 def part_counts(num_cores: IntArray) -> list[int]:
     """Numbers of parts worth trying along one dimension: all divisors of the core counts at hand."""
     counts = np.arange(1, int(num_cores.max()) + 1)
-    return [int(count) for count in counts if (num_cores % count == 0).any()]
+    divides_any = np.any([count % counts == 0 for count in num_cores], axis=0)
+    return [int(count) for count in counts[divides_any]]
 
 
 def enumerate_splits(gemm: Gemm, counts: list[int], most_cores: int) -> Splits:

@@ -216,3 +216,16 @@ def test_a_price_does_not_depend_on_who_else_is_priced(accelerators: Accelerator
         alone = TensorCores(*(column[row : row + 1] for column in vars(everyone).values()))
         price = estimate(alone, what)
         assert price.all_s[0] == prices.all_s[row] and price.single_j[0] == prices.single_j[row]
+
+
+def test_core_counts_and_arrays_need_not_be_powers_of_two() -> None:
+    odd = cores((1, 24, 10, 3), (3, 24, 10, 3), (5, 24, 10, 3), (12, 24, 10, 3))
+    price = estimate(odd, work(Gemm(6, 300, 700, 50)))
+    assert (np.diff(price.all_s) < 0).all()
+    busy_s = price.all_s - PLATFORM.startup_s
+    assert busy_s[0] / busy_s[3] > 8
+
+
+def test_the_smallest_buffer_still_prices() -> None:
+    starved = estimate(cores((4096, 2, 2, 1)), work(Gemm(1, 512, 512, 512), Gemm(2, 64, 64, 64)))
+    assert np.isfinite(starved.single_s).all() and np.isfinite(starved.single_j).all()
