@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from Estimator.design_space import ReferenceChip
-
 from Estimator.accelerator import AcceleratorSet
+from Estimator.design_space import ReferenceChip
 from GraphExtractor.graph import ModelGraph
 from Solver.baselines import expert_plans
 from Solver.inputs import ModelInputs, extract_graphs, model_inputs, point_group

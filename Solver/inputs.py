@@ -11,14 +11,13 @@ from Estimator.latency_table import LatencyTable, load_or_populate
 from Common.files import code_version, content_key
 from Common.progress import Advance
 from Common.records import read_yaml, to_json, to_record
-from GraphExtractor import default_sequence_length, load_or_extract
-from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor import load_or_extract
+from GraphExtractor.graph import ModelGraph
 from Solver.layer_times import GraphTimes, layer_times
 from Solver.placement.problem import FloatArray, PlacementProblem, TrainingPolicy
 from Solver.point_store import PointStore
 from Solver.points import PointGroup, PointKey
 from Solver.run import Run
-from Solver.study import Study
 from Solver.variants import batch_times, energy_per_sample_j, plan_variant
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -40,23 +39,11 @@ class ModelInputs:
         return next(graph for graph in self.graphs if graph.key.tp == tp)
 
 
-def graph_key(study: Study, model: str, micro_batch_size: int, tp: int) -> GraphKey:
-    """What identifies the graph of ``model`` under ``study``."""
-    return GraphKey(
-        model=model,
-        micro_batch_size=micro_batch_size,
-        sequence_length=study.sequence_length or default_sequence_length(model),
-        tp=tp,
-        attention=study.attention,
-        sequence_parallel=study.sequence_parallel and tp > 1,
-    )
-
-
 def extract_graphs(run: Run, model: str, micro_batch_size: int, advance: Advance) -> tuple[ModelGraph, ...]:
     """The graphs of one model and micro-batch size, one per tensor parallel width of the study."""
     graphs = []
     for tp in run.study.tp_widths:
-        key = graph_key(run.study, model, micro_batch_size, tp)
+        key = run.study.graph_key(model, micro_batch_size, tp)
         graphs.append(load_or_extract(key, run.stores.graphs, force=run.study.force_reextract))
         advance(1)
     return tuple(graphs)

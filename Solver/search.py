@@ -17,7 +17,7 @@ from Solver.joint import best_for_all_models
 from Solver.points import PointGroup, PointStatus
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.run import Run, Stores
-from Solver.run_directory import Manifest, designs_table, folder_is_writable, git_commit, library_versions, write_run
+from Solver.run_directory import POINT_MEANING, Manifest, designs_table, folder_is_writable, git_commit, library_versions, write_run
 from Solver.schedule import solver_named
 from Solver.study import GIB, REPOSITORY, Study
 from Solver.winners import schedules_record
@@ -151,6 +151,7 @@ def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], design
         schedule_solver=run.solver.name,
         confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
         phases=tuple(run.phases),
+        point_meaning=POINT_MEANING,
         counts=result.counts,
         pareto_front_points=int(designs["on_front"].sum()),
     )
