@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from Estimator.latency_table import LatencyTable, load_or_populate
 
 from Common.files import code_version, content_key
 from Common.progress import Advance
 from Common.records import read_yaml, to_json, to_record
+from Estimator.latency_table import LatencyTable, load_or_populate
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
 from Solver.layer_times import GraphTimes, layer_times

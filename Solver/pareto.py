@@ -24,7 +24,8 @@ def nondominated(values: Values) -> NDArray[np.bool_]:
 
 def dominated_by(values: Values, front: Values) -> NDArray[np.bool_]:
     """Mask of the points that some point of ``front`` equals or exceeds in every objective."""
-    return _dominated(values, np.ascontiguousarray(front[np.argsort(-front[:, 0], kind="stable")]))
+    mask: NDArray[np.bool_] = _dominated(values, np.ascontiguousarray(front[np.argsort(-front[:, 0], kind="stable")]))
+    return mask
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

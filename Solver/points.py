@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Solver.pareto import Values, better_is_larger, dominated_by, nondominated
-from Solver.placement.batch import lower_bounds_s, place_batch
-from Solver.placement.problem import BatchTimes, FloatArray, PlacementProblem
+from Solver.placement import lower_bounds_s, place_batch, place_chain
+from Solver.placement.problem import BatchTimes, FloatArray, LayerTimes, Placement, PlacementProblem
 from Solver.point_store import PointStore, StoredPoints
 from Solver.results import Objective
 
@@ -134,6 +134,11 @@ class PointGroup:
         mask[points] = nondominated(self._values(points))
         return mask
 
+    def why_infeasible(self) -> str:
+        """Say what keeps the model from fitting, which does not depend on the accelerator."""
+        placement: Placement = place_chain(self.problem, row_times(self.times, 0))
+        return placement.reason
+
     def _values(self, points: NDArray[np.int64]) -> Values:
         return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.energy_j[points])
 
@@ -162,6 +167,12 @@ def single_variant(problem: PlacementProblem, times: BatchTimes, index: int) -> 
             times.sequence,
         ),
     )
+
+
+def row_times(times: BatchTimes, row: int) -> LayerTimes:
+    """Times of every layer of the chain on one accelerator."""
+    sequence = list(times.sequence)
+    return LayerTimes(times.forward_s[row][:, sequence], times.backward_s[row][:, sequence], times.recompute_s[row][:, sequence])
 
 
 def objective_value(objective: Objective, throughput: FloatArray, area_mm2: FloatArray, energy_j: FloatArray) -> FloatArray:

@@ -167,9 +167,8 @@ def _on_front(table: pd.DataFrame) -> np.ndarray:
     """Pareto front of throughput, area and energy per model and HBM size, over all its micro-batch sizes and plans."""
     front = np.zeros(len(table), dtype=bool)
     evaluated = (table["status"] == "evaluated").to_numpy()
-    for positions in table.groupby(["model", "hbm_bytes"], observed=True).indices.values():
-        rows = positions[evaluated[positions]]
-        part = table.iloc[rows]
+    for _, part in table[evaluated].groupby(["model", "hbm_bytes"], observed=True):
+        rows = part.index.to_numpy()
         values = better_is_larger(
             part["throughput_samples_per_s"].to_numpy(), part["area_mm2"].to_numpy(), part["energy_per_sample_j"].to_numpy()
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +18,21 @@ from Solver.joint import best_for_all_models
 from Solver.points import PointGroup, PointStatus
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.run import Run, Stores
-from Solver.run_directory import POINT_MEANING, Manifest, designs_table, folder_is_writable, git_commit, library_versions, write_run
+from Solver.run_directory import (
+    POINT_MEANING,
+    Manifest,
+    designs_table,
+    folder_is_writable,
+    git_commit,
+    library_versions,
+    write_run,
+)
 from Solver.schedule import solver_named
 from Solver.study import GIB, REPOSITORY, Study
 from Solver.winners import schedules_record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def space_size(study: Study) -> SpaceSize:
@@ -142,7 +154,7 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
     return "; ".join(sorted({group.why_infeasible() for group in groups if not np.isfinite(group.bound_s.min())}))
 
 
-def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], designs: object) -> None:
+def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], designs: pd.DataFrame) -> None:
     confirmed = [item for one in scored if one.point.certificate for item in one.point.certificate.schedules]
     manifest = Manifest(
         versions=library_versions(),

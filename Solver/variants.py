@@ -41,8 +41,7 @@ def batch_times(graph_times: Sequence[GraphTimes], recomputes: Sequence[Recomput
             forward.append(times.forward_s)
             backward.append(times.backward_selective_s if recompute is Recompute.SELECTIVE else times.backward_s)
             again.append(times.forward_s if recompute is Recompute.FULL else np.zeros_like(times.forward_s))
-    stack = lambda arrays: np.ascontiguousarray(np.stack(arrays, axis=1))  # noqa: E731 - one shape rule for three arrays
-    return BatchTimes(stack(forward), stack(backward), stack(again), sequence)
+    return BatchTimes(np.stack(forward, axis=1), np.stack(backward, axis=1), np.stack(again, axis=1), sequence)
 
 
 def energy_per_sample_j(graph: ModelGraph, times: GraphTimes, recompute: Recompute) -> FloatArray:

@@ -16,7 +16,7 @@ from Solver.joint import Choice
 from Solver.layer_times import schedule_problem
 from Solver.placement import balanced_cuts, evaluate_plan, place_chain, stage_memory
 from Solver.placement.problem import LayerTimes, Placement, PlacementProblem
-from Solver.points import PointGroup, single_variant
+from Solver.points import row_times, single_variant
 from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
 from Solver.run import Run
 from Solver.schedule import confirm_with_ilp
@@ -39,15 +39,6 @@ class LayerSchedule:
     collective_s: float
 
 
-def layer_time_rows(group: PointGroup, variant: int, row: int) -> tuple[PlacementProblem, LayerTimes]:
-    """The placement problem of one point and the times of all its layers, shape (1, layers)."""
-    problem, times = single_variant(group.problem, group.times, variant)
-    sequence = list(times.sequence)
-    return problem, LayerTimes(
-        times.forward_s[row][:, sequence], times.backward_s[row][:, sequence], times.recompute_s[row][:, sequence]
-    )
-
-
 def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
     """Place the model on the chosen accelerator and check the batch solver's answer with the independent evaluator.
 
@@ -56,7 +47,8 @@ def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
     """
     group, point = choice.group, choice.point
     row, variant = group.locate(point)
-    problem, times = layer_time_rows(group, variant, row)
+    problem, batch = single_variant(group.problem, group.times, variant)
+    times = row_times(batch, row)
     placement = place_chain(problem, times)
     cuts = tuple(stage.first_layer for stage in placement.stages[1:])
     evaluated = evaluate_plan(problem, times, 0, placement.dp, cuts)

@@ -14,7 +14,7 @@ def test_a_write_replaces_the_whole_file_and_leaves_nothing_else(tmp_path):
     write_atomically(path, b"one")
     write_atomically(path, b"two")
     assert path.read_bytes() == b"two"
-    assert os.listdir(path.parent) == ["file"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
 
 
 def test_a_written_file_is_as_readable_as_any_other(tmp_path):
@@ -31,10 +31,10 @@ def test_a_full_disk_keeps_the_old_file_and_says_what_to_do(tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(PhazeError, match="No space left on device.*make room"):
+    with pytest.raises(PhazeError, match=r"No space left on device.*make room"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_kill_before_the_rename_keeps_the_old_file(tmp_path, monkeypatch):
