@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from Common.errors import PhazeError
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.graph import GraphKey, ModelGraph
-from GraphExtractor.layers import TracedLayers, layers_of
+from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.opaque import cross_entropy, register_attention
 from GraphExtractor.replication import Representatives, every_block, expand, representatives
 from GraphExtractor.tensor_parallel import shard
-from GraphExtractor.tracing import trace_step
+from GraphExtractor.tracing import TracedStep, trace_step
 from GraphExtractor.widths import check_key
 
 logger = logging.getLogger(__name__)
@@ -49,30 +49,26 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    model = _build(key, family, fake)
+    model = build_model(key, family, fake)
     parameter_count = _published_size(model, family, family.padded_vocabulary(key.tp))
     blocks = model.get_submodule(family.blocks)
     chosen = representatives(blocks)
-    expanded = expand(trace_layers(key, family, chosen, model, fake), chosen)
+    expanded = expand(layers_of(trace_model(key, family, chosen, model, fake), family.blocks), chosen)
     if expanded is None:
         logger.info("the layers of %s differ in more than their position; tracing all %d", key.model, len(blocks))
         chosen = every_block(len(blocks))
-        expanded = expand(trace_layers(key, family, chosen), chosen)
+        expanded = expand(
+            layers_of(trace_model(key, family, chosen, build_model(key, family, fake), fake), family.blocks), chosen
+        )
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
     return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, parameter_count)
 
 
-def trace_layers(
-    key: GraphKey,
-    family: ModelFamily,
-    chosen: Representatives,
-    model: torch.nn.Module | None = None,
-    fake: FakeTensorMode | None = None,
-) -> TracedLayers:
-    """Trace a model reduced to the ``chosen`` blocks; an already built ``model`` is changed in place."""
-    fake = fake or FakeTensorMode(allow_non_fake_inputs=True)
-    model = model if model is not None else _build(key, family, fake)
+def trace_model(
+    key: GraphKey, family: ModelFamily, chosen: Representatives, model: torch.nn.Module, fake: FakeTensorMode
+) -> TracedStep:
+    """Reduce ``model`` in place to the ``chosen`` blocks of one device and trace a training step of it."""
     all_blocks = model.get_submodule(family.blocks)
     blocks = torch.nn.ModuleList(all_blocks[index] for index in chosen.kept)
     model.set_submodule(family.blocks, blocks)
@@ -83,10 +79,11 @@ def trace_layers(
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
 
-    return layers_of(trace_step(model, blocks, inputs, loss, fake, key.attention), family.blocks)
+    return trace_step(model, blocks, inputs, loss, fake, key.attention)
 
 
-def _build(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
+def build_model(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
+    """Build a model at full size on fake tensors: no weights, no memory."""
     from transformers.initialization import no_init_weights
 
     attention = register_attention(key.attention)

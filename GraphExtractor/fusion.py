@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import networkx as nx
 
 from GraphExtractor.graph import Operand, OperandRole, OperatorKind
-from GraphExtractor.operators import Source, TracedOperator, Use, Value
+from GraphExtractor.operators import TracedOperator
+from GraphExtractor.values import Source, Use, Value
 
 Readers = Mapping[Value, tuple[TracedOperator, ...]]
 _TAIL_KINDS = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.MOVE})
@@ -78,11 +79,6 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
         for value in traced.outputs:
             fusion.try_absorb(traced, value)
     return fusion.ordered()
-
-
-def unfused(operators: tuple[TracedOperator, ...]) -> tuple[Group, ...]:
-    """Every operator on its own."""
-    return tuple(Group((traced,)) for traced in operators)
 
 
 class _Fusion:

@@ -13,9 +13,10 @@ from torch.fx import Node
 from Common.errors import PhazeError
 from GraphExtractor.fusion import Group, Readers, fuse
 from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, Yields
-from GraphExtractor.operators import Source, TracedOperator, Value, ValueTable, readers, traced_operators
+from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, keeping, peak_temporaries
 from GraphExtractor.tracing import TracedStep
+from GraphExtractor.values import Source, Value, ValueTable
 
 
 @dataclass(frozen=True)

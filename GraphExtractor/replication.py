@@ -36,7 +36,7 @@ def every_block(count: int) -> Representatives:
 
 
 def representatives(blocks: torch.nn.ModuleList) -> Representatives:
-    """Of every run of equally built blocks the first, the second (for all in between) and the last."""
+    """Of every run of equally built blocks the first two, the third (for all in between) and the last."""
     structures = [_structure(block) for block in blocks]
     kept: list[int] = []
     copies: list[int] = []
@@ -46,8 +46,8 @@ def representatives(blocks: torch.nn.ModuleList) -> Representatives:
         while end < len(structures) and structures[end] == structures[start]:
             end += 1
         run = end - start
-        kept += [start, start + 1, end - 1] if run > 3 else range(start, end)
-        copies += [1, run - 2, 1] if run > 3 else [1] * run
+        kept += [start, start + 1, start + 2, end - 1] if run > 4 else range(start, end)
+        copies += [1, 1, run - 3, 1] if run > 4 else [1] * run
         start = end
     return Representatives(tuple(kept), tuple(copies))
 
@@ -70,15 +70,15 @@ def _structure(block: torch.nn.Module) -> list[object]:
 def expand(traced: TracedLayers, chosen: Representatives) -> ExpandedLayers | None:
     """All layers from the traced ones, or None where the representatives do not prove what the others look like.
 
-    A representative of several blocks must equal one of its traced neighbours, and its tensors may only go to the next
-    layer or come from a layer that feeds the whole run.
+    A representative of several blocks must equal the traced block before it (in a run of alternating blocks it does not),
+    and its tensors may only go to the next layer or come from a layer that feeds the whole run.
     """
     copies = (1, *chosen.copies, 1)
     starts = [sum(copies[:position]) for position in range(len(copies))]
     layers: list[LayerGraph] = []
     sequence: list[int] = []
     for position, layer in enumerate(traced.layers):
-        if copies[position] > 1 and layer not in (traced.layers[position - 1], traced.layers[position + 1]):
+        if copies[position] > 1 and layer != traced.layers[position - 1]:
             return None
         if layer not in layers:
             layers.append(layer)

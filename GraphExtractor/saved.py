@@ -14,7 +14,8 @@ from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers
 from GraphExtractor.graph import SavedBytes
-from GraphExtractor.operators import Source, TracedOperator, Value
+from GraphExtractor.operators import TracedOperator
+from GraphExtractor.values import Source, Value
 
 
 @dataclass(frozen=True)

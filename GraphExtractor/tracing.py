@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules import module as module_hooks
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
 from GraphExtractor.graph import Attention
 from GraphExtractor.opaque import whole_operators
 
@@ -103,6 +105,7 @@ def trace_step(
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters.
 
     Raises:
+        InputError: the model's code depends on the value of a tensor.
         PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
     """
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -126,10 +129,18 @@ def trace_step(
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
-    with fake, traceback.preserve_node_meta():
-        traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True)(
-            list(parameters.values()), list(inputs.values())
-        )
+    try:
+        with fake, traceback.preserve_node_meta():
+            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True)(
+                list(parameters.values()), list(inputs.values())
+            )
+    except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
+        where = extract_tb(error.__traceback__)
+        own = [frame for frame in where if "site-packages" not in frame.filename and frame.filename != __file__]
+        raise InputError(
+            f"the model asks for the value of a tensor at {own[-1].filename}:{own[-1].lineno}, "
+            "which a traced training step does not have; make the code depend on shapes only"
+        ) from error
 
     traced.graph.eliminate_dead_code()
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]

@@ -27,6 +27,8 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
+    if key.tp > 1 and not family.plan.column:
+        raise InputError(f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its family a plan")
     widths = allowed_widths(family)
     if key.tp not in widths:
         raise InputError(

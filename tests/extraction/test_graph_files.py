@@ -1,0 +1,110 @@
+"""Graphs on disk."""
+
+import gzip
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from Common.errors import ArtefactError, InputError
+from GraphExtractor import GraphKey, canonical_name, find_model, graph_path, load, load_or_extract, store
+from GraphExtractor.graph import Attention
+from GraphExtractor.models.registry import MODELS
+
+KEY = GraphKey("bertbase", 1, 128, 1)
+
+
+@pytest.fixture
+def stored(tmp_path, extracted, monkeypatch):
+    """A folder with one stored graph, and no way to extract another."""
+    graph = extracted("bertbase", sequence_length=128)
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", lambda key: graph)
+    load_or_extract(KEY, tmp_path)
+    return tmp_path
+
+
+def the_file(folder):
+    return graph_path(KEY, folder, find_model("bertbase"))
+
+
+@pytest.mark.parametrize("model", ["bertbase", "llama2"])
+def test_round_trip(model, tmp_path, extracted):
+    graph = extracted(model, tp=2)
+    store(graph, "key", tmp_path / "graph.json.gz")
+    assert load(tmp_path / "graph.json.gz", "key") == graph
+
+
+def test_names_follow_the_original_and_tell_settings_apart():
+    family = find_model("megatrongpt3")
+    key = GraphKey("megatrongpt3", 2, 2048, 1)
+    name = "megatrongpt3_mbs_2_sl_2048"
+    assert graph_path(key, Path("out"), family) == Path(f"out/GPT/{name}_graph.json.gz")
+    parallel = replace(key, tp=8, attention=Attention.EAGER, sequence_parallel=True)
+    assert graph_path(parallel, Path("out"), family).name == f"{name}_tmp_8_eager_sp_graph.json.gz"
+    assert {find_model(model).folder for model in MODELS} == {"Bert", "GPT", "OPT", "Llama"}
+
+
+def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):
+    def refuse(key):
+        raise AssertionError("extracted again")
+
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", refuse)
+    assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
+    with pytest.raises(AssertionError, match="extracted again"):
+        load_or_extract(KEY, stored, force=True)
+
+
+def test_reading_imports_neither_torch_nor_transformers(stored):
+    program = (
+        "import sys; from pathlib import Path; from GraphExtractor import GraphKey, load_or_extract\n"
+        f"load_or_extract(GraphKey('bertbase', 1, 128, 1), Path({str(stored)!r}))\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not gzip", "not json", "missing field", "stale", "other schema", "cyclic"])
+def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, stored, extracted, caplog):
+    path = the_file(stored)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    if damage == "missing field":
+        del document["graph"]["layers"][1]["saved"]["none"]
+    elif damage == "stale":
+        document["made_from"] = "something else"
+    elif damage == "other schema":
+        document["graph"]["schema_version"] = 99
+    elif damage == "cyclic":
+        document["graph"]["layers"][1]["forward"]["edges"] += [[0, 8], [8, 0]]
+    contents = {"truncated": path.read_bytes()[:-100], "not gzip": b"{}", "not json": gzip.compress(b"{")}
+    path.write_bytes(contents.get(damage, gzip.compress(json.dumps(document).encode())))
+    with caplog.at_level(logging.WARNING):
+        assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
+    assert str(path) in caplog.text and "set aside" in caplog.text
+    assert path.with_name(path.name + ".damaged").exists()
+    caplog.clear()
+    load_or_extract(KEY, stored)
+    assert caplog.text == ""
+
+
+def test_loading_says_what_is_wrong(stored):
+    path = the_file(stored)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    document["graph"]["layers"][1]["parameter_count"] = "many"
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    with pytest.raises(ArtefactError, match=r"layers\.1\.parameter_count.*'many'"):
+        load(path)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("bertlage", "bertlarge"), ("gpt-3", "gpt2"), ("LLAMA2", "llama2")])
+def test_unknown_models_are_refused_with_close_matches(name, hint, tmp_path):
+    with pytest.raises(InputError, match=f"unknown model '{name}'.*megatrongpt3.*did you mean.*{hint}"):
+        load_or_extract(GraphKey(name, 1, 128, 1), tmp_path)
+
+
+def test_aliases_share_the_files_of_the_model_they_name():
+    assert canonical_name("gpt2-xl") == "gpt2" and canonical_name("llama2-7b") == "llama2"
+    assert canonical_name("opt-1.3b") == "opt-1.3b"

@@ -1,0 +1,119 @@
+"""Saved activations against the published formulas and against what autograd itself keeps."""
+
+from dataclasses import replace
+
+import pytest
+
+from GraphExtractor import GraphKey, find_model
+from GraphExtractor.graph import Attention, Recompute
+from GraphExtractor.models.registry import MODELS
+
+
+def hidden_states(graph):
+    """s·b·h of a graph: the unit of the formulas of Korthikanti et al. 2022."""
+    return graph.key.sequence_length * graph.key.micro_batch_size * find_model(graph.key.model).hidden
+
+
+@pytest.mark.parametrize("model", ["megatrongpt3", "megatrongpt2-xl", "gpt2", "bertlarge", "megatronbert"])
+@pytest.mark.parametrize("micro_batch_size", [1, 2])
+def test_flash_layer_keeps_34_sbh(model, micro_batch_size, extracted):
+    graph = extracted(model, micro_batch_size)
+    assert graph.layers[1].saved.none == pytest.approx(34 * hidden_states(graph), rel=0.01)
+
+
+@pytest.mark.parametrize("model", ["megatrongpt3", "gpt2", "bertlarge"])
+def test_eager_layer_keeps_34_plus_5_as_over_h(model, extracted):
+    graph, family = extracted(model, attention=Attention.EAGER), find_model(model)
+    scores = 5 * family.heads * graph.key.sequence_length / family.hidden
+    saved = graph.layers[1].saved
+    assert saved.none == pytest.approx((34 + scores) * hidden_states(graph), rel=0.01)
+    assert saved.selective == pytest.approx(34 * hidden_states(graph), rel=0.01)
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_tensor_parallel_layer_keeps_10_plus_24_over_t(tp, extracted):
+    graph = extracted("megatrongpt3", tp=tp)
+    assert graph.layers[1].saved.none == pytest.approx((10 + 24 / tp) * hidden_states(graph), rel=0.01)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_sequence_parallel_layer_keeps_34_over_t_and_the_gathered_inputs(tp, extracted):
+    graph = extracted("megatrongpt3", tp=tp, sequence_parallel=True)
+    assert graph.layers[1].saved.none == pytest.approx((34 / tp + 4 * (1 - 1 / tp)) * hidden_states(graph), rel=0.01)
+    assert graph.layers[1].saved.full == 2 * hidden_states(graph) / tp
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_full_recomputation_keeps_what_enters_the_block(model, extracted):
+    graph = extracted(model)
+    saved = graph.layers[1].saved
+    assert saved.full == saved.under(Recompute.FULL) == 2 * hidden_states(graph)
+    assert saved.full < saved.selective < saved.none
+
+
+def test_selective_recomputation_of_flash_attention_drops_the_statistics_only(extracted):
+    graph = extracted("bertlarge")
+    block = graph.layers[1]
+    assert block.saved.none - block.saved.selective == 16 * 512 * 4  # one fp32 per head and row
+    again = block.backward_selective.operators[: -len(block.backward.operators)]
+    assert [operator.core_attention for operator in again] == [True]
+    attention = again[0]
+    followers = [b for a, b in block.backward_selective.edges if a == attention.id]
+    assert [o.forward_id for o in block.backward.operators if o.id in followers] == [attention.id]
+
+
+def test_selective_recomputation_of_eager_attention_runs_both_products_and_softmax_again(extracted):
+    block = extracted("bertlarge", attention=Attention.EAGER).layers[1]
+    again = [operator for operator in block.backward_selective.operators if operator.phase.value == "forward"]
+    core = [operator for operator in block.forward.operators if operator.core_attention]
+    assert again == core and len(core) == 3
+    assert block.backward_selective.flops - block.backward.flops == 2 * 2 * 16 * 512 * 512 * 64  # 4·b·s²·h
+    softmax = next(operator for operator in core if operator.vector[0].function == "softmax")
+    reached = {b for a, b in block.backward_selective.edges if a == softmax.id}
+    assert {o.forward_id for o in block.backward.operators if o.id in reached} <= {operator.id for operator in core}
+
+
+def test_rotary_tables_are_kept_once_by_the_layer_that_makes_them(extracted):
+    graph = extracted("llama2")
+    ids, tables = 4096 * 8, 2 * 4096 * 128 * 2
+    assert graph.layers[0].saved.none == ids + tables
+
+
+@pytest.mark.parametrize("attention", Attention)
+@pytest.mark.parametrize("model", ["bertbase", "megatronbert", "gpt2", "opt", "llama2"])
+def test_sum_over_layers_is_what_autograd_keeps(model, attention):
+    """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from GraphExtractor.extract import build_model, extract_graph
+    from GraphExtractor.opaque import cross_entropy, whole_operators
+
+    family = replace(find_model(model), layers=2, sequence_length=256)
+    key = GraphKey(model, 2, 256, 1, attention)
+    fake = FakeTensorMode()
+    network = build_model(key, family, fake)
+    owned = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
+    storages = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in owned and tensor.numel() > 1:
+            storages[storage._cdata] = storage
+        return tensor
+
+    with fake, whole_operators(attention):
+        inputs = family.inputs(key)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = family.loss(network, inputs, lambda logits, labels: cross_entropy(logits, labels, 1))
+        kept = sum(storage.nbytes() for storage in storages.values())
+    graph = extract_graph(key, family)
+    assert loss.numel() == 1
+    assert sum(graph.layers[index].saved.none for index in graph.sequence) == pytest.approx(kept, rel=1e-3)
+
+
+def test_temporaries_include_the_logits_in_both_precisions(extracted):
+    graph = extracted("gpt2")
+    logits = 1024 * 50304
+    assert graph.layers[-1].workspace_bytes >= logits * (2 + 4)
+    assert graph.layers[1].workspace_bytes < graph.layers[1].saved.none
