@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from Estimator.latency_table import LatencyTable, OperatorTimes, occupies
 from numpy.typing import NDArray
 
-from Common.errors import ArtefactError
-from Common.files import load_or_set_aside, write_atomically
+from Common.arrays import load_arrays, store_arrays
+from Common.files import load_or_set_aside
 from Common.progress import Advance
 from Estimator.accelerator import AcceleratorSet
+from Estimator.latency_table import LatencyTable, OperatorTimes, occupies
 from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import ScheduleSolver
@@ -63,7 +61,7 @@ def layer_times(
     advance: Advance,
 ) -> GraphTimes:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``."""
-    stored = load_or_set_aside(store, _load)
+    stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
         return stored
@@ -78,7 +76,7 @@ def layer_times(
     seconds = [np.stack([layer[0] for layer in layers], axis=1) for layers in passes]
     joules = [np.stack([layer[1] for layer in layers], axis=1) for layers in passes]
     times = GraphTimes(*seconds, *joules)
-    write_atomically(store, _dump(times))
+    store_arrays(store, times)
     return times
 
 
@@ -111,17 +109,3 @@ def _core_type(operator: Operator) -> CoreType:
     if uses.tensor_core and uses.vector_core:
         return CoreType.TC_AND_VC
     return CoreType.TC if uses.tensor_core else CoreType.VC
-
-
-def _dump(times: GraphTimes) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{field.name: getattr(times, field.name) for field in fields(times)})
-    return buffer.getvalue()
-
-
-def _load(path: Path) -> GraphTimes:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return GraphTimes(**{field.name: arrays[field.name] for field in fields(GraphTimes)})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtefactError(f"{path} is damaged ({error})") from error

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import ArtefactError
-from Common.files import content_key, load_or_set_aside, write_atomically
+from Common.arrays import load_arrays, store_arrays
+from Common.files import content_key, load_or_set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -35,22 +33,13 @@ class PointStore:
 
     def append(self, batch: StoredPoints) -> None:
         """Write one batch; it is on disk when this returns. Equal batches have equal names, so nothing is stored twice."""
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **{field.name: getattr(batch, field.name) for field in fields(batch)})
-        write_atomically(self._folder / f"points-{content_key(batch.points.tolist())}.npz", buffer.getvalue())
+        store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
         """All stored batches; damaged ones are set aside and named in the log, so their points are evaluated again."""
-        batches = [load_or_set_aside(path, _load_batch) for path in sorted(self._folder.glob("points-*.npz"))]
+        paths = sorted(self._folder.glob("points-*.npz"))
+        batches = [load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths]
         found = [batch for batch in batches if batch is not None]
         if found:
             logger.info("%d finished design points found in %s", sum(len(batch.points) for batch in found), self._folder)
         return found
-
-
-def _load_batch(path: Path) -> StoredPoints:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return StoredPoints(**{field.name: arrays[field.name] for field in fields(StoredPoints)})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtefactError(f"{path} is damaged ({error})") from error
