@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
@@ -34,7 +35,6 @@ class NodeOrigin:
     backward: bool
     core_attention: bool
     forward: torch.fx.Node | None
-    accumulates: bool  # sums two gradients of one tensor
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def trace_step(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
-        where = extract_tb(error.__traceback__)
-        own = [frame for frame in where if "site-packages" not in frame.filename and frame.filename != __file__]
+        libraries = (str(Path(torch.__file__).parent), __file__)
+        own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
         raise InputError(
             f"the model asks for the value of a tensor at {own[-1].filename}:{own[-1].lineno}, "
             "which a traced training step does not have; make the code depend on shapes only"
@@ -165,27 +165,19 @@ def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
     for node in calls:
         stamp = node.meta.get("custom", {})
         if not stamp.get("backward", True):
-            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, stamp.get("core_attention", False), None, False)
+            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, stamp.get("core_attention", False), None)
             # the first node of a number owns the gradient function, later ones are not differentiable
             by_sequence_number.setdefault(node.meta["seq_nr"], node)
     for node in calls:
         if node in origins:
             continue
-        accumulates = bool(node.meta.get("is_gradient_acc"))
-        if accumulates:  # carries the loss's number: it belongs with the last gradient it adds
+        if node.meta.get("is_gradient_acc"):  # carries the loss's number: it belongs with the last gradient it adds
             forward = origins[node.all_input_nodes[-1]].forward
         else:
-            forward = _owner(by_sequence_number, node.meta.get("seq_nr"))
+            number = node.meta.get("seq_nr", -1)  # an in-place operation on a view uses up two numbers
+            forward = by_sequence_number.get(number) or by_sequence_number.get(number - 1)
         if forward is None:
             raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
         origin = origins[forward]
-        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, accumulates)
+        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward)
     return origins
-
-
-def _owner(by_sequence_number: Mapping[int, torch.fx.Node], number: int | None) -> torch.fx.Node | None:
-    while number is not None and number >= 0:  # in-place operations on views use up two numbers
-        if number in by_sequence_number:
-            return by_sequence_number[number]
-        number -= 1
-    return None
