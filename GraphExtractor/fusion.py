@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from GraphExtractor.graph import Operand, OperandRole, OperatorKind
+from GraphExtractor.graph import Operand, OperandRole, OperatorKind, Yields
 from GraphExtractor.operators import TracedOperator
 from GraphExtractor.values import Source, Use, Value
 
@@ -26,8 +26,9 @@ class Group:
 
     @property
     def head(self) -> TracedOperator:
-        """The member that is not element-wise, if there is one, else the first."""
-        return next((member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0])
+        """The matrix product, if there is one, else the member that is not element-wise, else the first."""
+        product = next((member for member in self.members if member.gemms), None)
+        return product or next((member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0])
 
     @property
     def made(self) -> frozenset[Value]:
@@ -72,12 +73,16 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
 
     An operator absorbs the readers of a value it makes when all of them (within the pass) are element-wise, belong to the
     same layer, are no larger than the value, and joining them closes no cycle. Collectives and the border of the core
-    attention, which selective recomputation runs on its own, are never crossed.
+    attention, which selective recomputation runs on its own, are never crossed. Last, a bias gradient joins the
+    weight-gradient product that reads the same output gradient, as the epilogue of GEMM libraries does (cuBLASLt BGRAD).
     """
     fusion = _Fusion(operators, readers)
     for traced in reversed(operators):  # late producers first: an addition joins the product that completes it
         for value in traced.outputs:
             fusion.try_absorb(traced, value)
+    for traced in operators:
+        if traced.kind is OperatorKind.REDUCTION and traced.yields is Yields.WEIGHT_GRADIENT:
+            fusion.try_join_product(traced)
     return fusion.ordered()
 
 
@@ -105,6 +110,17 @@ class _Fusion:
         joining = {self.group[reader.node] for reader in consumers} - {own}
         if any(self.operators[node].kind not in _TAIL_KINDS for node, group in self.group.items() if group in joining):
             return
+        self._merge(own, joining)
+
+    def try_join_product(self, bias_gradient: TracedOperator) -> None:
+        sources = {use.value for use in bias_gradient.uses}
+        for product in self.operators.values():
+            if product.gemms and product.yields is Yields.WEIGHT_GRADIENT and sources <= {use.value for use in product.uses}:
+                self._merge(self.group[product.node], {self.group[bias_gradient.node]})
+                return
+
+    def _merge(self, own: int, joining: set[int]) -> None:
+        """Join groups unless that closes a cycle."""
         merged = {node: own if group in joining else group for node, group in self.group.items()}
         if nx.is_directed_acyclic_graph(self._graph(merged)):
             self.group = merged

@@ -113,9 +113,10 @@ def test_bias_gradients_are_sums_over_rows(extracted):
     block = extracted("bertlarge").layers[1]
     sums = [operator for operator in block.backward.operators if [work.function for work in operator.vector] == ["sum"]]
     assert len(sums) == 6
-    for operator in sums:
-        assert operator.kind is OperatorKind.REDUCTION and operator.yields is Yields.WEIGHT_GRADIENT
+    for operator in sums:  # each is part of its weight gradient's product and written beside it
+        assert operator.kind is OperatorKind.GEMM and operator.yields is Yields.WEIGHT_GRADIENT
         assert operator.vector[0].elements in (512 * 1024, 512 * 4096)
+        assert len(operator.writes) == 2
 
 
 def test_embedding_lookup_and_its_gradient_are_operators(extracted):
@@ -130,7 +131,7 @@ def test_embedding_lookup_and_its_gradient_are_operators(extracted):
 def test_a_block_is_small_enough_for_an_exact_schedule(extracted):
     block = extracted("bertlarge").layers[1]
     assert len(block.forward.operators) in range(8, 11)
-    assert len(block.backward.operators) in range(20, 29)
+    assert len(block.backward.operators) in range(15, 20)
 
 
 def test_other_sequence_lengths_work_and_enlarge_the_position_table(extracted):
