@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from GraphExtractor import GraphKey, find_model
-from GraphExtractor.graph import Attention, OperatorKind
+from GraphExtractor.graph import Attention, OperatorKind, Yields
 
 TRACED = [("gpt2", 1, "flash"), ("bertbase", 2, "flash"), ("llama2", 1, "flash"), ("opt", 1, "eager")]
 
