@@ -31,8 +31,8 @@ def run_solver(command: Command) -> int:
         return _print_size(study, command)
     from Reporter.tables import print_result
     from Solver.results import Status
-    from Solver.run_directory import best_json
     from Solver.search import run_solver as search
+    from Solver.search.run_directory import best_json
 
     result = search(study, _progress(command))
     if command.output_format == "json":

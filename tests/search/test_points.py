@@ -5,12 +5,12 @@ import pytest
 
 from Estimator.accelerator import Cluster, Tier
 from GraphExtractor.graph import Recompute
-from Solver.joint import joint_optimum
-from Solver.pareto import better_is_larger, nondominated
 from Solver.placement.problem import BatchTimes, PlacementProblem, PlanVariant, TrainingPolicy
-from Solver.point_store import PointStore
-from Solver.points import PointGroup, PointKey, PointStatus
 from Solver.results import Objective
+from Solver.search.joint import joint_optimum
+from Solver.search.pareto import better_is_larger, nondominated
+from Solver.search.point_store import PointStore
+from Solver.search.points import PointGroup, PointKey, PointStatus
 
 SEQUENCE = (0, 1, 1, 1, 1, 2)
 ADAM = TrainingPolicy("adam", 2.0, 2.0, 12.0, 28.0, 0)
@@ -96,7 +96,7 @@ def test_no_stored_point_is_computed_again(tmp_path, monkeypatch):
     def refused(*_arguments):
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr("Solver.points.place_batch", refused)
+    monkeypatch.setattr("Solver.search.points.place_batch", refused)
     again = everything(random_group(3, tmp_path))
     assert not np.any(again.status == PointStatus.OPEN)
 

@@ -19,9 +19,9 @@ from Common.errors import PhazeError
 from Common.files import pack, write_atomically
 from Common.records import to_json
 from Estimator.accelerator import AcceleratorSet
-from Solver.pareto import better_is_larger, nondominated
-from Solver.points import PointGroup, PointStatus
 from Solver.results import Counts, SearchResult
+from Solver.search.pareto import better_is_larger, nondominated
+from Solver.search.points import PointGroup, PointStatus
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,8 @@ from time import perf_counter
 from Common.progress import Progress
 from Estimator.accelerator import AcceleratorSet
 from Solver.hardware import Hardware
-from Solver.run_directory import PhaseRecord, peak_bytes
 from Solver.schedule.solver import ScheduleSolver
+from Solver.search.run_directory import PhaseRecord, peak_bytes
 from Solver.study import Study
 
 

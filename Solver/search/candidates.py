@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from Estimator.accelerator import AcceleratorSet
 from Estimator.design_space import ReferenceChip
 from GraphExtractor.graph import ModelGraph
-from Solver.baselines import expert_plans
-from Solver.inputs import ModelInputs, extract_graphs, model_inputs, point_group
-from Solver.joint import JointOptimum, best_for_all_models
 from Solver.results import (
     Certificate,
     Counts,
@@ -21,9 +18,12 @@ from Solver.results import (
     ScheduleConfirmation,
     Status,
 )
-from Solver.run import Run
+from Solver.search.baselines import expert_plans
+from Solver.search.inputs import ModelInputs, extract_graphs, model_inputs, point_group
+from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.run import Run
+from Solver.search.winners import LayerSchedule, confirm_schedules, expert_report, model_plan, schedule_layers, with_expert
 from Solver.study import GIB
-from Solver.winners import LayerSchedule, confirm_schedules, expert_report, model_plan, schedule_layers, with_expert
 
 
 @dataclass(frozen=True, eq=False)

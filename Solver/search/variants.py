@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from GraphExtractor.graph import LayerGraph, ModelGraph, Recompute
-from Solver.layer_times import GraphTimes
 from Solver.placement.problem import BatchTimes, FloatArray, PlanVariant
+from Solver.search.layer_times import GraphTimes
 
 
 def plan_variant(graph: ModelGraph, recompute: Recompute) -> PlanVariant:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from Common.files import code_version, content_key
 from Common.progress import Advance
-from Common.records import read_yaml, to_json, to_record
+from Common.records import to_json
 from Estimator.latency_table import LatencyTable, load_or_populate
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
-from Solver.layer_times import GraphTimes, layer_times
-from Solver.placement.problem import FloatArray, PlacementProblem, TrainingPolicy
-from Solver.point_store import PointStore
-from Solver.points import PointGroup, PointKey
-from Solver.run import Run
-from Solver.variants import batch_times, energy_per_sample_j, plan_variant
+from Solver.placement.policy import training_policy
+from Solver.placement.problem import FloatArray, PlacementProblem
+from Solver.search.layer_times import GraphTimes, layer_times
+from Solver.search.point_store import PointStore
+from Solver.search.points import PointGroup, PointKey
+from Solver.search.run import Run
+from Solver.search.variants import batch_times, energy_per_sample_j, plan_variant
+from Solver.study import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 PRICED_BY = ("Estimator", "Solver")  # rooms whose code decides what a layer time or a design point is
 
 
@@ -101,13 +101,6 @@ def variant_energies_j(run: Run, inputs: ModelInputs) -> FloatArray:
         for recompute in run.study.recompute
     ]
     return np.stack(columns, axis=1)
-
-
-def training_policy(optimizer: str, zero_stage: int) -> TrainingPolicy:
-    """Bytes per parameter of ``optimizer`` (``policies.yaml``)."""
-    path = Path(__file__).with_name("policies.yaml")
-    entry = {**read_yaml(path)[optimizer], "optimizer": optimizer, "zero_stage": zero_stage}
-    return to_record(TrainingPolicy, entry, f"{path} ({optimizer})")
 
 
 def _identity(run: Run, *parts: object) -> str:

@@ -11,14 +11,15 @@ import numpy as np
 
 from Common.progress import Progress
 from GraphExtractor.graph import ModelGraph
-from Solver.candidates import ScoredPoint, reference_points, scored_point
 from Solver.hardware import load_hardware
-from Solver.inputs import ModelInputs, extract_graphs, model_inputs, point_group
-from Solver.joint import best_for_all_models
-from Solver.points import PointGroup, PointStatus
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
-from Solver.run import Run, Stores
-from Solver.run_directory import (
+from Solver.schedule import solver_named
+from Solver.search.candidates import ScoredPoint, reference_points, scored_point
+from Solver.search.inputs import ModelInputs, extract_graphs, model_inputs, point_group
+from Solver.search.joint import best_for_all_models
+from Solver.search.points import PointGroup, PointStatus
+from Solver.search.run import Run, Stores
+from Solver.search.run_directory import (
     POINT_MEANING,
     Manifest,
     designs_table,
@@ -27,9 +28,8 @@ from Solver.run_directory import (
     library_versions,
     write_run,
 )
-from Solver.schedule import solver_named
+from Solver.search.winners import schedules_record
 from Solver.study import GIB, REPOSITORY, Study
-from Solver.winners import schedules_record
 
 if TYPE_CHECKING:
     import pandas as pd

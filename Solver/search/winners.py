@@ -10,17 +10,17 @@ import numpy as np
 from Common.errors import SolverError
 from Common.progress import Advance
 from GraphExtractor.graph import ModelGraph, OperatorGraph, OperatorKind, Recompute
-from Solver.baselines import ExpertPlan, expert_plans
-from Solver.inputs import ModelInputs, placement_problem
-from Solver.joint import Choice
-from Solver.layer_times import schedule_problem
 from Solver.placement import balanced_cuts, evaluate_plan, place_chain, stage_memory
 from Solver.placement.problem import LayerTimes, Placement, PlacementProblem
-from Solver.points import row_times, single_variant
 from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
-from Solver.run import Run
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.problem import Schedule, ScheduleProblem
+from Solver.search.baselines import ExpertPlan, expert_plans
+from Solver.search.inputs import ModelInputs, placement_problem
+from Solver.search.joint import Choice
+from Solver.search.layer_times import schedule_problem
+from Solver.search.points import row_times, single_variant
+from Solver.search.run import Run
 
 SCHEDULE_TIME_LIMIT_S = 60.0
 CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's

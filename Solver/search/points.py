@@ -13,11 +13,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.pareto import Values, better_is_larger, dominated_by, nondominated
 from Solver.placement import lower_bounds_s, place_batch, place_chain
 from Solver.placement.problem import BatchTimes, FloatArray, LayerTimes, Placement, PlacementProblem
-from Solver.point_store import PointStore, StoredPoints
 from Solver.results import Objective
+from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
+from Solver.search.point_store import PointStore, StoredPoints
 
 ROUND_LIMIT = 4096  # points evaluated between two prunings, which is also what a killed run can lose
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Solver.placement.problem import FloatArray
-from Solver.points import PointGroup, PointStatus
 from Solver.results import Objective
+from Solver.search.points import PointGroup, PointStatus
 from Solver.study import Study
 
 CANDIDATES_AT_ONCE = 32
