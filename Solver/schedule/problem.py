@@ -59,7 +59,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The answer, with its certificate. ``bound_s`` <= optimum <= ``makespan_s``; utilisations are time-weighted busy fractions."""
+    """The answer, with its certificate: ``bound_s`` <= optimum <= ``makespan_s``; utilisations are time-weighted."""
 
     status: Status
     solver: str
@@ -77,7 +77,11 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class BatchMakespans:
-    """Optimal makespans of one structure on N accelerators: seconds (N,) and whether each operator runs in ALL mode (N, operators)."""
+    """Makespans of one structure on N accelerators: seconds (N,) and whether each operator runs in ALL mode (N, operators).
+
+    ``bound_s`` <= optimum <= ``makespan_s``; they are equal up to a relative 1e-9 where the optimum is proven.
+    """
 
     makespan_s: NDArray[np.float64]
     all_mode: NDArray[np.bool_]
+    bound_s: NDArray[np.float64]

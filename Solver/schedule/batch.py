@@ -1,0 +1,151 @@
+"""Exact schedules of one structure on many accelerators at once: certificate, then branch and bound, per series component."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from Solver.schedule.bounds import TOLERANCE, WORD, Floats, Ints, Tables, tables
+from Solver.schedule.problem import BatchMakespans, ScheduleStructure
+from Solver.schedule.search import bound_many, solve_many
+from Solver.schedule.solver import check_arrays, lacks_cores
+from Solver.schedule.structure import Component, closure, series_components
+
+BATCH_NODES = 1_000_000  # search nodes per component and accelerator; some 0.2 s
+ROWS_PER_TASK = 256
+
+
+class BatchBounds(NamedTuple):
+    """Bounds on the optimal makespans of N accelerators, seconds (N,)."""
+
+    lower_s: Floats
+    upper_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Timings:
+    """Schedules of N accelerators: makespan and its lower bound (N,), starts and modes (N, operators); seconds, or relative."""
+
+    makespan: Floats
+    lower: Floats
+    start: Floats
+    all_mode: NDArray[np.bool_]
+
+
+class NativeScheduler:
+    """Schedules one structure on many accelerators. Raises InputError if the structure is cyclic."""
+
+    def __init__(self, structure: ScheduleStructure) -> None:
+        closure(structure)
+        self.structure = structure
+
+    def solve_batch(
+        self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int = BATCH_NODES
+    ) -> BatchMakespans:
+        """Makespans, modes and proven bounds; latencies (N, operators) in seconds, core counts (N,).
+
+        Where ``bound_s`` is below ``makespan_s``, ``node_limit`` search nodes per component did not suffice for the proof.
+        """
+        timings = self.timings(single_s, all_s, num_tc, num_vc, node_limit)
+        return BatchMakespans(timings.makespan, timings.all_mode, timings.lower)
+
+    def bounds_batch(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints) -> BatchBounds:
+        """Cheap bounds, some 10 microseconds an accelerator: the certificate's lower bound and the serial schedule."""
+        timings = self.timings(single_s, all_s, num_tc, num_vc, node_limit=0)
+        return BatchBounds(timings.lower, timings.makespan)
+
+    def timings(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int) -> Timings:
+        """Complete schedules, as ``solve_batch``. Operators of zero latency get the start of the schedule."""
+        check_arrays(self.structure, single_s, all_s)
+        if single_s.ndim != 2 or num_tc.shape != num_vc.shape or num_tc.shape != single_s.shape[:1]:
+            raise InputError(
+                f"latencies {single_s.shape} and core counts {num_tc.shape}, {num_vc.shape} must be (N, operators), (N,), (N,)"
+            )
+        if len(num_tc) and lacks_cores(self.structure, int(num_tc.min()), int(num_vc.min())):
+            raise InputError("an accelerator has no core of a type that an operator needs; give each at least one of both types")
+        count = len(single_s)
+        cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
+        total = Timings(np.zeros(count), np.zeros(count), np.zeros(single_s.shape), np.zeros(single_s.shape, np.bool_))
+        patterns, pattern_of = np.unique(single_s > 0, axis=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):  # operators of zero latency occupy nothing: they are contracted
+            rows = np.flatnonzero(pattern_of.ravel() == number)
+            kept = sum(1 << int(i) for i in np.flatnonzero(pattern))
+            for component in series_components(self.structure, kept):
+                cells = np.ix_(rows, np.array(component.operators))
+                single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
+                part = _component_timings(component, single, shortest, cores[rows], node_limit)
+                total.start[cells] = part.start + total.makespan[rows, None]
+                total.all_mode[cells] = part.all_mode
+                total.makespan[rows] += part.makespan
+                total.lower[rows] += part.lower
+        return total
+
+
+def _component_timings(component: Component, single: Floats, shortest: Floats, cores: Ints, node_limit: int) -> Timings:
+    topological = component.order.topological()
+    ends = np.cumsum(shortest[:, topological], axis=1)
+    start = np.zeros(single.shape)
+    start[:, topological[1:]] = ends[:, :-1]
+    serial = Timings(ends[:, -1], ends[:, -1].copy(), start, shortest < single)
+    if len(topological) == 1:
+        return serial
+    t = _tables(component)
+    scale = np.where(serial.makespan > 0, serial.makespan, 1.0)[:, None]
+    single, shortest, cores = single / scale, shortest / scale, np.clip(cores, 1, len(topological))
+    bound = np.zeros(len(single))
+    _in_threads(len(single), lambda part: bound_many(t, single[part], shortest[part], cores[part], bound[part]))
+    unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (serial.makespan > 0))
+    serial.lower[unproven] *= bound[unproven]
+    if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
+        return serial
+    # many accelerators differ in nothing that this structure feels (in buffer size, say): solve each distinct case once
+    keys = np.concatenate([single[unproven], shortest[unproven], cores[unproven]], axis=1)
+    first, same = np.unique(keys, axis=0, return_index=True, return_inverse=True)[1:]
+    cases = unproven[first]
+    single, shortest, cores = single[cases], shortest[cases], cores[cases]
+    found = Timings(np.zeros(len(cases)), np.zeros(len(cases)), np.zeros(single.shape), np.zeros(single.shape, np.bool_))
+
+    def solve(part: slice) -> None:
+        solve_many(
+            t,
+            single[part],
+            shortest[part],
+            cores[part],
+            node_limit,
+            found.makespan[part],
+            found.lower[part],
+            found.start[part],
+            found.all_mode[part],
+        )
+
+    _in_threads(len(cases), solve)
+    same = same.ravel()
+    serial.makespan[unproven] = found.makespan[same] * scale[unproven, 0]
+    serial.lower[unproven] = found.lower[same] * scale[unproven, 0]
+    serial.start[unproven] = found.start[same] * scale[unproven]
+    serial.all_mode[unproven] = found.all_mode[same]
+    return serial
+
+
+@lru_cache(maxsize=256)
+def _tables(component: Component) -> Tables:
+    return tables(component)
+
+
+def _in_threads(rows: int, work: Callable[[slice], None]) -> None:
+    """Call ``work`` on slices of 0..rows, on all processors when they are many."""
+    parts = [slice(first, min(first + ROWS_PER_TASK, rows)) for first in range(0, rows, ROWS_PER_TASK)]
+    if len(parts) == 1:
+        work(parts[0])
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(work, part) for part in parts]:
+            done.result()

@@ -1,0 +1,15 @@
+"""How the inner loops are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """Machine code on first call, kept on disk; runs without the interpreter lock so that threads share the work."""
+    return cast(Function, njit(cache=True, nogil=True)(function))

@@ -1,0 +1,60 @@
+"""The native exact solver, the default: no licence, no external software."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Solver.results import Status
+from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
+from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, LicenseStatus, ScheduleSolver, check_arrays, lacks_cores
+from Solver.schedule.timeline import Timing, complete, without_schedule
+
+NODES_PER_S = 2_000_000  # search nodes standing for a second: a conservative constant, so that results do not depend on the load
+PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
+
+
+class NativeSolver(ScheduleSolver):
+    """Certificate, then branch and bound, per series component (see ``bounds`` and ``search``)."""
+
+    name = "native"
+
+    def is_available(self) -> bool:
+        """Always."""
+        return True
+
+    def license_status(self) -> LicenseStatus:
+        """None is needed."""
+        return LicenseStatus(True, "part of phaze, needs no licence")
+
+    def solve(self, problem: ScheduleProblem, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Schedule:
+        """See ScheduleSolver. There is always the serial schedule, so the status is never TIMED_OUT."""
+        from Solver.schedule.batch import NativeScheduler
+
+        structure = problem.structure
+        check_arrays(structure, problem.single_latency_s, problem.all_latency_s)
+        if lacks_cores(structure, problem.num_tc, problem.num_vc):
+            return without_schedule(Status.INFEASIBLE, self.name)
+        timings = NativeScheduler(structure).timings(
+            problem.single_latency_s[None, :],
+            problem.all_latency_s[None, :],
+            np.array([problem.num_tc]),
+            np.array([problem.num_vc]),
+            int(time_limit_s * NODES_PER_S),
+        )
+        proven = timings.lower[0] >= timings.makespan[0] * (1.0 - PROVEN)
+        status = Status.OPTIMAL if proven else Status.FEASIBLE
+        return complete(problem, Timing(timings.start[0], timings.all_mode[0]), status, self.name, float(timings.lower[0]))
+
+    def solve_batch(
+        self,
+        structure: ScheduleStructure,
+        single_s: NDArray[np.float64],
+        all_s: NDArray[np.float64],
+        num_tc: NDArray[np.int64],
+        num_vc: NDArray[np.int64],
+    ) -> BatchMakespans:
+        """See ScheduleSolver; vectorised, on all processors."""
+        from Solver.schedule.batch import NativeScheduler
+
+        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc)
