@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from Common.progress import duration
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ def _explained(name: str, plan: ModelPlan) -> str:
     }
     shown = sorted(((seconds, part) for part, seconds in named.items() if seconds > 0), reverse=True)
     shares = ", ".join(f"{part} {seconds / plan.time_per_batch_s:.1%}" for seconds, part in shown)
-    return f"{name}: {duration(plan.time_per_batch_s)} per batch = {shares}"
+    return f"{name}: {plan.time_per_batch_s:.4g} s per batch = {shares}"
 
 
 def _counted(result: SearchResult) -> str:
