@@ -15,10 +15,11 @@ _HOME = {
     "lower_bounds_s": "batch",
     "place_batch": "batch",
     "place_chain": "chain",
+    "place_dag": "dag",
     "stage_memory": "evaluate",
 }
 
-__all__ = ["balanced_cuts", "evaluate_plan", "lower_bounds_s", "place_batch", "place_chain", "stage_memory"]
+__all__ = ["balanced_cuts", "evaluate_plan", "lower_bounds_s", "place_batch", "place_chain", "place_dag", "stage_memory"]
 
 
 def __getattr__(name: str) -> Any:

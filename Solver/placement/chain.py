@@ -28,7 +28,7 @@ def place_chain(problem: PlacementProblem, times: LayerTimes) -> Placement:
     work = prefix_work(problem, times)
     found, _ = solve(prepared.cases, prepared.chains, work, np.inf, False)
     if found.line < 0:
-        return infeasible(problem, prepared)
+        return infeasible(problem, why_nothing_fits(problem, prepared.smallest_bytes))
     case, dp = found.case, int(prepared.cases.dp[found.line])
     variant = int(prepared.cases.variant[case])
     cuts = _cuts(prepared, found, work[variant])
@@ -77,15 +77,18 @@ def _cuts(prepared: Prepared, found: Found, work: FloatArray) -> tuple[int, ...]
     return best[1]
 
 
-def infeasible(problem: PlacementProblem, prepared: Prepared) -> Placement:
-    """The answer when nothing fits."""
-    if np.isinf(prepared.smallest_bytes):
+def why_nothing_fits(problem: PlacementProblem, smallest_bytes: float) -> str:
+    """The reason in terms of what would fit; ``smallest_bytes`` is inf where not even one device group does."""
+    devices = problem.cluster.num_devices
+    if np.isinf(smallest_bytes):
         widths = sorted({variant.tp for variant in problem.variants})
-        reason = f"tensor parallel widths {widths} need more than the cluster's {problem.cluster.num_devices} devices"
-    else:
-        needed, given = prepared.smallest_bytes / 2**30, problem.hbm_bytes / 2**30
-        devices = problem.cluster.num_devices
-        reason = f"no plan fits {given:.2f} GiB per device on {devices} devices; the leanest needs {needed:.2f} GiB"
+        return f"tensor parallel widths {widths} need more than the cluster's {devices} devices"
+    needed, given = smallest_bytes / 2**30, problem.hbm_bytes / 2**30
+    return f"no plan fits {given:.2f} GiB per device on {devices} devices; the leanest needs {needed:.2f} GiB"
+
+
+def infeasible(problem: PlacementProblem, reason: str) -> Placement:
+    """The answer when nothing fits."""
     return Placement(
         status=Status.INFEASIBLE,
         iteration_s=np.inf,
