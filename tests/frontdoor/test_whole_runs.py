@@ -1,0 +1,73 @@
+"""Whole runs through the front door on a small design space, every room real."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import phaze
+from Estimator.design_space import load_design_space
+
+SPACE = {
+    "name": "small",
+    "technology": "phaze_22nm",
+    "platform": "phaze_hbm2",
+    "vector_functions": "phaze",
+    "axes": {"num_tc": [4, 8], "num_vc": [2, 4], "width": [64, 128], "depth": [128], "width_vc": None, "glb_mib": [8, 16]},
+    "budget": {"area_mm2": 300.0},
+    "keep": {"minimum_area_fraction": 0.0, "any_single_tc": True, "any_single_vc": True},
+}
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Flags of a small study in a folder of its own."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "small.yaml").write_text(yaml.safe_dump(SPACE))
+    study = {
+        "model": "bertbase",
+        "sequence_length": 64,
+        "micro_batch_size": [1, 2],
+        "hbm_size": [16, 32],
+        "design_space": "small.yaml",
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
+    return ["--config", str(folder / "study.yaml"), "--output", str(folder / "out"), "--quiet"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert phaze.main([*words, "--format", "json"]) == 0
+    document: dict[str, object] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_every_mode_works_and_the_search_reads_back_its_own_study(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = Path(words[3])
+    small = len(load_design_space(str(out.parent / "small.yaml")).generate())
+    size = printed(capsys, "run_solver", *words, "--dry-run")
+    assert (size["accelerators"], size["points"]) == (small, small * 2 * 2 * 3)
+    assert not out.exists()
+    for mode in ("extract_graph", "prepopulate_estimates"):
+        assert len(printed(capsys, mode, *words)) == 2
+    best = printed(capsys, *words)
+    assert (best["status"], best["optimal"]) == ("optimal", True)
+    assert best == json.loads((out / "best.json").read_text())
+    assert {"study.yaml", "manifest.json", "designs.parquet"} <= {path.name for path in out.iterdir()}
+    again = printed(capsys, "--config", str(out / "study.yaml"), "--quiet")
+    for key in ("study", "value", "accelerator", "models"):
+        assert again[key] == best[key]
+
+
+def test_the_table_names_the_best_of_every_hbm_size(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(words) == 0
+    text = capsys.readouterr().out
+    assert "best accelerator and plan per HBM size" in text
+    assert "proven optimal over the whole space" in text
+
+
+def test_nothing_feasible_ends_with_status_3(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main([*words, "--hbm-size", "0.001", "--output", words[3] + "-infeasible"]) == 3
+    captured = capsys.readouterr()
+    assert "infeasible" in captured.out
+    assert "Traceback" not in captured.err
