@@ -46,7 +46,7 @@ def scored_point(run: Run, optimum: JointOptimum, inputs: Sequence[ModelInputs],
         with run.progress.phase(f"ILP confirmation of {model}, {hbm_bytes / GIB:g} GiB", len(layers)) as advance:
             confirmations += confirm_schedules(run, layers, item, optimum.row, advance)
         schedules += layers
-    exact = all(layer.schedule.status is Status.OPTIMAL for layer in schedules)
+    exact = all(not times.unproven[0] for item in inputs for times in item.times)
     optimal = counts.complete and exact and all(item.agrees for item in confirmations)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,

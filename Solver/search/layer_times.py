@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +19,18 @@ from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import ScheduleSolver
 
+logger = logging.getLogger(__name__)
 FloatArray = NDArray[np.float64]
+PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 
 
 @dataclass(frozen=True, eq=False)
 class GraphTimes:
-    """Optimal makespans and their energy per device and micro-batch: arrays (accelerators, distinct layers)."""
+    """Optimal makespans and their energy per device and micro-batch: arrays (accelerators, distinct layers).
+
+    ``unproven`` (shape (1,)) counts the schedules whose optimality the solver could not prove within its limit.
+    """
 
     forward_s: FloatArray
     backward_s: FloatArray
@@ -31,6 +38,7 @@ class GraphTimes:
     forward_j: FloatArray
     backward_j: FloatArray
     backward_selective_j: FloatArray
+    unproven: NDArray[np.int64]
 
 
 def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
@@ -65,38 +73,60 @@ def layer_times(
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
         return stored
-    passes = [
-        [_pass_times(operators, table, accelerators, solver, advance) for operators in operator_graphs]
-        for operator_graphs in (
-            [layer.forward for layer in graph.layers],
-            [layer.backward for layer in graph.layers],
-            [layer.backward_selective for layer in graph.layers],
-        )
-    ]
-    seconds = [np.stack([layer[0] for layer in layers], axis=1) for layers in passes]
-    joules = [np.stack([layer[1] for layer in layers], axis=1) for layers in passes]
-    times = GraphTimes(*seconds, *joules)
+    passes = (
+        [layer.forward for layer in graph.layers],
+        [layer.backward for layer in graph.layers],
+        [layer.backward_selective for layer in graph.layers],
+    )
+    forward, backward, selective = (
+        _stacked([_pass_times(operators, table, accelerators, solver, advance) for operators in one]) for one in passes
+    )
+    times = GraphTimes(
+        forward_s=forward.seconds,
+        backward_s=backward.seconds,
+        backward_selective_s=selective.seconds,
+        forward_j=forward.joules,
+        backward_j=backward.joules,
+        backward_selective_j=selective.joules,
+        unproven=np.array([forward.unproven + backward.unproven + selective.unproven]),
+    )
+    if times.unproven[0]:
+        logger.warning("%d layer schedules of %s are not proven optimal", times.unproven[0], graph.key.model)
     store_arrays(store, times)
     return times
 
 
+@dataclass(frozen=True, eq=False)
+class _PassTimes:
+    """One pass on every accelerator: arrays (accelerators,) of one layer, (accelerators, layers) of several."""
+
+    seconds: FloatArray
+    joules: FloatArray
+    unproven: int
+
+
 def _pass_times(
     graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, solver: ScheduleSolver, advance: Advance
-) -> tuple[FloatArray, FloatArray]:
+) -> _PassTimes:
     count = len(accelerators)
-    makespan_s, energy_j = np.zeros(count), np.zeros(count)
+    seconds, joules, unproven = np.zeros(count), np.zeros(count), 0
     if graph.operators:
         structure = schedule_structure(graph)
         for first in range(0, count, ROWS_AT_ONCE):
             rows = np.arange(first, min(first + ROWS_AT_ONCE, count))
             times = table.times(graph, rows)
-            solved = solver.solve_batch(
-                structure, times.single_s, times.all_s, accelerators.num_tc[rows], accelerators.num_vc[rows]
-            )
-            makespan_s[rows] = solved.makespan_s
-            energy_j[rows] = _energy_j(times, solved.all_mode)
+            cores = accelerators.num_tc[rows], accelerators.num_vc[rows]
+            solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores)
+            seconds[rows] = solved.makespan_s
+            joules[rows] = _energy_j(times, solved.all_mode)
+            unproven += int(np.count_nonzero(solved.bound_s < solved.makespan_s * (1.0 - PROVEN_GAP)))
     advance(1)
-    return makespan_s, energy_j
+    return _PassTimes(seconds, joules, unproven)
+
+
+def _stacked(layers: Sequence[_PassTimes]) -> _PassTimes:
+    seconds = np.stack([layer.seconds for layer in layers], axis=1)
+    return _PassTimes(seconds, np.stack([layer.joules for layer in layers], axis=1), sum(layer.unproven for layer in layers))
 
 
 def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,27 @@ class StoredPoints:
     pp: NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False)
+class StoredBounds:
+    """Lower bounds on the iteration seconds of all points of a group, shape (points,)."""
+
+    bound_s: NDArray[np.float64]
+
+
 class PointStore:
-    """Part files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs."""
+    """Files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def bounds(self, compute: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The group's bounds: stored ones, else ``compute()``, which are then stored."""
+        path = self._folder / "bounds.npz"
+        stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
+        if stored is None:
+            stored = StoredBounds(compute())
+            store_arrays(path, stored)
+        return stored.bound_s
 
     def append(self, batch: StoredPoints) -> None:
         """Write one batch; it is on disk when this returns. Equal batches have equal names, so nothing is stored twice."""

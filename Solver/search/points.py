@@ -67,7 +67,7 @@ class PointGroup:
         self._single = [single_variant(problem, times, index) for index in range(len(problem.variants))]
         self._store = store
         count = self.accelerators * len(problem.variants)
-        self.bound_s = np.concatenate([lower_bounds_s(one_problem, one_times) for one_problem, one_times in self._single])
+        self.bound_s = store.bounds(lambda: np.concatenate([lower_bounds_s(*single) for single in self._single]))
         self.status = np.where(np.isfinite(self.bound_s), PointStatus.OPEN, PointStatus.INFEASIBLE).astype(np.int8)
         self.iteration_s = np.full(count, np.inf)
         self.dp = np.zeros(count, dtype=np.int64)
