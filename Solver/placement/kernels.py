@@ -38,6 +38,28 @@ class Stage(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def greatest(values: FloatArray, count: int) -> float:
+    """Largest of the first ``count`` values, which are not negative."""
+    most = 0.0
+    for k in range(count):
+        most = max(most, values[k])
+    return most
+
+
+@njit(cache=True, nogil=True)
+def first_at_least(values: FloatArray, least: float) -> int:
+    """Index of the first of the sorted ``values`` that reaches ``least``."""
+    low, high = 0, len(values)
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
 def greedy_cut(chain: Stage, stages: int, limit: float, cap: float) -> tuple[bool, float, float, float]:
     """Fill stages from the end of the chain as far as ``limit``, ``cap`` and memory let each go (at most ``stages``).
 
@@ -72,7 +94,7 @@ def greedy_cut(chain: Stage, stages: int, limit: float, cap: float) -> tuple[boo
             if load > slack:
                 next_limit = min(next_limit, load)
             elif parameters[end] <= cap_slack:
-                space = chain.workspace[:end].max()
+                space = greatest(chain.workspace, end)
                 if parameters[end] * chain.resident_bytes + in_flight * saved[end] + space <= hbm_slack:
                     start = 0
         if start == end:
@@ -119,7 +141,7 @@ def exact_bottleneck(chain: Stage, stages: int, cap: float, upper: float) -> tup
     for position in range(1, stages + 1):
         entering, leaving = chain.entering[chain.tiers[position]], chain.leaving[chain.tiers[position - 1]]
         in_flight = min(position, chain.in_flight)
-        best[:] = np.inf
+        best.fill(np.inf)
         for start in range(stages - position, layers - position + 1 if position < stages else 1):
             space = 0.0
             for end in range(start + 1, layers - position + 2):
@@ -133,7 +155,8 @@ def exact_bottleneck(chain: Stage, stages: int, cap: float, upper: float) -> tup
                 if load < best[start] and load <= upper * EPSILON:
                     best[start] = load
                     held[start] = max(most, held_after[end])
-        after[:], held_after[:] = best, held
+        best, after = after, best
+        held, held_after = held_after, held
     return after[0], held_after[0]
 
 
@@ -150,7 +173,7 @@ def least_transfers(chain: Stage, stages: int, limit: float, cap: float, ends: I
         entering, leaving = chain.entering[chain.tiers[position]], chain.leaving[chain.tiers[position - 1]]
         out, into = chain.leaving[chain.tiers[position]], entering
         in_flight = min(position, chain.in_flight)
-        best[:] = np.inf
+        best.fill(np.inf)
         for start in range(stages - position, layers - position + 1 if position < stages else 1):
             space = 0.0
             for end in range(start + 1, layers - position + 2):
@@ -165,7 +188,7 @@ def least_transfers(chain: Stage, stages: int, limit: float, cap: float, ends: I
                     if transfers < best[start]:
                         best[start] = transfers
                         ends[position, start] = end
-        after[:] = best
+        best, after = after, best
     return after[0]
 
 

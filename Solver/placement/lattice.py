@@ -142,7 +142,7 @@ def least_transfers_of_sets(costs: SetCosts, stages: int, limit: float, cap: flo
 
 @njit(cache=True, nogil=True)
 def bottlenecks_of_sets(costs: SetCosts, most_stages: int) -> FloatArray:
-    """Least possible largest load for every number of stages up to ``most_stages`` (index 0 unused), all links being the first."""
+    """Least possible largest load for every number of stages up to ``most_stages`` (index 0 unused), with one kind of link."""
     sets = len(costs.work)
     best = np.full((sets, most_stages + 1), np.inf)
     sizes, widest = np.zeros(sets, np.int64), np.zeros(sets)

@@ -20,6 +20,8 @@ from Solver.placement.kernels import (
     Stage,
     drops_help,
     exact_bottleneck,
+    first_at_least,
+    greatest,
     greedy_bottleneck,
     least_transfers,
     next_load,
@@ -87,9 +89,12 @@ def case_work(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Floa
     gather, fixed = cases.gather_s[case], cases.gather_fixed_s[case]
     if gather == 0.0 and fixed == 0.0:
         return work
-    with_gathers = work + gather * chains.parameters[cases.variant[case]] + fixed * np.arange(len(work))
+    variant = cases.variant[case]
+    with_gathers = np.empty_like(work)
+    for layer in range(len(work)):
+        with_gathers[layer] = work[layer] + gather * chains.parameters[variant, layer] + fixed * layer
     if cases.stages[case] == 1:
-        with_gathers[-1] -= gather * chains.tied[cases.variant[case]]
+        with_gathers[-1] -= gather * chains.tied[variant]
     return with_gathers
 
 
@@ -98,9 +103,6 @@ def one_stage(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Foun
     """The plan without a pipeline: tied parameters are held once."""
     variant = cases.variant[case]
     held = chains.parameters[variant, -1] - chains.tied[variant]
-    memory = held * cases.resident_bytes[case] + chains.saved[variant, -1] + chains.workspace[variant].max()
-    if memory > chains.hbm_bytes * EPSILON:
-        return Found(np.inf, case, -1, np.inf, held)
     load = case_work(cases, chains, case, work)[-1]
     seconds, line = line_seconds(cases, case, load, held)
     return Found(seconds + load, case, line, load, held)
@@ -174,10 +176,10 @@ def close_case(
         if least_s == np.inf:
             return best
     low_stack, high_stack, load_stack = np.empty(STACK_SIZE, np.int64), np.empty(STACK_SIZE, np.int64), np.empty(STACK_SIZE)
-    low_stack[0] = np.searchsorted(caps, chains.least_held[case] / EPSILON)
+    low_stack[0] = first_at_least(caps, chains.least_held[case] / EPSILON)
     # Smaller sums than the cap come for free, unless a larger one could save transfers.
     tighten = chains.same_transfers[case] == 1
-    high_stack[0] = np.searchsorted(caps, held / EPSILON) if tighten else len(caps) - 1
+    high_stack[0] = first_at_least(caps, held / EPSILON) if tighten else len(caps) - 1
     load_stack[0] = load
     best = evaluate_cap(cases, chains, case, chain, load, caps[high_stack[0]], least_s, best)
     top = 1
@@ -195,11 +197,25 @@ def close_case(
         low_stack[top], high_stack[top], load_stack[top] = middle + 1, high, load
         top += 1
         if middle_load < np.inf:
-            reached = min(np.searchsorted(caps, middle_held / EPSILON), middle) if tighten else middle
+            reached = min(first_at_least(caps, middle_held / EPSILON), middle) if tighten else middle
             best = evaluate_cap(cases, chains, case, chain, middle_load, caps[reached], least_s, best)
             low_stack[top], high_stack[top], load_stack[top] = low, reached, middle_load
             top += 1
     return best
+
+
+@njit(cache=True, nogil=True)
+def least_bound(bounds: FloatArray, still_open: IntArray, remaining: int, limit: float) -> tuple[int, int]:
+    """Case with the least bound among the first ``remaining`` open ones; those whose bound reaches ``limit`` are dropped."""
+    best, kept = still_open[0] if remaining else 0, 0
+    for k in range(remaining):
+        case = still_open[k]
+        if bounds[case] * EPSILON < limit:
+            still_open[kept] = case
+            kept += 1
+            if kept == 1 or bounds[case] < bounds[best]:
+                best = case
+    return best, kept
 
 
 @njit(cache=True, nogil=True)
@@ -230,16 +246,8 @@ def solve(cases: Cases, chains: Chains, work: FloatArray, incumbent_s: float, bo
         bounds[case] = busy + line_seconds(cases, case, lower[case], chains.least_held[case])[0]
     still_open, remaining = np.arange(count), count
     while True:
-        case, kept = -1, 0
-        for k in range(remaining):
-            candidate = still_open[k]
-            if bounds[candidate] * EPSILON < best.seconds:
-                still_open[kept] = candidate
-                kept += 1
-                if case < 0 or bounds[candidate] < bounds[case]:
-                    case = candidate
-        remaining = kept
-        if case < 0:
+        case, remaining = least_bound(bounds, still_open, remaining, best.seconds)
+        if remaining == 0:
             return best, best.seconds
         variant = cases.variant[case]
         if cases.stages[case] == 1:
@@ -298,9 +306,7 @@ def cases_that_fit(cases: Cases, chains: Chains) -> IntArray:
     for case in range(len(fits)):
         variant, stages, resident = cases.variant[case], cases.stages[case], cases.resident_bytes[case]
         if stages == 1:
-            held = chains.parameters[variant, -1] - chains.tied[variant]
-            memory = held * resident + chains.saved[variant, -1] + chains.workspace[variant].max()
-            fits[case] = memory <= chains.hbm_bytes * EPSILON
+            fits[case] = one_stage_memory(chains, variant, resident) <= chains.hbm_bytes * EPSILON
             continue
         # Fewer than ``stages`` in flight is a limit; otherwise the position in the pipeline is.
         in_flight = cases.in_flight[case] if cases.in_flight[case] < stages else chains.workspace.shape[1]
@@ -309,6 +315,13 @@ def cases_that_fit(cases: Cases, chains: Chains) -> IntArray:
             last_variant, last_in_flight, last_resident = variant, in_flight, resident
         fits[case] = needed <= stages
     return fits
+
+
+@njit(cache=True, nogil=True)
+def one_stage_memory(chains: Chains, variant: int, resident: float) -> float:
+    """Bytes of all layers together; tied parameters are held once."""
+    held = chains.parameters[variant, -1] - chains.tied[variant]
+    return held * resident + chains.saved[variant, -1] + greatest(chains.workspace[variant], chains.workspace.shape[1])
 
 
 @njit(cache=True, nogil=True)
@@ -339,12 +352,11 @@ def least_memory(cases: Cases, chains: Chains) -> float:
     best = np.inf
     for case in range(len(cases.variant)):
         variant, stages, resident = cases.variant[case], cases.stages[case], cases.resident_bytes[case]
-        space = chains.workspace[variant].max()
+        whole = one_stage_memory(chains, variant, resident)
         if stages == 1:
-            held = chains.parameters[variant, -1] - chains.tied[variant]
-            best = min(best, held * resident + chains.saved[variant, -1] + space)
+            best = min(best, whole)
             continue
-        lower, upper = 0.0, min(best, chains.parameters[variant, -1] * resident + stages * chains.saved[variant, -1] + space)
+        lower, upper = 0.0, min(best, whole + chains.tied[variant] * resident + stages * chains.saved[variant, -1])
         middle = upper * (1.0 - 1e-4)  # most cases do not improve on the best so far
         while upper - lower > 1e-4 * upper:
             if stages_needed(chains, variant, cases.in_flight[case], resident, middle) <= stages:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from Common.errors import InputError
+from Solver.schedule.gurobi import GurobiSolver
+from Solver.schedule.highs import HighsSolver
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.solver import ScheduleSolver
 
-SOLVERS: dict[str, ScheduleSolver] = {solver.name: solver for solver in (NativeSolver(),)}
+SOLVERS: dict[str, ScheduleSolver] = {solver.name: solver for solver in (NativeSolver(), GurobiSolver(), HighsSolver())}
 
 
 def solver_named(name: str) -> ScheduleSolver:

@@ -109,14 +109,15 @@ class PointGroup:
 
     def explore(self, on_progress: Callable[[int], None]) -> None:
         """Evaluate or prune every open point; ``on_progress`` gets the number of points closed since the last call."""
-        while True:
+        still_open = np.flatnonzero(self.status == PointStatus.OPEN)
+        while len(still_open):
+            before = len(still_open)
+            self._prune()  # by what an earlier run evaluated, or the round before
             still_open = np.flatnonzero(self.status == PointStatus.OPEN)
-            if not len(still_open):
-                return
-            optimistic = self._values(still_open)
-            self.evaluate(still_open[nondominated(optimistic)][:ROUND_LIMIT])
-            self._prune()
-            on_progress(len(still_open) - int(np.count_nonzero(self.status == PointStatus.OPEN)))
+            if len(still_open):
+                self.evaluate(still_open[nondominated(self._values(still_open))][:ROUND_LIMIT])
+                still_open = np.flatnonzero(self.status == PointStatus.OPEN)
+            on_progress(before - len(still_open))
 
     def objective(self, objective: Objective) -> FloatArray:
         """Value of every evaluated point under ``objective``; -inf elsewhere."""
@@ -144,6 +145,8 @@ class PointGroup:
 
     def _prune(self) -> None:
         evaluated = self._values(np.flatnonzero(self.status == PointStatus.EVALUATED))
+        if not len(evaluated):
+            return
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         closed = dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
         self.status[still_open[closed]] = PointStatus.PRUNED

@@ -90,6 +90,14 @@ def test_a_group_goes_on_where_a_killed_run_stopped(tmp_path):
     assert front_values(resumed) == front_values(undisturbed)
 
 
+def test_a_finished_group_given_again_has_the_same_counts(tmp_path):
+    first = random_group(5, tmp_path)
+    first.explore(lambda count: None)
+    again = random_group(5, tmp_path)
+    again.explore(lambda count: None)
+    assert np.array_equal(first.status, again.status)
+
+
 def test_no_stored_point_is_computed_again(tmp_path, monkeypatch):
     everything(random_group(3, tmp_path))
 
