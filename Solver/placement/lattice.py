@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from Common.errors import InputError
-from Solver.placement.kernels import EPSILON
+from Solver.placement.kernels import EPSILON, outer
 from Solver.placement.problem import FloatArray, IntArray
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -90,7 +89,7 @@ class SetCosts(NamedTuple):
     hbm_bytes: float
 
 
-@njit(cache=True, nogil=True)
+@outer
 def least_transfers_of_sets(costs: SetCosts, stages: int, limit: float, cap: float, rest: IntArray) -> tuple[float, float, float]:
     """Least transfer sum over exactly ``stages`` stages with loads to ``limit`` and parameters to ``cap``; infinity if none.
 
@@ -140,7 +139,7 @@ def least_transfers_of_sets(costs: SetCosts, stages: int, limit: float, cap: flo
     return best[stages, sets - 1], load_of[stages, sets - 1], held_of[stages, sets - 1]
 
 
-@njit(cache=True, nogil=True)
+@outer
 def bottlenecks_of_sets(costs: SetCosts, most_stages: int) -> FloatArray:
     """Least possible largest load for every number of stages up to ``most_stages`` (index 0 unused), with one kind of link."""
     sets = len(costs.work)
@@ -182,7 +181,7 @@ def bottlenecks_of_sets(costs: SetCosts, most_stages: int) -> FloatArray:
     return best[sets - 1]
 
 
-@njit(cache=True, nogil=True)
+@outer
 def stage_values_within(costs: SetCosts, of_load: bool, lower: float, upper: float) -> tuple[float, float]:
     """Least and largest stage load (or parameter sum) that some set of layers has in [lower, upper]; (inf, -inf) if none."""
     sets = len(costs.work)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from Solver.placement.cases import MIXED, Cases
 from Solver.placement.kernels import (
@@ -23,8 +22,10 @@ from Solver.placement.kernels import (
     first_at_least,
     greatest,
     greedy_bottleneck,
+    inner,
     least_transfers,
     next_load,
+    outer,
 )
 from Solver.placement.problem import FloatArray, IntArray
 
@@ -59,7 +60,7 @@ class Found(NamedTuple):
     held: float
 
 
-@njit(cache=True, nogil=True)
+@inner
 def line_seconds(cases: Cases, case: int, load: float, held: float) -> tuple[float, int]:
     """Cheapest data-parallel degree of a case for a largest load and parameter sum, as (seconds, line)."""
     best, line = np.inf, -1
@@ -70,7 +71,7 @@ def line_seconds(cases: Cases, case: int, load: float, held: float) -> tuple[flo
     return best, line
 
 
-@njit(cache=True, nogil=True)
+@inner
 def load_limit(cases: Cases, case: int, held: float, seconds: float) -> float:
     """Largest load with which some line of the case stays within ``seconds``, given at least ``held`` parameters."""
     limit = -1.0
@@ -83,7 +84,7 @@ def load_limit(cases: Cases, case: int, held: float, seconds: float) -> float:
     return limit
 
 
-@njit(cache=True, nogil=True)
+@inner
 def case_work(cases: Cases, chains: Chains, case: int, work: FloatArray) -> FloatArray:
     """Prefix sums of compute seconds with the weight gathers of the case."""
     gather, fixed = cases.gather_s[case], cases.gather_fixed_s[case]
@@ -98,7 +99,7 @@ def case_work(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Floa
     return with_gathers
 
 
-@njit(cache=True, nogil=True)
+@inner
 def one_stage(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Found:
     """The plan without a pipeline: tied parameters are held once."""
     variant = cases.variant[case]
@@ -108,7 +109,7 @@ def one_stage(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Foun
     return Found(seconds + load, case, line, load, held)
 
 
-@njit(cache=True, nogil=True)
+@outer
 def stage_costs(cases: Cases, chains: Chains, case: int, work: FloatArray) -> Stage:
     """Assemble what the cutting kernels need of a case."""
     variant, layers = cases.variant[case], chains.workspace.shape[1]
@@ -128,7 +129,7 @@ def stage_costs(cases: Cases, chains: Chains, case: int, work: FloatArray) -> St
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def bottleneck(chain: Stage, stages: int, greedy: bool, cap: float, lower: float, upper: float) -> tuple[float, float]:
     """Least possible largest load, by the fast method where it is exact."""
     if greedy:
@@ -136,7 +137,7 @@ def bottleneck(chain: Stage, stages: int, greedy: bool, cap: float, lower: float
     return exact_bottleneck(chain, stages, cap, upper)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def evaluate_cap(
     cases: Cases, chains: Chains, case: int, chain: Stage, load: float, held: float, least_s: float, best: Found
 ) -> Found:
@@ -160,7 +161,7 @@ def evaluate_cap(
     return best
 
 
-@njit(cache=True, nogil=True)
+@inner
 def close_case(
     cases: Cases, chains: Chains, case: int, chain: Stage, greedy: bool, load: float, held: float, best: Found
 ) -> Found:
@@ -204,7 +205,7 @@ def close_case(
     return best
 
 
-@njit(cache=True, nogil=True)
+@inner
 def least_bound(bounds: FloatArray, still_open: IntArray, remaining: int, limit: float) -> tuple[int, int]:
     """Case with the least bound among the first ``remaining`` open ones; those whose bound reaches ``limit`` are dropped."""
     best, kept = still_open[0] if remaining else 0, 0
@@ -218,7 +219,7 @@ def least_bound(bounds: FloatArray, still_open: IntArray, remaining: int, limit:
     return best, kept
 
 
-@njit(cache=True, nogil=True)
+@outer
 def solve(cases: Cases, chains: Chains, work: FloatArray, incumbent_s: float, bound_only: bool) -> tuple[Found, float]:
     """Best plan under ``incumbent_s`` and a lower bound on all plans (equal unless ``bound_only``).
 
@@ -274,7 +275,7 @@ def solve(cases: Cases, chains: Chains, work: FloatArray, incumbent_s: float, bo
             bounds[case] = np.inf
 
 
-@njit(cache=True, nogil=True)
+@outer
 def solve_rows(
     cases: Cases,
     chains: Chains,
@@ -298,7 +299,7 @@ def solve_rows(
         line[k], case[k] = found.line, found.case
 
 
-@njit(cache=True, nogil=True)
+@outer
 def cases_that_fit(cases: Cases, chains: Chains) -> IntArray:
     """1 for the cases that have a cut within memory, whatever the latencies, else 0; consecutive equal prices are tried once."""
     fits = np.zeros(len(cases.variant), np.int64)
@@ -317,14 +318,14 @@ def cases_that_fit(cases: Cases, chains: Chains) -> IntArray:
     return fits
 
 
-@njit(cache=True, nogil=True)
+@inner
 def one_stage_memory(chains: Chains, variant: int, resident: float) -> float:
     """Bytes of all layers together; tied parameters are held once."""
     held = chains.parameters[variant, -1] - chains.tied[variant]
     return held * resident + chains.saved[variant, -1] + greatest(chains.workspace[variant], chains.workspace.shape[1])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def stages_needed(chains: Chains, variant: int, in_flight: int, resident: float, hbm_bytes: float) -> int:
     """Least number of stages (two or more) whose memory suffices; more than there are layers where none does."""
     layers = chains.workspace.shape[1]
@@ -346,7 +347,7 @@ def stages_needed(chains: Chains, variant: int, in_flight: int, resident: float,
     return layers + 1
 
 
-@njit(cache=True, nogil=True)
+@outer
 def least_memory(cases: Cases, chains: Chains) -> float:
     """Smallest device memory, within 0.01 %, in which some case has a cut; infinity where there are no cases."""
     best = np.inf

@@ -18,7 +18,8 @@ import numpy as np
 from Common.errors import PhazeError
 from Common.files import pack, write_atomically
 from Common.records import to_json
-from Estimator.accelerator import AcceleratorSet
+from Estimator.accelerator import AcceleratorSet, IntArray
+from GraphExtractor.graph import Recompute
 from Solver.results import Counts, SearchResult
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
@@ -89,10 +90,8 @@ def designs_table(groups: Sequence[PointGroup], accelerators: AcceleratorSet) ->
     """One row per design point of the space, with its status and, where pruned, the bound that closed it."""
     import pandas as pd
 
-    frames = [_group_frame(group, accelerators) for group in groups]
-    table = pd.concat(frames, ignore_index=True)
-    for name in ("model", "recompute", "status"):
-        table[name] = table[name].astype("category")
+    models = sorted({group.key.model for group in groups})
+    table = pd.concat([_group_frame(group, accelerators, models) for group in groups], ignore_index=True)
     table["on_front"] = _on_front(table)
     return table
 
@@ -130,21 +129,24 @@ def best_json(result: SearchResult) -> bytes:
     return json.dumps({**best, **{key: value for key, value in whole.items() if key != "status"}}, indent=2).encode()
 
 
-def _group_frame(group: PointGroup, accelerators: AcceleratorSet) -> pd.DataFrame:
+def _group_frame(group: PointGroup, accelerators: AcceleratorSet, models: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
+
+    def category(codes: IntArray, names: Sequence[str]) -> pd.Categorical:
+        return pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(list(names)))
 
     points = np.arange(len(group.status))
     rows, variant = group.rows(points), group.variant(points)
     evaluated = group.status[points] == PointStatus.EVALUATED
     iteration_s = np.where(evaluated, group.iteration_s[points], np.nan)
-    names = np.array([status.name.lower() for status in PointStatus])
+    modes = [plan.recompute for plan in group.problem.variants]
     return pd.DataFrame(
         {
-            "model": group.key.model,
+            "model": category(np.full(len(points), models.index(group.key.model)), models),
             "micro_batch_size": group.key.micro_batch_size,
             "hbm_bytes": group.key.hbm_bytes,
             "tp": np.array([plan.tp for plan in group.problem.variants])[variant],
-            "recompute": np.array([plan.recompute.value for plan in group.problem.variants])[variant],
+            "recompute": category(np.array([list(Recompute).index(mode) for mode in modes])[variant], tuple(Recompute)),
             "num_tc": accelerators.num_tc[rows],
             "num_vc": accelerators.num_vc[rows],
             "width": accelerators.width[rows],
@@ -152,7 +154,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet) -> pd.DataFram
             "width_vc": accelerators.width_vc[rows],
             "glb_bytes": accelerators.glb_bytes[rows],
             "area_mm2": group.area_mm2[points],
-            "status": names[group.status[points]],
+            "status": category(group.status[points].astype(np.int64), [status.name.lower() for status in PointStatus]),
             "throughput_samples_per_s": group.batch_samples / iteration_s,
             "time_per_batch_s": iteration_s,
             "throughput_bound_samples_per_s": group.throughput_bound[points],
