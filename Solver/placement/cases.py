@@ -141,11 +141,10 @@ def _link_tiers(parts: list[tuple[int, _Degrees]], layers: int) -> tuple[IntArra
     patterns: dict[bytes, int] = {}
     rows: list[IntArray] = []
     for _, part in parts:
-        mixed = part.mixed
-        tier = part.boundaries[:, 0].copy() if part.stages > 1 else np.zeros(len(mixed), np.int64)
-        link = np.zeros(len(mixed), np.int64)
-        tier[mixed] = MIXED
-        for case in np.flatnonzero(mixed):
+        tier, link = np.zeros_like(part.in_flight), np.zeros_like(part.in_flight)
+        if part.boundaries.any():
+            tier = np.where(part.mixed, MIXED, part.boundaries[:, 0])
+        for case in np.flatnonzero(tier == MIXED):
             pattern = part.boundaries[case]
             link[case] = patterns.setdefault(pattern.tobytes(), len(rows))
             if link[case] == len(rows):

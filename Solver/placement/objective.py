@@ -61,12 +61,13 @@ def weight_gather(policy: TrainingPolicy, halves: Sequence[CollectivePrice], par
 
     All layers use the algorithm that is the fastest for the whole chain of ``layers`` layers with ``parameters`` parameters.
     """
-    gathers = 2.0 if policy.zero_stage == 3 else 0.0
+    if policy.zero_stage < 3:
+        return Price(np.zeros_like(halves[0].per_byte_s), np.zeros_like(halves[0].fixed_s))
     total_s = [half.per_byte_s * policy.weight_bytes * parameters + half.fixed_s * layers for half in halves]
     fastest = np.argmin(total_s, axis=0)
     return Price(
-        gathers * policy.weight_bytes * np.choose(fastest, [half.per_byte_s for half in halves]),
-        gathers * np.choose(fastest, [half.fixed_s for half in halves]),
+        2.0 * policy.weight_bytes * np.choose(fastest, [half.per_byte_s for half in halves]),
+        2.0 * np.choose(fastest, [half.fixed_s for half in halves]),
     )
 
 

@@ -301,20 +301,24 @@ def solve_rows(
 
 @outer
 def cases_that_fit(cases: Cases, chains: Chains) -> IntArray:
-    """1 for the cases that have a cut within memory, whatever the latencies, else 0; consecutive equal prices are tried once."""
+    """1 for the cases that have a cut within memory, whatever the latencies, else 0."""
+    layers = chains.workspace.shape[1]
     fits = np.zeros(len(cases.variant), np.int64)
-    last_variant, last_in_flight, last_resident, needed = -1, -1, -1.0, 0
+    needed = np.zeros(layers + 1, np.int64)  # stages, by limit on what is in flight; 0 where not known
+    last_variant, last_resident = -1, -1.0
     for case in range(len(fits)):
         variant, stages, resident = cases.variant[case], cases.stages[case], cases.resident_bytes[case]
         if stages == 1:
             fits[case] = one_stage_memory(chains, variant, resident) <= chains.hbm_bytes * EPSILON
             continue
         # Fewer than ``stages`` in flight is a limit; otherwise the position in the pipeline is.
-        in_flight = cases.in_flight[case] if cases.in_flight[case] < stages else chains.workspace.shape[1]
-        if variant != last_variant or in_flight != last_in_flight or resident != last_resident:
-            needed = stages_needed(chains, variant, in_flight, resident, chains.hbm_bytes)
-            last_variant, last_in_flight, last_resident = variant, in_flight, resident
-        fits[case] = needed <= stages
+        in_flight = cases.in_flight[case] if cases.in_flight[case] < stages else layers
+        if variant != last_variant or resident != last_resident:
+            needed.fill(0)
+            last_variant, last_resident = variant, resident
+        if needed[in_flight] == 0:
+            needed[in_flight] = stages_needed(chains, variant, in_flight, resident, chains.hbm_bytes)
+        fits[case] = needed[in_flight] <= stages
     return fits
 
 

@@ -48,10 +48,12 @@ def prepare(problem: PlacementProblem) -> Prepared:
     crossing = entering + leaving
     inner = crossing[:, 0, 1:-1]
     alike = np.array([len(network.group_sizes) == 1 and np.ptp(cuts) == 0.0 if layers > 1 else False for cuts in inner])
-    distinct = {row.tobytes(): (stage_sums(row), least_largest_sums(row)) for row in parameters}  # variants share parameters
-    caps = [distinct[row.tobytes()][0] for row in parameters]
+    distinct = {row.tobytes(): row for row in parameters}  # variants of one width share their parameters
+    sums = {key: stage_sums(row) for key, row in distinct.items()}
+    largest = {key: least_largest_sums(row) for key, row in distinct.items()}
+    caps = [sums[row.tobytes()] for row in parameters]
     tied = np.array([variant.tied_parameter_count for variant in problem.variants], dtype=float)
-    least_held = np.array([distinct[row.tobytes()][1] for row in parameters])
+    least_held = np.array([largest[row.tobytes()] for row in parameters])
     least_held[:, 1] -= tied
     everything = Chains(
         parameters=parameters,
