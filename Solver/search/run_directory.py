@@ -132,7 +132,7 @@ def best_json(result: SearchResult) -> bytes:
 def _group_frame(group: PointGroup, accelerators: AcceleratorSet, models: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
-    def category(codes: IntArray, names: Sequence[str]) -> pd.Categorical:
+    def category(codes: IntArray, names: Sequence[str]) -> pd.Categorical[int]:
         return pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(list(names)))
 
     points = np.arange(len(group.status))
