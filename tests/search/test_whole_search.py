@@ -1,0 +1,242 @@
+"""The search as a whole: against exhaustion by another route, and against what physics says about changed inputs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from small_study import CLUSTER, SPACE, small_study, solved, write_hardware
+
+from Common.progress import SilentProgress
+from GraphExtractor.graph import Recompute
+from Solver.hardware import load_hardware
+from Solver.placement import place_chain
+from Solver.placement.problem import LayerTimes
+from Solver.results import Objective, Status
+from Solver.schedule import solver_named
+from Solver.search.cosearch import extract_all, space_size
+from Solver.search.inputs import model_inputs, placement_problem
+from Solver.search.layer_times import schedule_problem
+from Solver.search.run import Run, Stores
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("search")
+
+
+@pytest.fixture(scope="module")
+def study(folder):
+    return small_study(folder)
+
+
+@pytest.fixture(scope="module")
+def result(study):
+    return solved(study)
+
+
+@pytest.fixture(scope="module")
+def designs(result):
+    return pd.read_parquet(f"{result.run_directory}/designs.parquet")
+
+
+def one_by_one(study, micro_batch_size, hbm_bytes):
+    """Iteration seconds of every accelerator and recomputation mode: schedules solved singly, plans by the chain solver."""
+    single = dataclasses.replace(study, micro_batch_sizes=(micro_batch_size,))
+    folders = study.folders
+    run = Run(single, load_hardware(single), solver_named("native"), Stores(*folders_of(folders)), SilentProgress())
+    (graphs,) = extract_all(run)
+    inputs = model_inputs(run, graphs)
+    problem = placement_problem(run, inputs, hbm_bytes)
+    graph, solver = graphs[0], run.solver
+    seconds = {}
+    for row in range(len(run.hardware.accelerators)):
+
+        def makespan(operators, row=row):
+            return solver.solve(schedule_problem(operators, inputs.table, run.hardware.accelerators, row)).makespan_s
+
+        for index, plan in enumerate(problem.variants):
+            layers = [graph.layers[position] for position in graph.sequence]
+            distinct = {
+                id(layer): (makespan(layer.forward), makespan(layer.backward_graph(plan.recompute))) for layer in graph.layers
+            }
+            forward = np.array([[distinct[id(layer)][0] for layer in layers]])
+            backward = np.array([[distinct[id(layer)][1] for layer in layers]])
+            again = forward if plan.recompute is Recompute.FULL else np.zeros_like(forward)
+            alone = dataclasses.replace(problem, variants=problem.variants[index : index + 1])
+            seconds[row, plan.recompute] = place_chain(alone, LayerTimes(forward, backward, again)).iteration_s
+    return seconds
+
+
+def folders_of(folders):
+    return folders.graphs, folders.estimates, folders.run / "points"
+
+
+def test_the_optimum_equals_exhaustion_by_another_route(study, result):
+    hbm_bytes = study.hbm_sizes_bytes[1]
+    best = {size: min(one_by_one(study, size, hbm_bytes).values()) for size in study.micro_batch_sizes}
+    rows = {row.micro_batch_size: row for row in result.rows if row.hbm_bytes == hbm_bytes}
+    for size, seconds in best.items():
+        assert rows[size].throughput_samples_per_s == pytest.approx(study.global_batch_size / seconds, rel=1e-9)
+    point = next(point for point in result.per_hbm if point.hbm_bytes == hbm_bytes)
+    assert point.value == pytest.approx(study.global_batch_size / min(best.values()), rel=1e-9)
+
+
+def test_counts_add_up_to_the_space_and_the_claim_rests_on_them(study, result, designs):
+    counts = result.counts
+    assert counts.complete
+    assert counts.space == space_size(study).points == len(designs)
+    assert designs["status"].value_counts().to_dict() | {"open": 0} == {
+        "evaluated": counts.evaluated,
+        "pruned": counts.pruned,
+        "infeasible": counts.infeasible,
+        "open": 0,
+    }
+    assert result.best.optimal and result.status is Status.OPTIMAL
+    assert counts.pruned > 0
+
+
+def test_no_row_of_the_table_beats_the_optimum_and_bounds_hold(result, designs):
+    evaluated = designs[designs["status"] == "evaluated"]
+    assert evaluated["throughput_samples_per_s"].max() == result.best.value
+    assert (designs["throughput_bound_samples_per_s"] <= result.best.value * (1 + 1e-12)).all()
+
+
+def test_every_pruned_point_is_covered_by_an_evaluated_one(designs):
+    for _, group in designs.groupby(["micro_batch_size", "hbm_bytes"]):
+        evaluated = group[group["status"] == "evaluated"]
+        for point in group[group["status"] == "pruned"].itertuples():
+            covers = (
+                (evaluated["throughput_samples_per_s"] >= point.throughput_bound_samples_per_s)
+                & (evaluated["area_mm2"] <= point.area_mm2)
+                & (evaluated["energy_per_sample_j"] <= point.energy_per_sample_j)
+            )
+            assert covers.any()
+
+
+def test_the_breakdown_adds_up_and_memory_fits(result):
+    for point in result.per_hbm:
+        for plan in point.models.values():
+            parts = dataclasses.asdict(plan.breakdown_s)
+            tensor_s = parts.pop("tensor_communication_s")
+            assert sum(parts.values()) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+            assert tensor_s == 0.0
+            assert plan.throughput_samples_per_s * plan.time_per_batch_s == pytest.approx(64)
+            assert plan.devices_used == plan.tp * plan.pp * plan.dp == sum(stage.devices for stage in plan.stages) <= 16
+            names = [name for stage in plan.stages for name in stage.layers]
+            assert names == ["embedding", *(f"block.{index}" for index in range(12)), "head"]
+            for stage in plan.stages:
+                assert stage.memory_bytes <= point.hbm_bytes
+                assert stage.memory_bytes == pytest.approx(
+                    stage.parameter_state_bytes + stage.activation_bytes + stage.workspace_bytes
+                )
+            assert 0 < plan.model_flops_utilization < 1
+            assert 0 < plan.tc_utilization <= 1 and 0 < plan.vc_utilization <= 1
+
+
+def test_every_winner_is_confirmed_by_an_ilp_solver(result):
+    for point in result.per_hbm:
+        confirmations = point.certificate.schedules
+        assert {item.layer for item in confirmations} == {"embedding", "block", "head"}
+        assert all(item.agrees and item.ilp_solver in {"gurobi", "highs"} for item in confirmations)
+
+
+def test_the_reference_outside_the_space_is_scored_and_never_better_than_what_it_is_beaten_by(result):
+    assert {point.name for point in result.references} == {"outside"}
+    for point in result.references:
+        assert point.status is Status.OPTIMAL
+        best = next(best for best in result.per_hbm if best.hbm_bytes == point.hbm_bytes)
+        assert point.best_over_reference == pytest.approx(best.value / point.value)
+
+
+def test_the_winners_schedules_are_written_operator_by_operator(result):
+    import gzip
+
+    with gzip.open(f"{result.run_directory}/schedules.json.gz") as stream:
+        schedules = json.load(stream)
+    blocks = [item for item in schedules if item["layer"] == "block" and item["graph"] == "forward"]
+    assert blocks
+    for item in blocks:
+        assert max(operator["end_s"] for operator in item["operators"]) == pytest.approx(item["makespan_s"])
+        assert item["repeats"] in (12, 24)
+
+
+def best_value(folder, name, *, space=SPACE, cluster=CLUSTER, **changes):
+    hardware = write_hardware(folder / name, space, cluster)
+    return solved(small_study(folder / name, micro_batch_size=[1], hbm_size=[16], **hardware, **changes)).best.value
+
+
+def with_platform(folder, name, **quantities):
+    """A design space whose platform differs in the given values."""
+    from Estimator.hardware_files import HARDWARE
+
+    platform = yaml.safe_load((HARDWARE / "platforms" / "phaze_hbm2.yaml").read_text())
+    for key, factor in quantities.items():
+        platform[key]["value"] *= factor
+    path = folder / f"{name}-platform.yaml"
+    path.write_text(yaml.safe_dump(platform))
+    return SPACE | {"platform": str(path)}
+
+
+def test_more_of_anything_never_makes_the_answer_worse(folder, tmp_path):
+    base = best_value(tmp_path, "base")
+    link = [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 4.0e10}]
+    richer = {
+        "faster network": best_value(tmp_path, "network", cluster=CLUSTER | {"tiers": link}),
+        "faster clock": best_value(tmp_path, "clock", space=with_platform(tmp_path, "clock", frequency=2.0)),
+        "faster HBM": best_value(tmp_path, "hbm", space=with_platform(tmp_path, "hbm", hbm_bandwidth=2.0)),
+    }
+    assert all(value > base for value in richer.values()), (base, richer)
+    link = [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 1.0e9}]
+    poorer = {
+        "slower network": best_value(tmp_path, "slower", cluster=CLUSTER | {"tiers": link}),
+        "smaller area budget": best_value(tmp_path, "area", space=SPACE | {"budget": {"area_mm2": 40.0}}),
+        "fewer devices": best_value(tmp_path, "few", cluster=CLUSTER | {"num_devices": 8}),
+    }
+    assert all(value < base for value in poorer.values()), (base, poorer)
+
+
+def test_less_memory_never_helps_and_forces_leaner_plans(result):
+    small, large = result.per_hbm
+    assert small.hbm_bytes < large.hbm_bytes
+    assert small.value <= large.value
+
+
+def test_longer_sequences_are_slower(folder, tmp_path):
+    assert best_value(tmp_path, "long", sequence_length=256) < best_value(tmp_path, "short")
+
+
+def test_two_models_get_the_chip_with_the_best_weighted_mean(folder, tmp_path):
+    settings = {"micro_batch_size": [1], "hbm_size": [16]}
+    names = {"both": ["bertbase=1", "opt=3"], "first": ["bertbase"], "second": ["opt"]}
+    results = {name: solved(small_study(tmp_path / name, model=models, **settings)) for name, models in names.items()}
+    both = results["both"].best
+    assert both.optimal and set(both.models) == {"bertbase", "opt"}
+    mean = (both.models["bertbase"].throughput_samples_per_s + 3 * both.models["opt"].throughput_samples_per_s) / 4
+    assert both.value == pytest.approx(mean)
+    for name, model in (("first", "bertbase"), ("second", "opt")):
+        assert both.models[model].throughput_samples_per_s <= results[name].best.value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT_PER_AREA, Objective.THROUGHPUT_PER_JOULE])
+def test_other_objectives_find_the_best_row_of_the_table(objective, folder, tmp_path, designs):
+    found = solved(small_study(tmp_path, objective=objective.value)).best
+    evaluated = designs[designs["status"] == "evaluated"]
+    if objective is Objective.THROUGHPUT_PER_AREA:
+        expected = (evaluated["throughput_samples_per_s"] / evaluated["area_mm2"]).max()
+    else:
+        expected = (1 / evaluated["energy_per_sample_j"]).max()
+    assert found.value == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_ilp_solver_can_search_throughout(tmp_path):
+    tiny = SPACE | {"axes": SPACE["axes"] | {"num_tc": [4], "width": [128], "num_vc": [1, 16]}, "references": []}
+    changes = {"micro_batch_size": [1], "hbm_size": [16], **write_hardware(tmp_path, tiny)}
+    native, ilp = (
+        solved(small_study(tmp_path / solver, solver=solver, **changes), tmp_path / solver / "out").best
+        for solver in ("native", "gurobi")
+    )
+    assert ilp.optimal
+    assert ilp.value == pytest.approx(native.value, rel=1e-6)
