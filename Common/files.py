@@ -18,6 +18,7 @@ from Common.errors import ArtefactError, PhazeError
 logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
+ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
 MAX_ARTEFACT_BYTES = 512 * 2**20  # refuse to unpack more than this from a compressed artefact
 
 
@@ -70,12 +71,13 @@ def content_key(*parts: object) -> str:
 
 
 def code_version(packages: Iterable[Path]) -> str:
-    """Hash of the Python and YAML sources under ``packages``: artefacts made by other code are stale."""
+    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code made is stale."""
     digest = hashlib.blake2b(digest_size=8)
     for package in packages:
         for path in sorted(package.rglob("*")):
-            if path.suffix in {".py", ".yaml"}:
-                digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+            place = path.relative_to(package)
+            if path.suffix in {".py", ".yaml"} and ARTEFACT_FOLDERS.isdisjoint(place.parts):
+                digest.update(str(place).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

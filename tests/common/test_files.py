@@ -81,5 +81,8 @@ def test_code_version_changes_with_any_source_file(tmp_path):
     before = code_version([tmp_path])
     (tmp_path / "notes.txt").write_text("other\n")
     assert code_version([tmp_path]) == before
+    (tmp_path / "output" / "run").mkdir(parents=True)
+    (tmp_path / "output" / "run" / "study.yaml").write_text("model: bertlarge\n")
+    assert code_version([tmp_path]) == before, "a run makes its own caches stale"
     (tmp_path / "data.yaml").write_text("a: 1\n")
     assert code_version([tmp_path]) != before
