@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BUNDLED_LIMIT = 2000  # variables, and constraints, of the licence inside the gurobipy package
 OPTIMALITY_GAP = 1e-9  # relative
+PROVE = 2  # MIPFocus: schedules are found easily, proofs are not
 INTEGRALITY = 1e-9  # big-M rows multiply what is tolerated here by the horizon
 
 
@@ -61,8 +62,8 @@ class GurobiSolver(IlpSolver):
         except gurobipy.GurobiError as error:
             if error.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
                 raise SolverError(
-                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} constraints exceeds the licence bundled with "
-                    f"gurobipy ({BUNDLED_LIMIT} of each); install a Gurobi licence or use --solver native or highs"
+                    f"a schedule with {len(milp.lower)} variables and {len(milp.rows)} constraints exceeds the licence "
+                    f"bundled with gurobipy ({BUNDLED_LIMIT} of each); install a Gurobi licence or use --solver native or highs"
                 ) from error
             raise SolverError(f"Gurobi failed: {error}; use --solver native or highs") from error
 
@@ -79,6 +80,7 @@ def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit
 
     model.Params.TimeLimit = time_limit_s
     model.Params.MIPGap = OPTIMALITY_GAP
+    model.Params.MIPFocus = PROVE
     model.Params.IntFeasTol = INTEGRALITY
     objective = np.zeros(len(milp.lower))
     objective[0] = 1.0

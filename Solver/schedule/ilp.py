@@ -101,8 +101,8 @@ class IlpSolver(ScheduleSolver):
             bound_s = answer.bound * model.scale_s
             if model.add_violated(timing) == 0:
                 break
-            if answer.status is not Status.OPTIMAL:
-                return _ComponentAnswer(Status.TIMED_OUT, None, bound_s)
+            if answer.status is not Status.OPTIMAL:  # out of time before a schedule kept the core counts
+                return _ComponentAnswer(Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s)
         if answer.status is Status.OPTIMAL and timing.length_s > bound_s * (1.0 + AGREEMENT):
             raise SolverError(
                 f"{self.name} claims an optimum of {bound_s} s but its schedule takes {timing.length_s} s; use another --solver"

@@ -12,9 +12,11 @@ p_i = l_i - (l_i - l'_i) y_i and longest paths h before and q after an operator:
     sum of o over A >= 1                                               A: m + 1 parallel operators of a type with m cores
     T >= sum_i y_i l'_i + sum_i of type (1 - y_i) l_i / m              each type
 
+    t_i <= t_j                                                         i, j interchangeable (see ``structure``)
+
 No transitivity and no core indices are needed: intervals that overlap pairwise share an instant (Helly), so at most m run
-at once iff no m + 1 operators overlap pairwise. These rows are generated only as schedules violate them. The s rows are
-implied; they make the relaxation as strong as chains and areas allow.
+at once iff no m + 1 operators overlap pairwise. Where there are many such sets A, their rows are generated only as schedules
+violate them. The s rows are implied; they make the relaxation as strong as chains and areas allow.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 from Solver.schedule.structure import Component, members
 
 HORIZON = 1000.0
+CROWDS_AT_ONCE = 200  # core-count rows written from the start, if they are no more; otherwise generated
 SEPARATED = 1e-9  # of the horizon: two operators overlapping by less do not
 
 Floats = NDArray[np.float64]
@@ -99,6 +102,9 @@ class ComponentModel:
         self._add_precedence()
         self._add_pairs()
         self._add_areas()
+        for pool, limit in self.cores.items():
+            for crowd in _crowds(component, pool, limit + 1):
+                self._forbid(crowd)
 
     def _duration(self, i: int, sign: float) -> Terms:
         """The variable part of ``sign`` x duration of operator i; the constant part is ``sign`` x ``single[i]``."""
@@ -132,6 +138,9 @@ class ComponentModel:
                 milp.row(both, float(disjoint), 1.0)
             if i in self.all_mode and not disjoint:
                 milp.row([*both, (self.all_mode[i], -1.0)], 0.0)
+            twins = self.single[i] == self.single[j] and self.shortest[i] == self.shortest[j]
+            if twins and self.component.earlier[j] >> i & 1:
+                milp.row([(self.start[j], 1.0), (self.start[i], -1.0)], 0.0)
 
     def _add_areas(self) -> None:
         for pool, count in self.cores.items():
@@ -172,10 +181,14 @@ class ComponentModel:
                 if len(crowd) > count:
                     crowds.add(frozenset(sorted(crowd, key=lambda i: (-start[i], i))[: count + 1]))
             for crowd_set in crowds:
-                pairs = combinations(sorted(crowd_set), 2)
-                self.milp.row([(self.first[pair], 1.0) for i, j in pairs for pair in ((i, j), (j, i))], 1.0)
-                added += 1
+                self._forbid(crowd_set)
+            added += len(crowds)
         return added
+
+    def _forbid(self, crowd: Iterable[int]) -> None:
+        """Not all of ``crowd`` may overlap."""
+        pairs = combinations(sorted(crowd), 2)
+        self.milp.row([(self.first[pair], 1.0) for i, j in pairs for pair in ((i, j), (j, i))], 1.0)
 
     def solution(self, timing: ComponentTiming) -> Floats:
         """Column values of a known schedule, to start the solver from."""
@@ -192,6 +205,22 @@ class ComponentModel:
         for (i, j), column in self.first.items():
             values[column] = float(start[i] + duration[i] <= start[j] + SEPARATED * HORIZON)
         return values
+
+
+def _crowds(component: Component, pool: int, size: int) -> list[tuple[int, ...]]:
+    """The sets of ``size`` pairwise parallel operators using ``pool``; none if too many. Pairs have their own rows."""
+    order = component.order
+    users = sum(1 << i for i, bits in enumerate(component.type_bits) if bits & pool)
+    crowds: list[tuple[tuple[int, ...], int]] = [((), users)]
+    for _ in range(size if size > 2 else 0):
+        grown = []
+        for chosen, candidates in crowds:
+            for i in members(candidates):
+                grown.append(((*chosen, i), candidates & order.parallel(i) & -(2 << i)))
+        crowds = grown
+        if len(crowds) > CROWDS_AT_ONCE:
+            return []
+    return [chosen for chosen, _ in crowds if chosen]
 
 
 def _paths(component: Component, latency: Floats) -> tuple[Floats, Floats]:

@@ -1,0 +1,94 @@
+"""Solves one operator graph of the original Phaze (ICML 2024) under its scheduling rules.
+
+Input, one JSON object (further keys are ignored):
+
+    {"num_tc": 2, "num_vc": 4, "graph": {"nodes": [{"id", "core_type", "latency", "intra_op_latency"}, ...],
+                                         "edges": [[from, to], ...]}}
+
+with ``core_type`` TC, VC, TCandVC or Nop. ``latency`` is on one core, ``intra_op_latency`` over all cores of the type; times
+come back in the unit they were given in. Nops and operators of zero latency take no time and no core. A fused operator takes
+any one TC and any one VC.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from Common.errors import InputError
+
+if TYPE_CHECKING:
+    from Solver.schedule.problem import ScheduleProblem
+
+CORE_TYPES = {"TC": "TC", "VC": "VC", "TCandVC": "TC+VC", "Nop": "VC"}  # a Nop's type is immaterial: it has no latency
+
+
+def schedule_case(graph_json: Mapping[str, Any], solver: str = "native", time_limit_s: float = 60.0) -> dict[str, Any]:
+    """Solve one case: {"makespan", "optimal", "solver", "gap", "schedule": [{"id", "mode", "tc", "vc", "start", "end"}, ...]}.
+
+    Raises:
+        InputError: a key is missing or has an impossible value, the graph is cyclic, or the solver's name is unknown.
+        SolverError: the solver failed.
+    """
+    from Solver.results import Status
+    from Solver.schedule import check_schedule, solver_named
+
+    problem, ids = _problem(graph_json)
+    schedule = solver_named(solver).solve(problem, time_limit_s)
+    if schedule.status in (Status.OPTIMAL, Status.FEASIBLE):
+        check_schedule(problem, schedule)
+    found = math.isfinite(schedule.makespan_s)
+    return {
+        "makespan": schedule.makespan_s if found else None,
+        "optimal": schedule.status is Status.OPTIMAL,
+        "status": str(schedule.status),
+        "gap": schedule.gap if found else None,
+        "solver": schedule.solver,
+        "schedule": [
+            {"id": ids[one.operator], "mode": str(one.mode), "tc": one.tc, "vc": one.vc, "start": one.start_s, "end": one.end_s}
+            for one in schedule.assignments
+        ],
+    }
+
+
+def _problem(case: Mapping[str, Any]) -> tuple[ScheduleProblem, list[object]]:
+    import numpy as np
+
+    from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
+
+    graph = _field(case, "graph", Mapping, "the schedule case")
+    nodes = _field(graph, "nodes", Sequence, "the graph")
+    edges = _field(graph, "edges", Sequence, "the graph")
+    ids = [_field(node, "id", object, "a node") for node in nodes]
+    position = {identifier: index for index, identifier in enumerate(ids)}
+    if len(position) < len(ids):
+        raise InputError("two nodes of the graph have the same id; ids must differ")
+    types = []
+    latencies: dict[str, list[float]] = {"latency": [], "intra_op_latency": []}
+    for node in nodes:
+        name = _field(node, "core_type", str, f"node {node['id']}")
+        if name not in CORE_TYPES:
+            raise InputError(f"node {node['id']} has core_type {name!r}; use one of {', '.join(CORE_TYPES)}")
+        types.append(CoreType(CORE_TYPES[name]))
+        for key, values in latencies.items():
+            values.append(0.0 if name == "Nop" else float(_field(node, key, (int, float), f"node {node['id']}")))
+    pairs = []
+    for edge in edges:
+        if not (isinstance(edge, Sequence) and len(edge) >= 2 and edge[0] in position and edge[1] in position):
+            raise InputError(f"edge {edge!r} does not name two nodes of the graph; edges are [from id, to id]")
+        pairs.append((position[edge[0]], position[edge[1]]))
+    counts = [_field(case, key, int, "the schedule case") for key in ("num_tc", "num_vc")]
+    structure = ScheduleStructure(tuple(types), tuple(pairs))
+    single, over_all = (np.array(latencies[key], dtype=np.float64) for key in ("latency", "intra_op_latency"))
+    return ScheduleProblem(structure, single, over_all, *counts), ids
+
+
+def _field(container: Any, key: str, kind: Any, where: str) -> Any:
+    """``container[key]``, of type ``kind``."""
+    if not isinstance(container, Mapping) or key not in container:
+        raise InputError(f"{where} has no {key!r}; see the head of third_party/phaze_icml24_schedule.py for the format")
+    value = container[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{key!r} of {where} is {value!r}; see the head of third_party/phaze_icml24_schedule.py for the format")
+    return value
