@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
-from Solver.schedule.bounds import TOLERANCE, WORD, Floats, Ints, Tables, tables
+from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
 from Solver.schedule.problem import BatchMakespans, ScheduleStructure
-from Solver.schedule.search import bound_many, solve_many
+from Solver.schedule.search import search_many
 from Solver.schedule.solver import check_arrays, lacks_cores
 from Solver.schedule.structure import Component, closure, series_components
+from Solver.schedule.tables import WORD, Floats, Ints, Tables, tables
 
 BATCH_NODES = 1_000_000  # search nodes per component and accelerator; some 0.2 s
 ROWS_PER_TASK = 256
@@ -100,8 +101,8 @@ def _component_timings(component: Component, single: Floats, shortest: Floats, c
     t = _tables(component)
     scale = np.where(serial.makespan > 0, serial.makespan, 1.0)[:, None]
     single, shortest, cores = single / scale, shortest / scale, np.clip(cores, 1, len(topological))
-    bound = np.zeros(len(single))
-    _in_threads(len(single), lambda part: bound_many(t, single[part], shortest[part], cores[part], bound[part]))
+    bound, no_weights = np.zeros(len(single)), np.zeros((0, 0, 0))
+    _in_threads(len(single), lambda part: bound_many(t, single[part], shortest[part], cores[part], bound[part], no_weights))
     unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (serial.makespan > 0))
     serial.lower[unproven] *= bound[unproven]
     if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
@@ -114,11 +115,15 @@ def _component_timings(component: Component, single: Floats, shortest: Floats, c
     found = Timings(np.zeros(len(cases)), np.zeros(len(cases)), np.zeros(single.shape), np.zeros(single.shape, np.bool_))
 
     def solve(part: slice) -> None:
-        solve_many(
+        weights = np.zeros((part.stop - part.start, WEIGHTINGS, len(topological)))
+        bound_many(t, single[part], shortest[part], cores[part], found.lower[part], weights)
+        search_many(
             t,
             single[part],
             shortest[part],
             cores[part],
+            weights,
+            TOLERANCE,
             node_limit,
             found.makespan[part],
             found.lower[part],

@@ -13,64 +13,13 @@ single-core operators first: within a percent or two of the best weights (a line
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from Solver.schedule.jit import compiled
-from Solver.schedule.structure import Component, members
+from Solver.schedule.tables import Floats, Ints, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-class Tables(NamedTuple):
-    """A component as arrays, for compiled code. Lists of lists are (values, offsets)."""
-
-    type_bits: Ints
-    topological: Ints
-    predecessors: Ints  # covering ones
-    predecessor_offsets: Ints
-    antichain: Ints  # members
-    antichain_offsets: Ints
-    containing: Ints  # antichains that contain an operator
-    containing_offsets: Ints
-    before: Ints  # bitmasks; zeros where the component has more operators than a machine word holds
-    earlier: Ints
-    followed: NDArray[np.bool_]
-
-
-WORD = 62  # operators that fit a bitmask
-
-
-def tables(component: Component) -> Tables:
-    """Arrays of ``component``."""
-    order = component.order
-    count = len(order)
-    predecessors: list[list[int]] = [[] for _ in range(count)]
-    for source, target in order.covers:
-        predecessors[target].append(source)
-    containing = [[k for k, chain in enumerate(component.antichains) if chain >> i & 1] for i in range(count)]
-    masks = count <= WORD
-    return Tables(
-        np.array(component.type_bits, np.int64),
-        np.array(order.topological(), np.int64),
-        *_flat(predecessors),
-        *_flat([list(members(chain)) for chain in component.antichains]),
-        *_flat(containing),
-        np.array(order.before if masks else [0] * count, np.int64),
-        np.array(component.earlier if masks else [0] * count, np.int64),
-        np.array([after != 0 for after in order.after], np.bool_),
-    )
-
-
-def _flat(lists: list[list[int]]) -> tuple[Ints, Ints]:
-    offsets = np.cumsum([0, *(len(values) for values in lists)], dtype=np.int64)
-    return np.array([value for values in lists for value in values], np.int64), offsets
 
 
 @compiled
@@ -210,3 +159,25 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
         if bound >= serial * (1.0 - TOLERANCE):
             break
     return bound
+
+
+@compiled
+def bound_many(t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats, weights: Floats) -> None:
+    """Write the lower bounds (N,) of N instances to ``lower``; ``single`` and ``shortest`` (N, n), ``cores`` (N, 2).
+
+    ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to prune with; it is
+    (0, 0, 0) where only bounds are wanted.
+    """
+    count = single.shape[1]
+    rho = np.zeros((WEIGHTINGS, count))
+    ones = np.ones(count)
+    by_length = np.empty(count, np.int64)
+    heap = np.zeros((4, count))
+    for case in range(len(single)):
+        lower[case] = lower_bound(t, single[case], shortest[case], cores[case], rho)
+        if len(weights) > 0:
+            if len(t.antichain) > 0:
+                sort_descending(single[case], t.topological, by_length)
+                for k in range(WEIGHTINGS):
+                    raise_weights(t, ones, by_length, rho[k], cores[case], heap)
+            weights[case] = rho

@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, Floats, Ints, Tables, lower_bound, raise_weights, sort_descending
 from Solver.schedule.jit import compiled
+from Solver.schedule.tables import Floats, Ints, Tables
 
 WAYS = 8  # entries per bucket of the table of exhausted states
 SLOTS = 1 << 13
@@ -49,6 +49,7 @@ def search(
     cores: Ints,
     weights: Floats,
     bound: float,
+    tolerance: float,
     node_limit: int,
     stamp: int,
     keys: Ints,
@@ -62,10 +63,10 @@ def search(
     ``keys`` (slots, 4: started, running, barred, stamp), ``cost_to_go`` and ``residuals`` (slots, n) are the table, shared by
     the instances of one structure, told apart by ``stamp``.
     """
-    n = len(single)
+    weightings, n = weights.shape
     type_bits, before, topological, followed = t.type_bits, t.before, t.topological, t.followed
     incumbent = serial_from(topological, 0, 0.0, single, shortest, start, all_mode)
-    epsilon = TOLERANCE * incumbent
+    epsilon = tolerance * incumbent
     if bound >= incumbent - epsilon:
         return incumbent, bound, 0
     tail = np.zeros(n)  # longest path after each operator
@@ -77,17 +78,22 @@ def search(
             i = t.predecessors[z]
             tail[i] = max(tail[i], path[j])
     priority = np.empty(n, np.int64)  # ties as in the topological order, so that interchangeable operators stay in order
-    sort_descending(path, topological, priority)
+    for k in range(n):
+        place = k
+        while place > 0 and path[priority[place - 1]] < path[topological[k]]:
+            priority[place] = priority[place - 1]
+            place -= 1
+        priority[place] = topological[k]
     earlier = np.zeros(n, np.int64)
     for i in range(n):
         for j in range(n):
             if t.earlier[i] >> j & 1 and single[i] == single[j] and shortest[i] == shortest[j]:
                 earlier[i] |= ONE << j
-    least = np.empty((WEIGHTINGS + 1, n))  # contribution to each bound, and to the serial length
+    least = np.empty((weightings + 1, n))  # contribution to each bound, and to the serial length
     for i in range(n):
-        for k in range(WEIGHTINGS):
+        for k in range(weightings):
             least[k, i] = min(shortest[i], weights[k, i] * single[i])
-        least[WEIGHTINGS, i] = shortest[i]
+        least[weightings, i] = shortest[i]
     full = (ONE << n) - 1
     buckets = len(cost_to_go) // WAYS
 
@@ -103,8 +109,8 @@ def search(
     bucket = np.zeros(depth_limit, np.int64)
     ready = np.zeros(depth_limit, np.int64)  # not started, predecessors finished, a core of each type it needs free
     next_end = np.zeros(depth_limit)
-    rest = np.zeros((depth_limit, WEIGHTINGS + 1))  # sums of ``least`` over the operators not started
-    for k in range(WEIGHTINGS + 1):
+    rest = np.zeros((depth_limit, weightings + 1))  # sums of ``least`` over the operators not started
+    for k in range(weightings + 1):
         for i in range(n):
             rest[0, k] += least[k, i]
     end = np.zeros(n)
@@ -120,7 +126,7 @@ def search(
             fresh[d] = False
             option[d] = 0
             nodes += 1
-            if in_progress == 0 and now + rest[d, WEIGHTINGS] < incumbent - epsilon:
+            if in_progress == 0 and now + rest[d, weightings] < incumbent - epsilon:
                 incumbent = serial_from(topological, started[d], now, single, shortest, start, all_mode)
                 for i in range(n):
                     if started[d] >> i & 1:
@@ -130,7 +136,7 @@ def search(
                 return incumbent, bound, nodes
             cutoff = incumbent - epsilon
             hopeless = started[d] == full and in_progress == 0
-            for k in range(WEIGHTINGS):
+            for k in range(weightings):
                 reach = now + rest[d, k]
                 for i in range(n):
                     if in_progress >> i & 1:
@@ -239,7 +245,7 @@ def search(
                     lone[child] = False
             if pushed:
                 fresh[child] = True
-                for k in range(WEIGHTINGS + 1):
+                for k in range(weightings + 1):
                     rest[child, k] = rest[d, k] - (least[k, i] if i >= 0 else 0.0)
         if pushed:
             d = child
@@ -264,53 +270,35 @@ def search(
 
 
 @compiled
-def bound_many(t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats) -> None:
-    """Lower bounds (N,) of N instances; ``single``, ``shortest`` (N, n), ``cores`` (N, 2)."""
-    weights = np.zeros((WEIGHTINGS, single.shape[1]))
-    for case in range(len(single)):
-        lower[case] = lower_bound(t, single[case], shortest[case], cores[case], weights)
-
-
-@compiled
-def solve_many(
+def search_many(
     t: Tables,
     single: Floats,
     shortest: Floats,
     cores: Ints,
+    weights: Floats,
+    tolerance: float,
     node_limit: int,
     makespan: Floats,
     lower: Floats,
     start: Floats,
     all_mode: NDArray[np.bool_],
 ) -> None:
-    """Solve N instances: ``single``, ``shortest`` (N, n) and ``cores`` (N, 2).
+    """Solve N instances: ``single``, ``shortest`` (N, n), ``cores`` (N, 2), ``weights`` (N, weightings, n), bounds in ``lower``.
 
-    Writes ``makespan``, ``lower`` (N,), ``start`` and ``all_mode`` (N, n).
+    Writes ``makespan`` and the proven ``lower`` (N,), ``start`` and ``all_mode`` (N, n).
     """
-    n = single.shape[1]
     keys = np.zeros((SLOTS, 4), np.int64)
     cost_to_go = np.zeros(SLOTS)
-    residuals = np.zeros((SLOTS, n))
-    weights = np.zeros((WEIGHTINGS, n))
-    ones = np.ones(n)
-    by_length = np.empty(n, np.int64)
-    heap = np.zeros((4, n))
+    residuals = np.zeros((SLOTS, single.shape[1]))
     for case in range(len(single)):
-        bound = lower_bound(t, single[case], shortest[case], cores[case], weights)
-        serial = 0.0
-        for latency in shortest[case]:
-            serial += latency
-        if bound < serial * (1.0 - TOLERANCE) and len(t.antichain) > 0:
-            sort_descending(single[case], t.topological, by_length)
-            for k in range(WEIGHTINGS):  # weights beyond what the bound needs prune single-core starts
-                raise_weights(t, ones, by_length, weights[k], cores[case], heap)
         makespan[case], lower[case], _ = search(
             t,
             single[case],
             shortest[case],
             cores[case],
-            weights,
-            bound,
+            weights[case],
+            lower[case],
+            tolerance,
             node_limit,
             case + 1,
             keys,

@@ -1,0 +1,58 @@
+"""A series component as arrays, the form in which compiled code takes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Solver.schedule.structure import Component, members
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+WORD = 62  # operators that fit a bitmask of the compiled search
+
+
+class Tables(NamedTuple):
+    """A component as arrays, for compiled code. Lists of lists are (values, offsets)."""
+
+    type_bits: Ints
+    topological: Ints
+    predecessors: Ints  # covering ones
+    predecessor_offsets: Ints
+    antichain: Ints  # members
+    antichain_offsets: Ints
+    containing: Ints  # antichains that contain an operator
+    containing_offsets: Ints
+    before: Ints  # bitmasks; zeros where the component has more operators than a machine word holds
+    earlier: Ints
+    followed: NDArray[np.bool_]
+
+
+def tables(component: Component) -> Tables:
+    """Arrays of ``component``."""
+    order = component.order
+    count = len(order)
+    predecessors: list[list[int]] = [[] for _ in range(count)]
+    for source, target in order.covers:
+        predecessors[target].append(source)
+    containing = [[k for k, chain in enumerate(component.antichains) if chain >> i & 1] for i in range(count)]
+    masks = count <= WORD
+    return Tables(
+        np.array(component.type_bits, np.int64),
+        np.array(order.topological(), np.int64),
+        *_flat(predecessors),
+        *_flat([list(members(chain)) for chain in component.antichains]),
+        *_flat(containing),
+        np.array(order.before if masks else [0] * count, np.int64),
+        np.array(component.earlier if masks else [0] * count, np.int64),
+        np.array([after != 0 for after in order.after], np.bool_),
+    )
+
+
+def _flat(lists: list[list[int]]) -> tuple[Ints, Ints]:
+    offsets = np.cumsum([0, *(len(values) for values in lists)], dtype=np.int64)
+    return np.array([value for values in lists for value in values], np.int64), offsets
