@@ -34,14 +34,29 @@ def read_yaml(path: Path) -> Any:
         InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)  # a SafeLoader
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot read {path}: {reason}; give the path of an existing YAML file") from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse YAML text.
+
+    Raises:
+        InputError: it is not YAML, gives a key twice, or holds a value that cannot be what it says it is.
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}; correct the file") from error
+        raise InputError(f"{source} is not valid YAML{where}: {getattr(error, 'problem', error)}; correct it") from error
+    except ValueError as error:  # such as the date 2001-99-99
+        raise InputError(f"{source} is not valid YAML: {error}; correct it") from error
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply; correct it") from error
 
 
 def to_record(cls: type[Record], data: object, source: str) -> Record:
@@ -52,7 +67,11 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
     Raises:
         InputError: names ``source``, the key and what was expected.
     """
-    return from_json(cls, json.dumps(data, default=str), source)
+    try:
+        text = json.dumps(data, default=str, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: a number is not finite, or a value contains itself; give finite numbers") from error
+    return from_json(cls, text, source)
 
 
 def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
@@ -81,6 +100,12 @@ def _first_problem(error: pydantic.ValidationError) -> str:
     problems = error.errors(include_url=False)
     first = problems[0]
     key = ".".join(str(part) for part in first["loc"]) or "the document"
-    given = "" if first["type"] in {"missing", "json_invalid"} else f", given {first['input']!r:.80}"
     more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-    return f"{key}: {first['msg'].lower()}{given}{more}"
+    match first["type"]:
+        case "missing":
+            return f"{key} is missing; add it{more}"
+        case "unexpected_keyword_argument":
+            return f"{key} is not a known key; remove it or correct its spelling{more}"
+        case "json_invalid":
+            return f"{key}: {first['msg'].lower()}{more}"
+    return f"{key}: {first['msg'].lower()}, given {first['input']!r:.80}{more}"

@@ -12,6 +12,8 @@ from Common.records import to_record
 from Estimator.accelerator import Accelerator, AcceleratorSet
 from Estimator.area import UM2_PER_MM2
 
+LARGEST_VALUE = 2.0**40  # of any field (buffers are in bytes): far beyond any chip, far from overflow
+
 
 @dataclass(frozen=True)
 class CoresEntry:
@@ -50,14 +52,14 @@ def read_cores_json(path: Path) -> AcceleratorSet:
         entries = to_record(tuple[CoresEntry, ...], json.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; give an existing cores.json") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({error}); correct it or delete it to have it generated again") from error
     if not entries:
         raise InputError(f"{path} lists no accelerator; delete it to have it generated again")
     for position, entry in enumerate(entries):
         for key, value in vars(entry).items():
-            if value <= 0:
-                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive")
+            if not 0 < value <= LARGEST_VALUE:
+                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {LARGEST_VALUE:g}")
     return AcceleratorSet.of(
         [
             Accelerator(

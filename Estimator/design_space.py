@@ -15,6 +15,8 @@ from Estimator.area import area_mm2
 from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
 
 MIB = 2**20
+LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
+LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class DesignSpace:
         kept &= area <= self.budget_mm2
         if not kept.any():
             raise InputError(
-                f"design space {self.name} is empty: of {len(area)} accelerators ({area.min():.1f} to {area.max():.1f} mm2) "
-                f"none passes the budget of {self.budget_mm2:.1f} mm2 and the keep rule; widen the axes or the budget"
+                f"design space {self.name} is empty: of {len(area)} accelerators ({area.min():g} to {area.max():g} mm2) "
+                f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
             )
         return AcceleratorSet(
             num_tc=num_tc[kept],
@@ -169,7 +171,10 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
         if values is not None:
             require(len(values) > 0, path, f"axes.{axis}", "empty", "one or more positive integers")
             require(min(values) > 0, path, f"axes.{axis}", list(values), "positive integers")
+            require(max(values) <= LARGEST_VALUE, path, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")
             require(len(set(values)) == len(values), path, f"axes.{axis}", list(values), "without repetition")
+    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
+    require(grid <= LARGEST_GRID, path, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
     require(stated_once, path, "budget", vars(budget), "either an accelerator or an area_mm2")
@@ -180,4 +185,5 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
     chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
     for key, chip in chips:
         if chip is not None:
-            require(min(vars(chip).values()) > 0, path, key, vars(chip), "positive in every field")
+            in_range = 0 < min(vars(chip).values()) <= max(vars(chip).values()) <= LARGEST_VALUE
+            require(in_range, path, key, vars(chip), f"positive and at most {LARGEST_VALUE} in every field")

@@ -96,20 +96,13 @@ class _Set(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        import yaml
-
+        from Common.records import parse_yaml
         from Solver.settings import canonical
 
         key, equals, text = values.partition("=")
         if not equals:
             raise InputError(f"--set {values!r} has no '='; write --set key=value, for instance --set hbm_size=80")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise InputError(
-                f"--set {values!r}: the value is not valid YAML; write for instance --set 'hbm_size=[32, 80]'"
-            ) from error
-        _give(options, canonical({key.strip(): value}, "--set"))
+        _give(options, canonical({key.strip(): parse_yaml(text, f"the value in --set {values!r}")}, "--set"))
 
 
 def _give(options: argparse.Namespace, given: dict[str, object]) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 import pytest
 
 from Common.errors import InputError
-from Common.records import from_json, read_yaml, to_json, to_record
+from Common.records import from_json, parse_yaml, read_yaml, to_json, to_record
 
 
 class Colour(StrEnum):
@@ -26,6 +26,8 @@ class Outer:
     inner: Inner
 
 
+ITSELF: list[object] = []
+ITSELF.append(ITSELF)
 GOOD = {"name": "x", "weight": 1, "inner": {"sizes": [1, 2], "colour": "red"}}
 
 
@@ -43,8 +45,11 @@ def test_plain_data_becomes_records_and_back():
         ({"weight": True}, ["weight"]),
         ({"inner": {"sizes": [1, "2"], "colour": "red"}}, ["inner.sizes.1", "integer"]),
         ({"inner": {"sizes": [], "colour": "blue"}}, ["inner.colour", "red", "blue"]),
-        ({"inner": {"sizes": []}}, ["inner.colour", "required"]),
-        ({"extra": 1}, ["extra", "unexpected"]),
+        ({"inner": {"sizes": []}}, ["inner.colour", "missing"]),
+        ({"weight": float("nan")}, ["not finite"]),
+        ({"weight": float("inf")}, ["not finite"]),
+        ({"inner": ITSELF}, ["contains itself"]),
+        ({"extra": 1}, ["extra", "not a known key"]),
     ],
 )
 def test_refusals_name_file_key_and_value(change, words):
@@ -54,6 +59,16 @@ def test_refusals_name_file_key_and_value(change, words):
     assert message.startswith("my/file.yaml: ")
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a: 2001-99-99", "month"), ("a: !!int x", "invalid literal"), ("a: " + "[" * 3000, "too deeply"), ("a: [", "at line 1")],
+)
+def test_yaml_that_cannot_be_what_it_says_is_refused(text, words):
+    with pytest.raises(InputError, match=words) as refusal:
+        parse_yaml(text, "the text")
+    assert str(refusal.value).startswith("the text is ")
 
 
 def test_unreadable_files_are_refused_in_one_sentence(tmp_path):
