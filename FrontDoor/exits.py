@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -18,6 +19,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
+    _prepare_streams()
     try:
         status = run()
         sys.stdout.flush()
@@ -47,6 +49,16 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         )
         return FAILED
     return status
+
+
+def _prepare_streams() -> None:
+    """Give closed streams somewhere to go; a terminal that cannot show a character gets its escape."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for the rest of the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _os_sentence(error: OSError) -> str:

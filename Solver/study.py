@@ -282,8 +282,8 @@ def _check(study: Study) -> None:
             f"micro-batch size {too_large[0]} exceeds the global batch size {study.global_batch_size}; "
             f"make the micro-batch smaller or raise --global-batch-size"
         )
-    if study.output is not None and study.output.exists() and not study.output.is_dir():
-        raise InputError(f"output {study.output} is a file; give a folder")
+    if study.output is not None:
+        _check_output(study.output)
     from Estimator.design_space import load_design_space
     from Estimator.hardware_files import load_cluster
     from GraphExtractor.models.registry import find_model
@@ -299,6 +299,16 @@ def _check(study: Study) -> None:
             )
         for model in study.models:
             check_key(study.graph_key(model.name, 1, width), find_model(model.name))
+
+
+def _check_output(folder: Path) -> None:
+    try:
+        str(folder).encode()
+        taken = folder.exists() and not folder.is_dir()
+    except (UnicodeEncodeError, OSError) as error:  # bytes that are no text, or a name the file system cannot hold
+        raise InputError(f"output {str(folder)!r:.120} cannot name a folder; give another") from error
+    if taken:
+        raise InputError(f"output {folder} is a file; give a folder")
 
 
 def _default_name(study: Study) -> str:

@@ -3,6 +3,10 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("phaze", deadline=None)  # how long one example takes is the machine's business
+settings.load_profile("phaze")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

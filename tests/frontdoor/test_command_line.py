@@ -1,7 +1,9 @@
 """The command line in process, with the searches replaced: what is parsed, what is refused, how it ends."""
 
 import errno
+import io
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +190,14 @@ def test_every_end_has_its_status_and_sentence(
     ran.raises = raised
     assert phaze.main(["--model", "bertlarge"]) == status
     assert said in one_sentence(capsys)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    monkeypatch.setattr(modes, "RUNNERS", {"doctor": lambda command: sys.stdout.write("folder \u00e9\u2500\udcff\n") and 0})
+    assert phaze.main(["doctor"]) == 0
+    assert shown.getvalue() == b"folder \\xe9\\u2500\\udcff\n"
 
 
 def test_verbose_shows_where_an_unexpected_error_came_from(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,11 @@ def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "[\n", "")
 
 
+def test_closed_streams_are_no_error() -> None:
+    done = run("bash", "-c", f"'{sys.executable}' phaze.py run_solver --model bertlarge --dry-run >&- 2>&- <&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"

@@ -158,6 +158,9 @@ BAD = {
     "micro-batch above global batch": (BERT | {"micro_batch_size": 8, "global_batch_size": 4}, "exceeds the global batch size 4"),
     "missing hardware file": (BERT | {"cluster": "nowhere/cluster.yaml"}, "not a file"),
     "name that is a path": (BERT | {"name": "../x"}, "cannot name a folder"),
+    "name of a file too long": (BERT | {"output": "/" + "a" * 300}, "cannot name a folder"),
+    "name of a file that is no text": (BERT | {"output": "/\udcff"}, "cannot name a folder"),
+    "digits of another script": (BERT | {"micro_batch_size": "\u0663"}, "whole number"),
     "mapping for a number": (BERT | {"sequence_length": {"a": 1}}, "whole number"),
 }
 
