@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
+from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 MIB = 2**20
+UNITS = {
+    Objective.THROUGHPUT: "samples/s",
+    Objective.THROUGHPUT_PER_AREA: "samples/s/mm2",
+    Objective.THROUGHPUT_PER_JOULE: "samples/J",
+}
 WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
 
@@ -27,10 +32,10 @@ def print_result(result: SearchResult, stream: TextIO) -> None:
     best = result.best
     print_tables([optimum_table(result), size_table(result.rows)], stream)
     if result.references:
-        print_tables([reference_table(result.references)], stream)
+        print_tables([reference_table(result.references, best.objective)], stream)
     lines = [
         f"best: {accelerator_words(best.accelerator)} with {best.hbm_bytes / GIB:g} GiB HBM, "
-        f"{best.objective.value.replace('_', ' ')} {best.value:.6g}, {_proof(best)}",
+        f"{best.objective.value.replace('_', ' ')} {best.value:.6g} {UNITS[best.objective]}, {_proof(best)}",
         *(_explained(name, plan) for name, plan in best.models.items()),
         _counted(result),
         f"files: {result.run_directory}",
@@ -51,6 +56,7 @@ def optimum_table(result: SearchResult) -> Table:
         "samples/s",
         "MFU",
         "vs expert",
+        "proven",
     )
     table = _table(
         f"{result.study}: best accelerator and plan per HBM size", columns, words={"accelerator", "model", "recompute"}
@@ -87,11 +93,11 @@ def size_table(rows: Sequence[SizeRow]) -> Table:
     return table
 
 
-def reference_table(references: Sequence[ReferencePoint]) -> Table:
+def reference_table(references: Sequence[ReferencePoint], objective: Objective) -> Table:
     """Known chips under the same model, each with the best plan on it."""
     table = _table(
         "known chips, priced the same way",
-        ("chip", "accelerator", "HBM GiB", "value", "optimum is better by"),
+        ("chip", "accelerator", "HBM GiB", UNITS[objective], "optimum is better by"),
         words={"chip", "accelerator"},
     )
     for point in references:

@@ -75,7 +75,9 @@ def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
     row = next(line for line in text.splitlines() if "43.2%" in line)
     for cell in ("32", accelerator_words(CHIP), "123.46", "bertlarge", "4", "selective", "2 x 8 x 64", "409.6", "2.00x"):
         assert cell in row
-    assert "proven optimal over the whole space" in text
+    assert "vs expert   proven" in text
+    assert row.endswith("yes")
+    assert "throughput 409.6 samples/s, proven optimal over the whole space" in text
     assert "10 s per batch = backward 50.0%, forward 30.0%, bubble 10.0%" in text
     assert "30 design points: 10 evaluated, 15 pruned by bounds, 5 infeasible" in text
     assert "infeasible: no plan fits 32 GiB" in text
