@@ -123,7 +123,6 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
     type_bits, antichain, offsets = t.type_bits, t.antichain, t.antichain_offsets
     count = len(single)
     bound = longest_path(t, shortest)
-    weights[:, :] = 0.0
     if len(antichain) == 0:  # too many to list: areas only
         for k in range(WEIGHTINGS):
             share = k / (WEIGHTINGS - 1)
@@ -150,9 +149,11 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
     sort_descending(single, t.topological, by_length)
     for k in range(WEIGHTINGS):
         for i in range(count):
-            if k == 1:
+            if k == 0:
+                weights[k, i] = 0.0
+            elif k == 1:
                 weights[k, i] = enough[i] / excess[i]
-            elif k == 2:
+            else:
                 weights[k, i] = (type_bits[i] & 1) / cores[0]
         raise_weights(t, enough, by_length, weights[k], cores, heap)
         bound = max(bound, weighted_bound(single, shortest, weights[k]))
@@ -169,15 +170,14 @@ def bound_many(t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: 
     (0, 0, 0) where only bounds are wanted.
     """
     count = single.shape[1]
-    rho = np.zeros((WEIGHTINGS, count))
+    scratch = np.zeros((WEIGHTINGS, count))
     ones = np.ones(count)
     by_length = np.empty(count, np.int64)
     heap = np.zeros((4, count))
     for case in range(len(single)):
+        rho = weights[case] if len(weights) > 0 else scratch
         lower[case] = lower_bound(t, single[case], shortest[case], cores[case], rho)
-        if len(weights) > 0:
-            if len(t.antichain) > 0:
-                sort_descending(single[case], t.topological, by_length)
-                for k in range(WEIGHTINGS):
-                    raise_weights(t, ones, by_length, rho[k], cores[case], heap)
-            weights[case] = rho
+        if len(weights) > 0 and len(t.antichain) > 0:
+            sort_descending(single[case], t.topological, by_length)
+            for k in range(WEIGHTINGS):
+                raise_weights(t, ones, by_length, rho[k], cores[case], heap)
