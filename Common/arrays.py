@@ -1,9 +1,11 @@
-"""Records of numpy arrays as ``.npz`` files, without pickle."""
+"""Named numpy arrays, and records of them, as ``.npz`` files: without pickle, and with a digest of what was written."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,27 +20,60 @@ if TYPE_CHECKING:
 
     Record = TypeVar("Record", bound=DataclassInstance)
 
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+DIGEST = "digest"  # a file that merely looks like ours, whole but of other numbers, is noticed
 
-def store_arrays(path: Path, record: DataclassInstance) -> None:
-    """Write a dataclass whose fields are all numpy arrays.
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Write arrays under their names (none of which is ``digest``).
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
     buffer = io.BytesIO()
-    columns: dict[str, Any] = {field.name: getattr(record, field.name) for field in fields(record)}
+    columns: dict[str, Any] = {**arrays, DIGEST: _digest(arrays)}
     np.savez(buffer, allow_pickle=False, **columns)
     write_atomically(path, buffer.getvalue())
 
 
-def load_arrays(cls: type[Record], path: Path) -> Record:
-    """Read what ``store_arrays`` wrote.
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Read what ``write_arrays`` wrote.
 
     Raises:
         ArtefactError: the file is damaged or holds something else.
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            return cls(**{field.name: arrays[field.name] for field in fields(cls)})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtefactError(f"{path} is damaged ({error})") from error
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, TypeError) as error:
+        raise ArtefactError(f"{path} is damaged: no complete file of arrays") from error
+    digest = arrays.pop(DIGEST, None)
+    if digest is None or not np.array_equal(digest, _digest(arrays)):
+        raise ArtefactError(f"{path} is damaged: it does not hold what was written")
+    return arrays
+
+
+def store_arrays(path: Path, record: DataclassInstance) -> None:
+    """Write a dataclass whose fields are all numpy arrays; raises as ``write_arrays``."""
+    write_arrays(path, {field.name: getattr(record, field.name) for field in fields(record)})
+
+
+def load_arrays(cls: type[Record], path: Path) -> Record:
+    """Read what ``store_arrays`` wrote of a ``cls``.
+
+    Raises:
+        ArtefactError: the file is damaged or holds something else.
+    """
+    arrays = read_arrays(path)
+    if arrays.keys() != {field.name for field in fields(cls)}:
+        raise ArtefactError(f"{path} holds {', '.join(sorted(arrays))}, which is no {cls.__name__}")
+    return cls(**arrays)
+
+
+def _digest(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Hash of names, types, shapes and content."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)

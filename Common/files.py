@@ -89,6 +89,7 @@ def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | No
         return load(path)
     except PhazeError as error:
         aside = path.with_name(path.name + ".damaged")
-        path.replace(aside)
+        with contextlib.suppress(FileNotFoundError):  # another run was quicker
+            path.replace(aside)
         logger.warning("%s; set aside as %s and built again", error, aside.name)
         return None

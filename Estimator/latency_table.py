@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import logging
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.arrays import read_arrays, write_arrays
 from Common.errors import ArtefactError, InputError
-from Common.files import code_version, content_key, load_or_set_aside, write_atomically
+from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
 from Estimator.accelerator import AcceleratorSet, Cluster, IntArray, Platform
 from Estimator.network import collective_s, wire_bytes
@@ -130,7 +129,7 @@ def load_or_populate(
     if stored is not None:
         return stored
     table = _priced(work, accelerators, platform, cluster)
-    write_atomically(path, _dump(table))
+    _store(path, table)
     return table
 
 
@@ -144,7 +143,7 @@ def _priced(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform
         network_s.append(collective_s(kind, payload, group, TP_STRIDE, cluster))
         wire = wire_bytes(kind, payload, group)
         network_j.append(wire * (technology.network_energy.value + 2 * technology.hbm_energy.value) * JOULES_PER_PJ)
-    logger.info("priced %d products, %d vector works, %d collectives", *map(len, vars(work).values()))
+    logger.debug("priced %d products, %d vector works, %d collectives", *map(len, vars(work).values()))
     return LatencyTable(
         accelerators,
         work,
@@ -160,22 +159,20 @@ def _stacked(estimates: Sequence[CoreEstimate], configurations: int) -> CorePric
     return CorePrices(*(np.array(column).reshape(len(estimates), configurations) for column in columns))
 
 
-def _dump(table: LatencyTable) -> bytes:
-    arrays = {f"tensor_{name}": array for name, array in vars(table.tensor).items()}
-    arrays |= {f"vector_{name}": array for name, array in vars(table.vector).items()}
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, network_s=table.network_s, network_j=table.network_j, **arrays)
-    return buffer.getvalue()
+def _store(path: Path, table: LatencyTable) -> None:
+    tensor = {f"tensor_{name}": array for name, array in vars(table.tensor).items()}
+    vector = {f"vector_{name}": array for name, array in vars(table.vector).items()}
+    write_arrays(path, {**tensor, **vector, "network_s": table.network_s, "network_j": table.network_j})
 
 
 def _load(path: Path, accelerators: AcceleratorSet, work: DistinctWork) -> LatencyTable:
+    arrays = read_arrays(path)
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
-            tensor = CorePrices(*(arrays[f"tensor_{field.name}"] for field in fields(CorePrices)))
-            vector = CorePrices(*(arrays[f"vector_{field.name}"] for field in fields(CorePrices)))
-            table = LatencyTable(accelerators, work, tensor, vector, arrays["network_s"], arrays["network_j"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ArtefactError(f"{path} is damaged ({error})") from error
+        tensor = CorePrices(*(arrays[f"tensor_{field.name}"] for field in fields(CorePrices)))
+        vector = CorePrices(*(arrays[f"vector_{field.name}"] for field in fields(CorePrices)))
+        table = LatencyTable(accelerators, work, tensor, vector, arrays["network_s"], arrays["network_j"])
+    except KeyError as error:
+        raise ArtefactError(f"{path} holds no {error}") from error
     shapes = {array.shape for array in vars(table.tensor).values()} | {array.shape for array in vars(table.vector).values()}
     wanted = {(len(work.tensor), len(accelerators.tensor_cores)), (len(work.element), len(accelerators.vector_cores))}
     if shapes != wanted:

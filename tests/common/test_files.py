@@ -86,3 +86,14 @@ def test_code_version_changes_with_any_source_file(tmp_path):
     assert code_version([tmp_path]) == before, "a run makes its own caches stale"
     (tmp_path / "data.yaml").write_text("a: 1\n")
     assert code_version([tmp_path]) != before
+
+
+def test_a_damaged_artefact_that_another_run_sets_aside_first_is_no_error(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"broken")
+
+    def load(path):
+        path.unlink()
+        raise ArtefactError(f"{path} is damaged")
+
+    assert load_or_set_aside(path, load) is None
