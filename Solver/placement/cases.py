@@ -172,7 +172,7 @@ def _degrees(
             collectives = network.data_collectives(order, tp, stages, dp)
             gather = weight_gather(policy, collectives, parameters, layers)
             label = _alike(dp, in_flight, boundaries, flat, policy.zero_stage)
-            algorithms = [gradient_sync(policy, half) for half in collectives]
+            algorithms = [gradient_sync(policy, half, micro_batches) for half in collectives]
             degree, sync = _useful(algorithms, (parameters - tied) / stages, parameters)
             per_parameter = (
                 sync.per_parameter_s + optimizer_s_per_parameter(policy, dp, problem.hbm_bandwidth_bytes_per_s)[degree]

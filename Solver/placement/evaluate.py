@@ -159,7 +159,7 @@ def _evaluate(
         )
     micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
     slowest = max(stages, key=lambda each: each.load_s)
-    algorithms = [gradient_sync(policy, half) for half in collectives]
+    algorithms = [gradient_sync(policy, half, np.array([micro_batches])) for half in collectives]
     sync_s = min(float(price.per_parameter_s[0]) * max(held) + float(price.fixed_s[0]) for price in algorithms)
     if pp > 1:
         ends = network.end_tiers(order, plan.tp, pp, degree)

@@ -45,15 +45,17 @@ def resident_bytes_per_parameter(policy: TrainingPolicy, dp: IntArray) -> FloatA
     return resident
 
 
-def gradient_sync(policy: TrainingPolicy, half: CollectivePrice) -> Price:
+def gradient_sync(policy: TrainingPolicy, half: CollectivePrice, micro_batches: IntArray) -> Price:
     """Reduce-scatter of a stage's gradients over its replicas and, below ZeRO-3, all-gather of what they update.
 
     Without ZeRO the gradients themselves are gathered (together an all-reduce), with ZeRO-1/2 the updated weights; ZeRO-3 gathers
-    weights when they are used (``weight_gather``).
+    weights when they are used (``weight_gather``). From ZeRO-2 on no device has room to add up whole gradients, so those of
+    every one of a pipeline's ``micro_batches`` are reduced by themselves (Rajbhandari et al. 2020, section 5.2).
     """
     gathered = {0: policy.gradient_bytes, 1: policy.weight_bytes, 2: policy.weight_bytes, 3: 0.0}[policy.zero_stage]
-    rounds = 1 if policy.zero_stage == 3 else 2
-    return Price((policy.gradient_bytes + gathered) * half.per_byte_s, rounds * half.fixed_s)
+    reductions = micro_batches if policy.zero_stage >= 2 else np.ones_like(micro_batches)
+    gathers = 0 if policy.zero_stage == 3 else 1
+    return Price((policy.gradient_bytes * reductions + gathered) * half.per_byte_s, (reductions + gathers) * half.fixed_s)
 
 
 def weight_gather(policy: TrainingPolicy, halves: Sequence[CollectivePrice], parameters: float, layers: int) -> Price:

@@ -78,6 +78,16 @@ def test_zero_3_gathers_weights_for_every_micro_batch() -> None:
     assert gathers == pytest.approx([2 * 3 / 4 * 2 * held / 1000 for held in (30, 45)])
 
 
+@pytest.mark.parametrize(("zero_stage", "reductions", "gathers"), [(0, 1, 1), (1, 1, 1), (2, 3, 1), (3, 3, 2 * 3)])
+def test_sharded_gradients_are_reduced_for_every_micro_batch(zero_stage: int, reductions: int, gathers: int) -> None:
+    """Three micro-batches in each pipeline; ZeRO-3 gathers the weights twice for each instead of once at the end."""
+    problem, times = small_problem(zero_stage)
+    free = replace(problem, cluster=flat_cluster(16, 1000.0), variants=(replace(problem.variants[0], tied_parameter_count=0.0),))
+    breakdown = evaluate_plan(free, times, 0, 4, (2,)).breakdown
+    assert breakdown is not None
+    assert breakdown.gradient_sync_s == pytest.approx((reductions + gathers) * 3 / 4 * 2 * 45 / 1000)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_breakdown_adds_up_and_memory_is_explained(seed: int) -> None:
     problem, times = random_case(seed, tiers=1 + seed % 2, most_layers=4)
