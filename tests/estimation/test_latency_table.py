@@ -10,7 +10,7 @@ import pytest
 from operators_by_hand import collective_operator, gemm_operator, model_graph, vector_operator
 
 from Common.errors import InputError
-from Estimator.accelerator import AcceleratorSet, Cluster, Platform
+from Estimator.accelerator import Accelerator, AcceleratorSet, Cluster, Platform
 from Estimator.latency_table import LatencyTable, load_or_populate, populate_estimates
 from Estimator.signatures import Occupies, distinct_work, occupies, operator_signature
 from GraphExtractor.graph import Gemm, ModelGraph, OperatorGraph, VectorWork
@@ -45,6 +45,36 @@ def test_rows_select_accelerators(table: LatencyTable) -> None:
     everyone, some = table.times(graph, slice(None)), table.times(graph, np.array([5, 0, 30]))
     for name, array in vars(some).items():
         assert (array == getattr(everyone, name)[[5, 0, 30]]).all()
+
+
+def test_price_in_seconds_by_hand(platform: Platform, flat_cluster: Cluster) -> None:
+    """BERT-large's first feed-forward product with its GELU: bound by HBM, in seconds (the original mistook 1.05 GHz)."""
+    product = Gemm(1, 512, 1024, 4096)
+    operator = gemm_operator(0, product, (VectorWork("gelu", 512 * 4096),))
+    chip = AcceleratorSet.of([Accelerator(32, 256, 64, 128, 64, 4 << 20, 0.0)])
+    layer = replace(GRAPH.layers[0], forward=OperatorGraph((operator,), ()))
+    graph = replace(GRAPH, layers=(layer,))
+    times = populate_estimates([graph], chip, platform, flat_cluster).times(layer.forward, slice(None))
+    operands = 2 * (512 * 1024 + 1024 * 4096 + 512 * 4096)
+    skew_cycles = 128 + 64 - 2  # outputs stay in place: no weights to load
+    assert times.all_s[0, 0] == pytest.approx(operands / 1.2e12 + skew_cycles / 1.05e9 + 2e-7, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "vector"])
+def test_more_cores_or_buffer_never_slow_any_accelerator_down(
+    kind: str, accelerators: AcceleratorSet, platform: Platform, flat_cluster: Cluster
+) -> None:
+    """Every operator of a layer of BERT-large's size, on the whole space, in both directions of an axis."""
+    table = populate_estimates([model_graph(1, 512, 1024, 16)], accelerators, platform, flat_cluster)
+    cores = vars(accelerators.tensor_cores if kind == "tensor" else accelerators.vector_cores)
+    seconds = getattr(table, kind).all_s
+    for axis in ("num", "glb_bytes"):
+        others = [values for name, values in cores.items() if name != axis]
+        order = np.lexsort((cores[axis], *others))
+        neighbours = np.all([np.diff(values[order]) == 0 for values in others], axis=0)
+        assert neighbours.sum() > 500
+        slower = np.diff(seconds[:, order], axis=1)[:, neighbours]
+        assert (slower <= 1e-12 * seconds.min()).all()
 
 
 def test_equal_operators_are_priced_once() -> None:

@@ -12,6 +12,7 @@ from Common.errors import InputError
 from Estimator.accelerator import Cluster, Tier
 from GraphExtractor.graph import Recompute
 from Solver.placement import balanced_cuts, evaluate_plan, stage_memory
+from Solver.placement.policy import training_policy
 from Solver.placement.problem import GroupOrder, LayerTimes, PlacementProblem, PlanVariant
 from Solver.results import Status
 
@@ -65,6 +66,14 @@ def test_zero_divides_what_it_divides(zero_stage: int, resident: float) -> None:
     breakdown = plan.breakdown
     assert breakdown is not None
     assert breakdown.optimizer_s == pytest.approx(28 * 45 / 500 / (1 if zero_stage == 0 else 4))
+
+
+@pytest.mark.parametrize(("optimizer", "resident"), [("adam", 16.0), ("sgd", 4.0), ("sgd_momentum", 8.0)])
+def test_optimizers_keep_their_bytes_per_parameter(optimizer: str, resident: float) -> None:
+    problem, times = small_problem()
+    problem = replace(problem, policy=training_policy(optimizer, 0))
+    memory = stage_memory(problem, evaluate_plan(problem, times, 0, 4, (2,)))
+    assert [stage.parameter_state_bytes for stage in memory] == pytest.approx([30 * resident, 45 * resident])
 
 
 def test_zero_3_gathers_weights_for_every_micro_batch() -> None:

@@ -143,6 +143,22 @@ def test_every_winner_is_confirmed_by_an_ilp_solver(result):
         assert all(item.agrees and item.ilp_solver in {"gurobi", "highs"} for item in confirmations)
 
 
+@pytest.mark.parametrize(
+    ("devices", "hbm_gib", "reason"),
+    [(1024, 0.75, "GiB per device, there are 0.75"), (16, 16, "needs 1024 devices, the cluster has 16")],
+)
+def test_an_expert_plan_that_does_not_fit_says_so_and_leaves_the_optimum(devices, hbm_gib, reason, tmp_path):
+    one = SPACE | {"axes": {name: values and values[:1] for name, values in SPACE["axes"].items()}, "references": []}
+    tiers = [CLUSTER["tiers"][0] | {"group_size": devices}]
+    hardware = write_hardware(tmp_path, one, CLUSTER | {"num_devices": devices, "tiers": tiers})
+    study = small_study(tmp_path, model="bertlarge", micro_batch_size=[1], hbm_size=[hbm_gib], global_batch_size=1024, **hardware)
+    best = solved(study).best
+    plan = best.models["bertlarge"]
+    assert best.optimal and plan.speedup_over_expert is None
+    assert plan.expert.status is Status.INFEASIBLE and reason in plan.expert.reason
+    assert (plan.expert.tp, plan.expert.pp, plan.expert.dp) == (1, 8, 128)
+
+
 def test_the_reference_outside_the_space_is_scored_and_never_better_than_what_it_is_beaten_by(result):
     assert {point.name for point in result.references} == {"outside"}
     for point in result.references:
