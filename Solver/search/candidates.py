@@ -46,8 +46,7 @@ def scored_point(run: Run, optimum: JointOptimum, inputs: Sequence[ModelInputs],
         with run.progress.phase(f"ILP confirmation of {model}, {hbm_bytes / GIB:g} GiB", len(layers)) as advance:
             confirmations += confirm_schedules(run, layers, item, optimum.row, advance)
         schedules += layers
-    exact = all(not times.unproven[0] for item in inputs for times in item.times)
-    optimal = counts.complete and exact and all(item.agrees for item in confirmations)
+    optimal = counts.complete and all(item.proven for item in inputs) and all(item.agrees for item in confirmations)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -85,10 +84,11 @@ def _reference_point(
         for model, choice in optimum.choices.items():
             item = _inputs_of(inputs, model, choice.group.key.micro_batch_size)
             plans[model] = model_plan(run, choice, item, schedule_layers(run, choice, item))
+    best_status = Status.OPTIMAL if all(item.proven for item in inputs) else Status.FEASIBLE
     return ReferencePoint(
         name=chip.name,
         source=chip.source,
-        status=Status.OPTIMAL if optimum else Status.INFEASIBLE,
+        status=best_status if optimum else Status.INFEASIBLE,
         accelerator=chip.accelerator,
         hbm_bytes=hbm_bytes,
         value=optimum.value if optimum else 0.0,

@@ -72,13 +72,14 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
         references = reference_points(run, graphs, [one.point for one in scored])
     with run.phase("files"):
         designs = designs_table(groups, run.hardware.accelerators)
+        proven = {(item.model, item.micro_batch_size): item.proven for item in inputs}
         best = max((one.point for one in scored), key=lambda point: point.value, default=None)
         result = SearchResult(
             study=study.name,
             status=best.status if best else Status.INFEASIBLE,
             best=best,
             per_hbm=tuple(one.point for one in scored),
-            rows=tuple(_row(study, group, run) for group in groups),
+            rows=tuple(_row(run, group, proven=proven[group.key.model, group.key.micro_batch_size]) for group in groups),
             references=references,
             counts=_counts(groups),
             run_directory=str(study.folders.run),
@@ -125,9 +126,9 @@ def _counts(groups: Sequence[PointGroup]) -> Counts:
     )
 
 
-def _row(study: Study, group: PointGroup, run: Run) -> SizeRow:
+def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
     """The best accelerator of one model, HBM size and micro-batch size; ties go to the smaller chip."""
-    values = group.objective(study.objective)
+    values = group.objective(run.study.objective)
     key = group.key
     if not np.isfinite(values.max()):
         reason = group.why_infeasible()
@@ -138,7 +139,7 @@ def _row(study: Study, group: PointGroup, run: Run) -> SizeRow:
         model=key.model,
         hbm_bytes=key.hbm_bytes,
         micro_batch_size=key.micro_batch_size,
-        status=Status.OPTIMAL,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
         value=float(values[point]),
         accelerator=run.hardware.accelerators.accelerator(point % group.accelerators),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),

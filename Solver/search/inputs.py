@@ -34,6 +34,11 @@ class ModelInputs:
     table: LatencyTable
     times: tuple[GraphTimes, ...]
 
+    @property
+    def proven(self) -> bool:
+        """Whether all its layer times are proven least makespans."""
+        return not any(times.unproven[0] for times in self.times)
+
     def graph_of(self, tp: int) -> ModelGraph:
         """The graph of one tensor parallel width."""
         return next(graph for graph in self.graphs if graph.key.tp == tp)

@@ -111,6 +111,7 @@ def write_run(
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
+    (folder / "best.json").unlink(missing_ok=True)
     write_atomically(folder / "study.yaml", study_yaml.encode())
     write_atomically(folder / "schedules.json.gz", pack(json.dumps(schedules).encode()))
     buffer = io.BytesIO()

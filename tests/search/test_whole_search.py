@@ -16,6 +16,7 @@ from Solver.placement import place_chain
 from Solver.placement.problem import LayerTimes
 from Solver.results import Objective, Status
 from Solver.schedule import solver_named
+from Solver.schedule.native import NativeSolver
 from Solver.search.cosearch import extract_all, space_size
 from Solver.search.inputs import model_inputs, placement_problem
 from Solver.search.layer_times import schedule_problem
@@ -141,6 +142,24 @@ def test_every_winner_is_confirmed_by_an_ilp_solver(result):
         confirmations = point.certificate.schedules
         assert {item.layer for item in confirmations} == {"embedding", "block", "head"}
         assert all(item.agrees and item.ilp_solver in {"gurobi", "highs"} for item in confirmations)
+
+
+class DoubtfulSolver(NativeSolver):
+    """The native solver, but it never claims a proof."""
+
+    name = "doubtful"
+
+    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc):
+        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc)
+        return dataclasses.replace(solved, bound_s=0.5 * solved.makespan_s)
+
+
+def test_without_proven_schedules_nothing_is_called_optimal(tmp_path, monkeypatch):
+    monkeypatch.setattr("Solver.search.cosearch.solver_named", lambda _: DoubtfulSolver())
+    result = solved(small_study(tmp_path))
+    points = [result.best, *result.per_hbm, *result.rows, *result.references]
+    assert {point.status for point in points} == {Status.FEASIBLE} == {result.status}
+    assert not any(point.optimal for point in (result.best, *result.per_hbm))
 
 
 @pytest.mark.parametrize(
