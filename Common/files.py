@@ -13,13 +13,25 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from Common.errors import ArtefactError, PhazeError
+from Common.errors import ArtefactError, InputError, PhazeError
 
 logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
 MAX_ARTEFACT_BYTES = 512 * 2**20  # refuse to unpack more than this from a compressed artefact
+
+
+def user_path(text: str) -> Path:
+    """Absolute path of what a user typed; ``~`` and ``~name`` are home folders.
+
+    Raises:
+        InputError: there is no such user, or no home folder.
+    """
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -37,7 +49,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise PhazeError(f"cannot write {path}: {error.strerror}; make room or choose another --output") from error
+        raise PhazeError(
+            f"cannot write {path}: {error.strerror}; make room or choose another --output, then run it again"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

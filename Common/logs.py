@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -12,8 +13,9 @@ class _StderrHandler(logging.Handler):
     """Writes to whatever ``sys.stderr`` is at the time, so that lines pass above a live progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a log that nobody can keep or read any more must not end the run
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
 
 
 class _Formatter(logging.Formatter):

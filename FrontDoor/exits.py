@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -21,10 +22,11 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
     _prepare_streams()
     try:
-        status = run()
+        try:
+            status = run()
+        except SystemExit as stop:  # --help and --version
+            status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
-    except SystemExit as stop:  # --help and --version
-        return stop.code if isinstance(stop.code, int) else DONE
     except KeyboardInterrupt:
         _say("interrupted; everything finished so far is kept, and the same command goes on from there")
         return INTERRUPTED
@@ -39,6 +41,7 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         return FAILED
     except OSError as error:
         _say(_os_sentence(error))
+        _discard_stdout()
         return FAILED
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
         if verbose:
@@ -69,11 +72,14 @@ def _os_sentence(error: OSError) -> str:
 
 
 def _say(message: str) -> None:
-    sys.stderr.write(f"phaze: {' '.join(message.split())}\n")
+    with contextlib.suppress(OSError):  # nobody can be told on a full disk or a closed pipe; the status still tells
+        sys.stderr.write(f"phaze: {' '.join(message.split())}\n")
 
 
 def _discard_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's own flush at exit does not fail again."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
+    """Point standard output, where it is a file, at nothing: the interpreter's own flush at exit must not fail again."""
+    with contextlib.suppress(OSError):
+        descriptor = sys.stdout.fileno()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, descriptor)
+        os.close(nothing)

@@ -88,6 +88,7 @@ def prepopulate_estimates(command: Command) -> int:
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
     from Common.errors import InputError
+    from Common.files import user_path
     from Estimator.cores_file import write_cores_json
     from Estimator.design_space import load_design_space
     from Solver.study import Study, design_space_from
@@ -99,7 +100,7 @@ def accelerators(command: Command) -> int:
             write_cores_json(generated, Path(folder) / "cores.json")
             sys.stdout.write((Path(folder) / "cores.json").read_text(encoding="utf-8"))
         return DONE
-    path = Path(command.output).expanduser() if command.output else Study(models=()).folders.arch_configs / "cores.json"
+    path = user_path(command.output) if command.output else Study(models=()).folders.arch_configs / "cores.json"
     if path.exists() and not path.is_file():
         raise InputError(f"output {path} is a folder or a device; give the file to write, or - for standard output")
     write_cores_json(generated, path)
@@ -118,10 +119,11 @@ def accelerators(command: Command) -> int:
 
 def doctor(command: Command) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
+    from Common.files import user_path
     from FrontDoor.doctor import Verdict, examine
     from Solver.study import Study
 
-    output = None if command.output is None else Path(command.output).expanduser().absolute()
+    output = None if command.output is None else user_path(command.output)
     findings = examine(Study(models=(), name="study", output=output).folders)
     _print_rows("doctor", [asdict(finding) for finding in findings], command)
     return FAILED if any(finding.verdict is Verdict.MISSING for finding in findings) else DONE
@@ -137,8 +139,10 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 
 def _study(command: Command) -> Study:
-    from Solver.study import read_config, study_from
+    from FrontDoor.compiled import find_place
+    from Solver.study import REPOSITORY, read_config, study_from
 
+    find_place(REPOSITORY / "Solver")
     config = {} if command.config is None else read_config(command.config)
     study = study_from(config, command.given, str(command.config))
     for note in study.notes:

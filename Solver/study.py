@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.files import content_key
+from Common.files import content_key, user_path
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Solver.results import Objective
 from Solver.settings import canonical, override, read_all
@@ -222,7 +222,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         "force_reextract_model": ("force_reextract", bool),
         "cluster": ("cluster", lambda text: _hardware_file("cluster", text)),
         "design_space": ("design_space", lambda text: _hardware_file("design_space", text)),
-        "output": ("output", lambda text: Path(text).expanduser().absolute()),
+        "output": ("output", user_path),
     }
     unchanged = {key: (key, lambda value: value) for key in values}
     return {field: convert(values[key]) for key, (field, convert) in (unchanged | converters).items() if key in values}
@@ -231,7 +231,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
 def _hardware_file(key: str, text: str) -> str:
     if not _is_path(text):
         return text
-    path = Path(text).expanduser().absolute()
+    path = user_path(text)
     try:
         found = path.is_file()
     except OSError:  # a name the file system cannot hold

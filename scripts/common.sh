@@ -2,7 +2,7 @@
 # Sourced by the scripts beside it.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 hbm_sizes_gib=(32 64 80)
 
 # search DEFAULT_SIZES PHAZE_FLAGS... -- ["MICRO-BATCH SIZES"] [MORE_PHAZE_FLAGS...]

@@ -2,7 +2,7 @@
 # Everything that must hold before a commit: lint, format, types, tests. Arguments go to pytest.
 # Usage: test.sh [pytest arguments]
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 cd "$root"
 ./setup.sh --dev
 status=0

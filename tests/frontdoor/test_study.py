@@ -160,6 +160,7 @@ BAD = {
     "name that is a path": (BERT | {"name": "../x"}, "cannot name a folder"),
     "name of a file too long": (BERT | {"output": "/" + "a" * 300}, "cannot name a folder"),
     "name of a file that is no text": (BERT | {"output": "/\udcff"}, "cannot name a folder"),
+    "nobody's home": (BERT | {"output": "~nobody-of-this-name/x"}, "home folder that does not exist"),
     "digits of another script": (BERT | {"micro_batch_size": "\u0663"}, "whole number"),
     "mapping for a number": (BERT | {"sequence_length": {"a": 1}}, "whole number"),
 }

@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 import phaze
+from Common.errors import PhazeError
+from Common.files import write_atomically
 from Estimator.design_space import load_design_space
 
 SPACE = {
@@ -64,6 +66,19 @@ def test_the_table_names_the_best_of_every_hbm_size(words: list[str], capsys: py
     text = capsys.readouterr().out
     assert "best accelerator and plan per HBM size" in text
     assert "proven optimal over the whole space" in text
+
+
+def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert phaze.main(words) == 0
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == "designs.parquet":
+            raise PhazeError(f"cannot write {path}")
+        write_atomically(path, content)
+
+    monkeypatch.setattr("Solver.search.run_directory.write_atomically", full)
+    assert phaze.main([*words, "--hbm-size", "8"]) == 1
+    assert not (Path(words[3]) / "best.json").exists()
 
 
 def test_nothing_feasible_ends_with_status_3(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
