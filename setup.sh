@@ -3,7 +3,7 @@
 # Usage: ./setup.sh [--dev]     --dev adds the tools of the tests. PHAZE_PYTHON names another Python than python3.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 venv=$root/.venv
 stamp=$venv/.phaze-setup
 oldest="3.11"
@@ -58,4 +58,11 @@ install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-chec
     exit 1
 }
 printf '%s\n%s\n' "$(wanted)" "$flavour" >"$stamp"
+
+# A first small search compiles the inner loops (kept in __pycache__) and shows that everything works together.
+say "trying it out"
+trial=$(mktemp -d)
+trap 'rm -rf "$trial"' EXIT
+"$venv/bin/python" "$root/phaze.py" run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null ||
+    say "the first search failed (see above); '$venv/bin/phaze doctor' may tell why"
 say "done"

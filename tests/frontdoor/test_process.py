@@ -53,6 +53,23 @@ def test_closed_streams_are_no_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", ["doctor", "run_solver --model bertlarge --dry-run"])
+def test_output_to_a_full_disk_fails_with_one_sentence(words: str) -> None:
+    done = run("bash", "-c", f"'{sys.executable}' phaze.py {words} >/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "phaze: the disk is full; make room or choose another --output, then run the same command again\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_log_on_a_full_disk_does_not_end_the_run() -> None:
+    log = (
+        "import logging; from Common.logs import configure_logs as c; c(); logging.getLogger('Solver').warning('x'); print('on')"
+    )
+    done = run("bash", "-c", f"'{sys.executable}' -c \"{log}\" 2>/dev/full")
+    assert (done.returncode, done.stdout) == (0, "on\n")
+
+
 def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
@@ -110,6 +127,11 @@ def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:
     assert run(checkout / "scripts" / "bert.sh", "--dry-run").stdout.endswith("<1 2 4 8><--hbm-size><32><64><80><--dry-run>\n")
 
 
+def test_a_script_runs_through_a_link(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(checkout / "scripts" / "bert.sh")
+    assert "<bertlarge>" in run(tmp_path / "link", folder=tmp_path).stdout
+
+
 def test_model_scripts_pass_the_exit_status_on(checkout: Path) -> None:
     (checkout / ".venv" / "bin" / "python").write_text("#!/usr/bin/env bash\nexit 3\n")
     assert run(checkout / "scripts" / "bert.sh").returncode == 3
@@ -152,10 +174,12 @@ def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) 
     assert made[0].startswith("-m venv --clear")
     assert re.search(r"torch==[\d.]+$", made[1])
     assert made[2].endswith(f"--editable {bare}")
+    assert made[3].startswith(f"{bare}/phaze.py run_solver")
+    assert len(made) == 4
     assert set_up(bare).returncode == 0
     assert calls(bare) == []
     assert set_up(bare, "--dev").returncode == 0
-    assert calls(bare)[-1].endswith(f"--editable {bare}[dev]")
+    assert f"--editable {bare}[dev]" in " ".join(calls(bare))
     assert set_up(bare).returncode == 0
     assert calls(bare) == []
     with (bare / "pyproject.toml").open("a") as project:
