@@ -36,6 +36,9 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     except PhazeError as error:
         _say(str(error))
         return error.exit_status
+    except ModuleNotFoundError as error:
+        _say(f"this Python cannot run phaze ({error}); run ./setup.sh, then use .venv/bin/python or .venv/bin/phaze")
+        return FAILED
     except MemoryError:
         _say("out of memory; use fewer micro-batch sizes or widths at once, or a machine with more memory")
         return FAILED

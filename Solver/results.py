@@ -147,7 +147,7 @@ class ReferencePoint:
 
 @dataclass(frozen=True)
 class Counts:
-    """Design points (accelerator x HBM size x micro-batch size x model): evaluated + pruned + infeasible == space."""
+    """Design points (see ``point_meaning`` in the manifest): evaluated + pruned + infeasible == space."""
 
     space: int
     evaluated: int

@@ -142,10 +142,14 @@ class Study:
         }
 
     def to_yaml(self) -> str:
-        """The resolved study as a file that ``--config`` reads back."""
+        """The resolved study as a file that ``--config`` reads back.
+
+        A name made from the inputs stays open: with another input it is another study, which must not overwrite this one.
+        """
         import yaml
 
-        return yaml.safe_dump(self.as_mapping(), sort_keys=False)
+        own_name = None if self.name == _default_name(self) else self.name
+        return yaml.safe_dump(self.as_mapping() | {"name": own_name}, sort_keys=False)
 
 
 def study_from(config: Mapping[str, object], given: Mapping[str, object], config_source: str = "the configuration") -> Study:

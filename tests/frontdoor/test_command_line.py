@@ -180,6 +180,7 @@ def test_bad_config_files_are_named(ran: Ran, capsys: pytest.CaptureFixture[str]
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "the disk is full at /x/y"),
         (PermissionError(errno.EACCES, "Permission denied", "/x/y"), 1, "permission denied at /x/y"),
         (MemoryError(), 1, "out of memory"),
+        (ModuleNotFoundError("No module named 'numpy'"), 1, "No module named 'numpy'); run ./setup.sh"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (RuntimeError("surprise"), 1, "unexpected RuntimeError: surprise; run again with --verbose"),
     ],

@@ -87,6 +87,15 @@ def test_the_resolved_study_reads_back_as_itself() -> None:
     assert study_from(yaml.safe_load(study.to_yaml()), {}) == study
 
 
+def test_an_earlier_study_with_another_input_is_another_study() -> None:
+    earlier = study_from({}, BERT)
+    config = yaml.safe_load(earlier.to_yaml())
+    assert study_from(config, {}) == earlier
+    assert study_from(config, {"hbm_size": 80}).name not in {earlier.name, ""}
+    named = study_from({}, BERT | {"name": "mine"})
+    assert study_from(yaml.safe_load(named.to_yaml()), {"hbm_size": 80}).name == "mine"
+
+
 def test_study_covers_every_setting_and_the_names_of_choices_are_those_of_the_records() -> None:
     study = study_from({}, BERT)
     assert set(study.as_mapping()) == {setting.key for setting in SETTINGS} - {"max_tp"}
