@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from Common.logs import configure_logs
 from FrontDoor import modes
@@ -23,5 +26,14 @@ def _run(words: Sequence[str]) -> int:
     return modes.RUNNERS[command.mode](command)
 
 
+def _in_own_environment() -> None:
+    """Go on in the environment ``setup.sh`` made, where this Python lacks the packages: ``python3 phaze.py`` just works."""
+    python = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
+    lacking = importlib.util.find_spec("torch") is None
+    if lacking and python.exists() and Path(sys.prefix).resolve() != python.parent.parent.resolve():
+        os.execv(python, [str(python), *sys.argv])
+
+
 if __name__ == "__main__":
+    _in_own_environment()
     sys.exit(main())

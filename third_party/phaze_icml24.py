@@ -3,7 +3,8 @@
     python -m third_party.phaze_icml24 place IN.json       # an input of its device placement, prints its output fields
     python -m third_party.phaze_icml24 schedule IN.json    # an operator graph with latencies, prints the least makespan
 
-The answer goes to stdout as JSON; wrong input is refused with one sentence on stderr and exit status 2.
+A file may hold one case or a list of cases; the answer goes to stdout as JSON, likewise one or a list. Wrong input is refused
+with one sentence on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 from Common.errors import InputError, PhazeError
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``.
+def read_cases(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The cases in ``path``, and whether they came as a list.
 
     Raises:
-        InputError: the file is missing, not readable, not JSON or not an object.
+        InputError: the file is missing, not readable, not JSON or not made of objects.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -30,9 +31,10 @@ def read_document(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {path}: {error.strerror}; give the path of an existing JSON file") from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}); correct the file") from error
-    if not isinstance(document, dict):
-        raise InputError(f"{path} holds a JSON {type(document).__name__}; an object is needed")
-    return document
+    cases = document if isinstance(document, list) else [document]
+    if not cases or not all(isinstance(case, dict) for case in cases):
+        raise InputError(f"{path} does not hold a JSON object or a list of objects; give one case, or a list of cases")
+    return cases, isinstance(document, list)
 
 
 def place(document: dict[str, Any]) -> dict[str, Any]:
@@ -64,11 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("input", type=Path, metavar="IN.json")
     given = parser.parse_args(arguments)
     try:
-        answer = {"place": place, "schedule": schedule}[given.command](read_document(given.input))
+        cases, listed = read_cases(given.input)
+        answers = [{"place": place, "schedule": schedule}[given.command](case) for case in cases]
     except PhazeError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
-    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.write(json.dumps(answers if listed else answers[0]) + "\n")
     return 0
 
 

@@ -146,7 +146,8 @@ def test_command_line_prints_json(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "an object is needed"),
+        ("[]", "give one case, or a list of cases"),
+        ("[1]", "give one case, or a list of cases"),
         ("{}", "bandwidth"),
         ('{"bandwidth": 0, "maxMemoryPerDevice": 1, "maxDevices": 1, "mbsInBatch": 1}', "must be positive"),
     ],
@@ -170,3 +171,12 @@ def test_branching_layers_are_refused() -> None:
     document["nodes"] = {width: document["nodes"][width]}
     with pytest.raises(InputError, match="branch"):
         place_case(document)
+
+
+def test_a_list_of_schedule_cases_gives_a_list_of_answers(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = shared_data / "phaze" / "schedule_random.json"
+    cases = json.loads(path.read_text())
+    assert main(["schedule", str(path)]) == 0
+    answers = json.loads(capsys.readouterr().out)
+    assert [answer["makespan"] for answer in answers] == pytest.approx([case["T"] for case in cases], rel=1e-6)
+    assert all(answer["optimal"] for answer in answers)

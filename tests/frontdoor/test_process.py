@@ -206,3 +206,19 @@ def test_set_up_says_what_is_missing(bare: Path) -> None:
     assert old.returncode == 1
     assert "no Python 3.11 or newer" in old.stderr
     assert run(bare / "setup.sh", "--all").returncode == 2
+
+
+def test_a_python_without_the_packages_goes_on_in_the_environment_of_setup(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for name in ("phaze.py", "Common", "FrontDoor", "Solver", "GraphExtractor"):
+        (checkout / name).symlink_to(REPOSITORY / name)
+    (checkout / "phaze.py").unlink()
+    (checkout / "phaze.py").write_text((REPOSITORY / "phaze.py").read_text())
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho own environment: $2\n")
+    python.chmod(0o755)
+    bare = [sys.executable, "-S", "-E", str(checkout / "phaze.py"), "doctor"]  # -S: no site-packages
+    done = subprocess.run(bare, capture_output=True, text=True, check=False)
+    assert done.stdout == "own environment: doctor\n"
