@@ -83,7 +83,8 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
     path = HARDWARE / kind / f"{name_or_path}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
-        raise InputError(f"no {kind} named {name_or_path!r}; known: {known}; or give the path of a YAML file")
+        one = {"technologies": "technology"}.get(kind, kind.removesuffix("s")).replace("_", " ")
+        raise InputError(f"no {one} named {name_or_path!r}; known: {known}; or give the path of a YAML file")
     return path
 
 

@@ -40,11 +40,8 @@ class StageReport:
 
 
 @dataclass(frozen=True)
-class TimeBreakdown:
-    """Seconds of one iteration seen from its slowest stage; the fields but the last add up to the iteration time.
-
-    ``tensor_communication_s`` is the part of forward, backward and recompute spent in tensor-parallel collectives.
-    """
+class Breakdown:
+    """Where an iteration's seconds go, seen from the slowest stage; the fields add up to the iteration time."""
 
     forward_s: float
     backward_s: float
@@ -53,6 +50,12 @@ class TimeBreakdown:
     bubble_s: float
     gradient_sync_s: float
     optimizer_s: float
+
+
+@dataclass(frozen=True)
+class TimeBreakdown(Breakdown):
+    """A breakdown that tells how much of forward, backward and recompute goes into tensor-parallel collectives."""
+
     tensor_communication_s: float
 
 
@@ -77,6 +80,7 @@ class ModelPlan:
 
     throughput_samples_per_s: float
     time_per_batch_s: float
+    time_per_batch_bound_s: float  # no placement on this accelerator is faster
     micro_batch_size: int
     hbm_bytes: int
     recompute: str

@@ -20,8 +20,8 @@ from Solver.placement.objective import (
     transfer_s,
     weight_gather,
 )
-from Solver.placement.problem import Breakdown, GroupOrder, LayerTimes, Placement, PlacementProblem, Stage
-from Solver.results import Status
+from Solver.placement.problem import GroupOrder, LayerTimes, Placement, PlacementProblem, Stage
+from Solver.results import Breakdown, Status
 
 
 @dataclass(frozen=True)

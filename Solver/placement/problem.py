@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from Estimator.accelerator import Cluster
 from GraphExtractor.graph import Recompute
-from Solver.results import Status
+from Solver.results import Breakdown, Status
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -100,19 +100,6 @@ class Stage:
     devices: int
     load_s: float
     memory_bytes: float
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """Where an iteration's seconds go, seen from the slowest stage; the fields add up to the iteration time."""
-
-    forward_s: float
-    backward_s: float
-    recompute_s: float
-    stage_transfer_s: float
-    bubble_s: float
-    gradient_sync_s: float
-    optimizer_s: float
 
 
 @dataclass(frozen=True)

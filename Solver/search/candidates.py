@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from Common.progress import SilentProgress
 from Estimator.accelerator import AcceleratorSet
 from Estimator.design_space import ReferenceChip
 from GraphExtractor.graph import ModelGraph
@@ -65,12 +66,14 @@ def reference_points(
 ) -> tuple[ReferencePoint, ...]:
     """Known chips with the best plan on each, for every HBM size, compared with the optimum ``best`` of that size."""
     points = []
-    for chip in run.hardware.references:
-        alone = run.on(AcceleratorSet.of([chip.accelerator]))
-        inputs = [model_inputs(alone, model_graphs) for model_graphs in graphs]
-        for hbm_bytes in run.study.hbm_sizes_bytes:
-            optimum_value = next((point.value for point in best if point.hbm_bytes == hbm_bytes), None)
-            points.append(_reference_point(alone, chip, inputs, hbm_bytes, optimum_value))
+    with run.progress.phase("known chips", len(run.hardware.references)) as advance:
+        for chip in run.hardware.references:
+            alone = replace(run.on(AcceleratorSet.of([chip.accelerator])), progress=SilentProgress())
+            inputs = [model_inputs(alone, model_graphs) for model_graphs in graphs]
+            for hbm_bytes in run.study.hbm_sizes_bytes:
+                optimum_value = next((point.value for point in best if point.hbm_bytes == hbm_bytes), None)
+                points.append(_reference_point(alone, chip, inputs, hbm_bytes, optimum_value))
+            advance(1)
     return tuple(points)
 
 

@@ -119,6 +119,8 @@ def write_run(
     write_atomically(folder / "designs.parquet", buffer.getvalue())
     if csv:
         write_atomically(folder / "designs.csv", designs.to_csv(index=False).encode())
+    else:
+        (folder / "designs.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
     write_atomically(folder / "manifest.json", to_json(manifest, indent=2))
     write_atomically(folder / "best.json", best_json(result))
 

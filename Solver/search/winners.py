@@ -85,6 +85,7 @@ def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequenc
     return ModelPlan(
         throughput_samples_per_s=samples_per_s,
         time_per_batch_s=placement.iteration_s,
+        time_per_batch_bound_s=placement.bound_s,
         micro_batch_size=group.key.micro_batch_size,
         hbm_bytes=group.key.hbm_bytes,
         recompute=placement.recompute.value,
@@ -251,17 +252,7 @@ def _breakdown(placement: Placement, graph: ModelGraph, schedules: Sequence[Laye
         again = 2 if item.graph == "forward" and placement.recompute is Recompute.FULL else 1
         runs[item.layer] += item.collective_s * again
     tensor_s = sum(runs.get(name, 0.0) for name in stage_layers) * placement.micro_batches_per_pipeline
-    parts = placement.breakdown
-    return TimeBreakdown(
-        forward_s=parts.forward_s,
-        backward_s=parts.backward_s,
-        recompute_s=parts.recompute_s,
-        stage_transfer_s=parts.stage_transfer_s,
-        bubble_s=parts.bubble_s,
-        gradient_sync_s=parts.gradient_sync_s,
-        optimizer_s=parts.optimizer_s,
-        tensor_communication_s=tensor_s,
-    )
+    return TimeBreakdown(**vars(placement.breakdown), tensor_communication_s=tensor_s)
 
 
 def _collective_s(operators: OperatorGraph, problem: ScheduleProblem) -> float:

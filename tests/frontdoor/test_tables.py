@@ -28,6 +28,7 @@ def plan() -> ModelPlan:
     return ModelPlan(
         throughput_samples_per_s=409.6,
         time_per_batch_s=10.0,
+        time_per_batch_bound_s=10.0,
         micro_batch_size=4,
         hbm_bytes=HBM,
         recompute="selective",

@@ -1,0 +1,39 @@
+"""Layers of real models as ILPs: within gurobipy's bundled licence, and in agreement with the native solver."""
+
+import numpy as np
+import pytest
+
+from Estimator.accelerator import Accelerator, AcceleratorSet
+from Estimator.design_space import load_design_space
+from Estimator.hardware_files import load_cluster
+from Estimator.latency_table import populate_estimates
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import GraphKey
+from Solver.results import Status
+from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
+from Solver.search.layer_times import schedule_problem
+
+CHIPS = (
+    Accelerator(num_tc=32, num_vc=256, width=64, depth=128, width_vc=64, glb_bytes=4 * 2**20, area_mm2=0.0),
+    Accelerator(num_tc=8, num_vc=64, width=128, depth=128, width_vc=128, glb_bytes=32 * 2**20, area_mm2=0.0),
+)
+
+
+@pytest.mark.parametrize(("model", "tp"), [("bertlarge", 1), ("gpt2", 1), ("llama2", 1), ("megatrongpt3", 8)])
+def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
+    platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
+    accelerators = AcceleratorSet.of(CHIPS)
+    graph = extract_graph(GraphKey(model, 1, 512, tp))
+    table = populate_estimates([graph], accelerators, platform, cluster)
+    for layer in graph.layers:
+        for operators in (layer.forward, layer.backward):
+            for row in range(len(accelerators)):
+                problem = schedule_problem(operators, table, accelerators, row)
+                native = solver_named("native").solve(problem)
+                ilp = confirm_with_ilp(problem, native)
+                check_schedule(problem, native)
+                check_schedule(problem, ilp)
+                assert (ilp.solver, ilp.status, native.status) == ("gurobi", Status.OPTIMAL, Status.OPTIMAL)
+                assert ilp.makespan_s == pytest.approx(native.makespan_s, rel=1e-6)
+                serial_s = np.minimum(problem.single_latency_s, problem.all_latency_s).sum()
+                assert native.makespan_s <= serial_s * (1 + 1e-9)
