@@ -64,7 +64,7 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("design_spaces", "phaze_icml24", lambda d: d["budget"].update(area_mm2=5.0), "budget is .*either"),
         ("design_spaces", "phaze_icml24", lambda d: d.update(budget={}), "budget is .*either"),
         ("design_spaces", "phaze_icml24", lambda d: d["keep"].update(minimum_area_fraction=1.5), "between 0 and 1"),
-        ("design_spaces", "phaze_icml24", lambda d: d.update(technology="3nm"), "no technologies named '3nm'"),
+        ("design_spaces", "phaze_icml24", lambda d: d.update(technology="3nm"), "no technology named '3nm'"),
         ("clusters", "phaze_icml24", lambda d: d.update(tiers=[]), "tiers is empty"),
         ("clusters", "phaze_icml24", lambda d: d.update(num_devices=2048), "a last tier of 1024"),
         ("clusters", "nvlink_infiniband", lambda d: d["tiers"][1].update(group_size=12), r"tiers\.1\.group_size is 12"),
