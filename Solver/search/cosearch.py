@@ -66,8 +66,8 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
     with run.phase("design points"):
         groups = explore(run, inputs)
     with run.phase("winners"):
-        counts = _counts(groups)
         optima = {hbm_bytes: best_for_all_models(study, groups, hbm_bytes) for hbm_bytes in study.hbm_sizes_bytes}
+        counts = _counts(groups)  # after the joint search, which may evaluate points that a single model's search pruned
         scored = [scored_point(run, optimum, inputs, hbm_bytes, counts) for hbm_bytes, optimum in optima.items() if optimum]
         references = reference_points(run, graphs, [one.point for one in scored])
     with run.phase("files"):
@@ -81,7 +81,7 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
             per_hbm=tuple(one.point for one in scored),
             rows=tuple(_row(run, group, proven=proven[group.key.model, group.key.micro_batch_size]) for group in groups),
             references=references,
-            counts=_counts(groups),
+            counts=counts,
             run_directory=str(study.folders.run),
             reason="" if best else _why_infeasible(groups),
         )
@@ -134,14 +134,15 @@ def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
         reason = group.why_infeasible()
         return SizeRow(key.model, key.hbm_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
     point = int(np.lexsort((group.area_mm2, -values))[0])
-    plan = group.problem.variants[point // group.accelerators]
+    accelerator, variant = group.locate(point)
+    plan = group.problem.variants[variant]
     return SizeRow(
         model=key.model,
         hbm_bytes=key.hbm_bytes,
         micro_batch_size=key.micro_batch_size,
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         value=float(values[point]),
-        accelerator=run.hardware.accelerators.accelerator(point % group.accelerators),
+        accelerator=run.hardware.accelerators.accelerator(accelerator),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
         recompute=plan.recompute.value,
         tp=plan.tp,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.files import code_version, content_key
+from Common.files import content_key
 from Common.progress import Advance
 from Common.records import to_json
 from Estimator.latency_table import LatencyTable, load_or_populate
@@ -19,9 +19,6 @@ from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey
 from Solver.search.run import Run
 from Solver.search.variants import batch_times, energy_per_sample_j, plan_variant
-from Solver.study import REPOSITORY
-
-PRICED_BY = ("Estimator", "Solver")  # rooms whose code decides what a layer time or a design point is
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +106,6 @@ def variant_energies_j(run: Run, inputs: ModelInputs) -> FloatArray:
 
 
 def _identity(run: Run, *parts: object) -> str:
-    """Content key of the hardware, the code that prices, and ``parts`` (graphs by their content)."""
-    hardware = run.hardware
+    """Content key of what prices layers in ``run``, and of ``parts`` (graphs by their content)."""
     contents = [to_json(part).decode() if isinstance(part, ModelGraph) else part for part in parts]
-    return content_key(
-        hardware.accelerators.fingerprint,
-        to_json(hardware.platform).decode(),
-        to_json(hardware.cluster).decode(),
-        code_version(REPOSITORY / room for room in PRICED_BY),
-        contents,
-    )
+    return content_key(run.pricing, contents)

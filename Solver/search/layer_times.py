@@ -16,11 +16,11 @@ from Common.progress import Advance
 from Estimator.accelerator import AcceleratorSet
 from Estimator.latency_table import LatencyTable, OperatorTimes, occupies
 from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
+from Solver.placement.problem import FloatArray
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import ScheduleSolver
 
 logger = logging.getLogger(__name__)
-FloatArray = NDArray[np.float64]
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 

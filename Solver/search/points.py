@@ -128,13 +128,6 @@ class PointGroup:
         value = objective_value(objective, self.throughput_bound, self.area_mm2, self.energy_j)
         return np.where(self.status == PointStatus.INFEASIBLE, -np.inf, value)
 
-    def front(self) -> NDArray[np.bool_]:
-        """Mask of the points on the Pareto front of throughput, area and energy."""
-        mask = np.zeros(len(self.status), dtype=np.bool_)
-        points = np.flatnonzero(self.status == PointStatus.EVALUATED)
-        mask[points] = nondominated(self._values(points))
-        return mask
-
     def why_infeasible(self) -> str:
         """Say what keeps the model from fitting, which does not depend on the accelerator."""
         placement: Placement = place_chain(self.problem, row_times(self.times, 0))

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 
+from Common.files import code_version, content_key
 from Common.progress import Progress
+from Common.records import to_json
 from Estimator.accelerator import AcceleratorSet
 from Solver.hardware import Hardware
 from Solver.schedule.solver import ScheduleSolver
 from Solver.search.run_directory import PhaseRecord, peak_bytes
-from Solver.study import Study
+from Solver.study import REPOSITORY, Study
+
+PRICED_BY = ("Estimator", "Solver")  # rooms whose code makes earlier prices stale
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,17 @@ class Run:
     stores: Stores
     progress: Progress
     phases: list[PhaseRecord] = field(default_factory=list)
+
+    @cached_property
+    def pricing(self) -> str:
+        """Content key of the hardware and of the code that decides what a layer time or a design point is."""
+        hardware = self.hardware
+        return content_key(
+            hardware.accelerators.fingerprint,
+            to_json(hardware.platform).decode(),
+            to_json(hardware.cluster).decode(),
+            code_version(REPOSITORY / room for room in PRICED_BY),
+        )
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

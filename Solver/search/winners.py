@@ -11,7 +11,7 @@ from Common.errors import SolverError
 from Common.progress import Advance
 from GraphExtractor.graph import ModelGraph, OperatorGraph, OperatorKind, Recompute
 from Solver.placement import balanced_cuts, evaluate_plan, place_chain, stage_memory
-from Solver.placement.problem import LayerTimes, Placement, PlacementProblem
+from Solver.placement.problem import Placement, PlacementProblem
 from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.problem import Schedule, ScheduleProblem
@@ -21,6 +21,7 @@ from Solver.search.joint import Choice
 from Solver.search.layer_times import schedule_problem
 from Solver.search.points import row_times, single_variant
 from Solver.search.run import Run
+from Solver.search.variants import batch_times
 
 SCHEDULE_TIME_LIMIT_S = 60.0
 CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's
@@ -40,19 +41,16 @@ class LayerSchedule:
 
 
 def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
-    """Place the model on the chosen accelerator and check the batch solver's answer with the independent evaluator.
+    """Place the model on the chosen accelerator, which ``place_chain`` checks with the independent evaluator.
 
     Raises:
-        SolverError: two of the three codes disagree, which is a defect.
+        SolverError: that placement disagrees with the batch solver's, which is a defect.
     """
     group, point = choice.group, choice.point
     row, variant = group.locate(point)
     problem, batch = single_variant(group.problem, group.times, variant)
-    times = row_times(batch, row)
-    placement = place_chain(problem, times)
-    cuts = tuple(stage.first_layer for stage in placement.stages[1:])
-    evaluated = evaluate_plan(problem, times, 0, placement.dp, cuts)
-    answers = (float(group.iteration_s[point]), placement.iteration_s, evaluated.iteration_s)
+    placement = place_chain(problem, row_times(batch, row))
+    answers = (float(group.iteration_s[point]), placement.iteration_s)
     if max(answers) - min(answers) > 1e-9 * max(answers):
         raise SolverError(f"placement solvers disagree on {group.key}: {answers} s; please report this with study.yaml")
     return problem, placement
@@ -167,20 +165,14 @@ def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, h
     ``inputs`` must hold the expert's width. A plan that does not fit is reported with its reason and the time it would take.
     """
     problem = placement_problem(run, inputs, hbm_bytes)
-    graph_index = [graph.key.tp for graph in inputs.graphs].index(expert.tp)
-    sequence = list(inputs.graphs[graph_index].sequence)
-    placements = []
-    for index, plan in enumerate(problem.variants):
-        if plan.tp == expert.tp:
-            times = inputs.times[graph_index]
-            forward_s = times.forward_s[row, sequence]
-            backward_s = (times.backward_selective_s if plan.recompute is Recompute.SELECTIVE else times.backward_s)[
-                row, sequence
-            ]
-            again_s = forward_s if plan.recompute is Recompute.FULL else np.zeros_like(forward_s)
-            one_problem = replace(problem, variants=problem.variants[index : index + 1])
-            one_times = LayerTimes(forward_s[None], backward_s[None], again_s[None])
-            placements.append(evaluate_plan(one_problem, one_times, 0, expert.dp, balanced_cuts(len(sequence), expert.pp)))
+    sequence = inputs.graphs[0].sequence
+    times = row_times(batch_times(inputs.times, run.study.recompute, sequence), row)
+    cuts = balanced_cuts(len(sequence), expert.pp)
+    placements = [
+        evaluate_plan(problem, times, variant, expert.dp, cuts)
+        for variant, plan in enumerate(problem.variants)
+        if plan.tp == expert.tp
+    ]
     best = min(placements, key=lambda placement: (placement.status is not Status.FEASIBLE, placement.iteration_s))
     return ExpertReport(
         status=best.status,
