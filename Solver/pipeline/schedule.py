@@ -1,0 +1,114 @@
+"""What a pipeline schedule is: the fixed order of the passes on every stage, and what it costs to run them.
+
+The model's layers are cut into ``pp * chunks_per_stage`` chunks in model order; chunk c runs on stage c % pp. Every stage runs
+``micro_batches * chunks_per_stage`` forward passes and as many backward passes. All schedules share one shape: some forward
+passes to warm up, then one forward and one backward pass in turn, then the backward passes that are left. They differ in the
+length of the warm-up (``warm_up``) alone:
+
+- GPipe (Huang et al. 2019): all forward passes.
+- 1F1B (Narayanan et al. 2021, SC'21, section 2.2.1): one for each stage behind.
+- Interleaved 1F1B (the same, section 2.2.2, and Megatron-LM): two for each stage behind, after pp micro-batches on all chunks
+  but the last; all forward passes where there are only pp micro-batches (as the Megatron-LM of the published runs; later
+  versions make no exception, which takes equal chunks with short transfers as long and lets the last stages hold less).
+
+With chunks, a stage takes pp micro-batches through its first chunk, the same ones through its second and so on before the next
+pp micro-batches; backward in the reverse order of the chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class PipelineSchedule(StrEnum):
+    """The order in which a stage runs its forward and backward passes."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineCosts:
+    """Seconds per micro-batch of ``pp * chunks_per_stage`` chunks in model order, of one pipeline or of many alike.
+
+    ``forward_s`` and ``backward_s`` have shape (chunks,) or (pipelines, chunks); ``transfer_s[..., c]`` takes the activations of
+    chunk c to chunk c + 1 and ``backward_transfer_s[..., c]`` the gradients back, shape (chunks - 1,) or (pipelines, chunks - 1).
+
+    A pass starts when its stage is free and its input has arrived, ``transfer_s`` after the pass that sent it has ended. With
+    ``overlap_transfers`` the sender goes on computing meanwhile; without, it is occupied until the transfer has ended. The
+    receiver is never occupied. With 1F1B on equal stages and transfers shorter than passes, that takes exactly as long as
+    Megatron-LM's blocking exchanges, in which both sides meet and send at once; on unequal stages it takes slightly less.
+    """
+
+    pp: int
+    forward_s: FloatArray
+    backward_s: FloatArray
+    transfer_s: FloatArray
+    backward_transfer_s: FloatArray
+    overlap_transfers: bool
+
+    @property
+    def chunks_per_stage(self) -> int:
+        """Chunks that each stage runs."""
+        return int(self.forward_s.shape[-1]) // self.pp
+
+
+def warm_up(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int) -> IntArray:
+    """Forward passes that each stage runs before its forward and backward passes alternate; shape (pp,).
+
+    Raises:
+        InputError: the schedule does not exist for these numbers.
+    """
+    check(schedule, pp, chunks_per_stage, micro_batches)
+    behind = np.arange(pp - 1, -1, -1, dtype=np.int64)
+    passes = micro_batches * chunks_per_stage
+    if schedule is PipelineSchedule.GPIPE or (schedule is PipelineSchedule.INTERLEAVED and micro_batches == pp):
+        return np.full_like(behind, passes)
+    wanted = behind if schedule is PipelineSchedule.ONE_F_ONE_B else 2 * behind + (chunks_per_stage - 1) * pp
+    warm: IntArray = np.minimum(wanted, passes)
+    return warm
+
+
+def in_flight(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, stage: int) -> int:
+    """Most activations that ``stage`` (0 .. pp - 1) holds at once, each of one micro-batch on one of its chunks.
+
+    That is one more than its warm-up: all micro-batches in GPipe, at most pp - stage in 1F1B.
+
+    Raises:
+        InputError: the schedule does not exist for these numbers.
+    """
+    warm = warm_up(schedule, pp, chunks_per_stage, micro_batches)
+    return min(int(warm[stage]) + 1, micro_batches * chunks_per_stage)
+
+
+def check(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int) -> None:
+    """Refuse numbers that the schedule does not exist for.
+
+    Raises:
+        InputError: says which are allowed.
+    """
+    if pp < 1 or micro_batches < 1:
+        raise InputError(f"a pipeline of {pp} stages and {micro_batches} micro-batches is empty; give at least 1 of each")
+    if schedule is not PipelineSchedule.INTERLEAVED:
+        if chunks_per_stage != 1:
+            raise InputError(f"{schedule} runs 1 chunk per stage, given {chunks_per_stage}; give 1, or use interleaved")
+        return
+    if pp < 2 or chunks_per_stage < 2:
+        given = f"pp {pp} and {chunks_per_stage} chunks per stage"
+        raise InputError(f"interleaved needs pp of at least 2 and at least 2 chunks per stage, given {given}; use 1f1b")
+    if micro_batches % pp:
+        below, above = micro_batches // pp * pp, (micro_batches // pp + 1) * pp
+        allowed = f"{below} or {above}" if below else f"{above}"
+        raise InputError(
+            f"interleaved needs micro-batches in multiples of pp {pp}, given {micro_batches} per pipeline; use {allowed}, or 1f1b"
+        )
