@@ -7,21 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from Estimator.accelerator import Accelerator, AcceleratorSet, Cluster, Platform
+    from Estimator.accelerator import Accelerator, AcceleratorSet, Platform
+    from Estimator.cluster import Cluster, with_devices
     from Estimator.cores_file import read_cores_json, write_cores_json
     from Estimator.design_space import DesignSpace, load_design_space
     from Estimator.hardware_files import load_cluster
     from Estimator.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
-    from Estimator.network import collective_s, p2p_s
+    from Estimator.network import collective_lines, collective_s, p2p_s
 
 _HOMES = {
     "Accelerator": "accelerator",
     "AcceleratorSet": "accelerator",
-    "Cluster": "accelerator",
+    "Cluster": "cluster",
     "DesignSpace": "design_space",
     "LatencyTable": "latency_table",
     "OperatorTimes": "latency_table",
     "Platform": "accelerator",
+    "collective_lines": "network",
     "collective_s": "network",
     "load_cluster": "hardware_files",
     "load_design_space": "design_space",
@@ -29,6 +31,7 @@ _HOMES = {
     "p2p_s": "network",
     "populate_estimates": "latency_table",
     "read_cores_json": "cores_file",
+    "with_devices": "cluster",
     "write_cores_json": "cores_file",
 }
 
@@ -40,6 +43,7 @@ __all__ = [
     "LatencyTable",
     "OperatorTimes",
     "Platform",
+    "collective_lines",
     "collective_s",
     "load_cluster",
     "load_design_space",
@@ -47,6 +51,7 @@ __all__ = [
     "p2p_s",
     "populate_estimates",
     "read_cores_json",
+    "with_devices",
     "write_cores_json",
 ]
 

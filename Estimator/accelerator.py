@@ -1,4 +1,4 @@
-"""Records of hardware: platform, accelerators, clusters. Numbers come from ``Estimator/hardware/*/*.yaml``."""
+"""Records of accelerators and what they share. Numbers come from ``Estimator/hardware/*/*.yaml``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.cluster import Cluster as Cluster
+from Estimator.cluster import Tier as Tier
 from Estimator.technology import FloatArray, Technology
 
 IntArray = NDArray[np.int64]
@@ -170,22 +172,3 @@ def _distinct(*columns: IntArray) -> tuple[IntArray, IntArray]:
     """Distinct rows of the columns, and for every row the index of its like."""
     rows, index = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     return rows, index.reshape(-1)
-
-
-@dataclass(frozen=True)
-class Tier:
-    """A level of the network: groups of ``group_size`` devices (cumulative, innermost first) joined at this speed."""
-
-    name: str
-    group_size: int
-    bandwidth_bytes_per_s: float  # per device, one direction
-    latency_s: float
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """``num_devices`` devices on a network of tiers, innermost first; the last tier spans the cluster."""
-
-    name: str
-    num_devices: int
-    tiers: tuple[Tier, ...]

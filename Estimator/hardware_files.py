@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.accelerator import Cluster, Dataflow, Platform, VectorFunctions
+from Estimator.accelerator import Dataflow, Platform, VectorFunctions
+from Estimator.cluster import Cluster, ShortProtocol, Tier, Topology
 from Estimator.technology import CapacityTable, Quantity, Technology
 
 HARDWARE = Path(__file__).parent / "hardware"
@@ -193,22 +195,59 @@ def load_vector_functions(name_or_path: str, relative_to: Path | None = None) ->
 
 
 def load_cluster(name_or_path: str) -> Cluster:
-    """Read a cluster.
+    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are.
 
     Raises:
-        InputError: unknown name, unreadable file, bad key, tiers that do not nest or do not span the devices.
+        InputError: unknown name, unreadable file, bad key or value, tiers that do not nest or do not span the devices.
     """
     path = hardware_path("clusters", name_or_path)
-    cluster = to_record(Cluster, read_yaml(path), str(path))
-    require(cluster.num_devices > 0, path, "num_devices", cluster.num_devices, "positive")
-    require(len(cluster.tiers) > 0, path, "tiers", "empty", "one or more tiers, innermost first")
+    cluster = to_record(Cluster, _without_sources(read_yaml(path)), str(path))
+    check_cluster(cluster, path)
+    return cluster
+
+
+def _without_sources(stated: Any) -> Any:
+    """Parsed YAML with every ``{value, source}`` replaced by its value."""
+    if isinstance(stated, list):
+        return [_without_sources(each) for each in stated]
+    if not isinstance(stated, dict):
+        return stated
+    if stated.keys() == {"value", "source"} and isinstance(stated["source"], str):
+        return stated["value"]
+    return {key: _without_sources(value) for key, value in stated.items()}
+
+
+def check_cluster(cluster: Cluster, source: Path) -> None:
+    """Refuse clusters that cannot be.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
+    require(cluster.num_devices > 0, source, "num_devices", cluster.num_devices, "positive")
+    require(len(cluster.tiers) > 0, source, "tiers", "empty", "one or more tiers, innermost first")
     inner = 1
     for position, tier in enumerate(cluster.tiers):
         key = f"tiers.{position}"
-        require(tier.bandwidth_bytes_per_s > 0, path, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
-        require(tier.latency_s >= 0, path, f"{key}.latency_s", tier.latency_s, "zero or positive")
+        require(tier.bandwidth_bytes_per_s > 0, source, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
+        _check_protocol(tier, source, key)
+        if tier.short is not None:
+            _check_protocol(tier.short, source, f"{key}.short")
+        for name in ("relay_stall", "inner_latency_s"):
+            require(getattr(tier, name) >= 0, source, f"{key}.{name}", getattr(tier, name), "zero or positive")
         nests = tier.group_size > 0 and tier.group_size % inner == 0 and (position == 0 or tier.group_size > inner)
-        require(nests, path, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
+        require(nests, source, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
+        direct = tier.topology in {Topology.MESH, Topology.HYPERCUBE}
+        require(not direct or position == 0, source, f"{key}.topology", tier.topology, "switch or torus outside the first tier")
         inner = tier.group_size
-    require(inner >= cluster.num_devices, path, "tiers", f"a last tier of {inner}", f"spanning all {cluster.num_devices} devices")
-    return cluster
+    spans = f"spanning all {cluster.num_devices} devices"
+    require(inner >= cluster.num_devices, source, "tiers", f"a last tier of {inner}", spans)
+    if cluster.library is not None:
+        share, copy = cluster.library.tree_efficiency, cluster.library.copy_share
+        require(0 < share <= 1, source, "library.tree_efficiency", share, "above 0 and at most 1")
+        require(copy >= 0, source, "library.copy_share", copy, "zero or positive")
+
+
+def _check_protocol(protocol: Tier | ShortProtocol, source: Path, key: str) -> None:
+    require(protocol.latency_s >= 0, source, f"{key}.latency_s", protocol.latency_s, "zero or positive")
+    require(protocol.start_s >= 0, source, f"{key}.start_s", protocol.start_s, "zero or positive")
+    require(0 < protocol.efficiency <= 1, source, f"{key}.efficiency", protocol.efficiency, "above 0 and at most 1")

@@ -1,13 +1,15 @@
 """Seconds of collectives and transfers on a cluster of tiers (pure functions).
 
-A group of n devices, one every ``stride`` devices, exchanging a tensor of S bytes (the whole, unsharded one) at bandwidth B per
-device and direction and latency L per step (Thakur, Rabenseifner & Gropp 2005; NCCL's ring and tree):
+A group of n devices, one every ``stride`` devices, exchanges a tensor of S bytes (the whole, unsharded one). An algorithm costs a
+fixed time plus a time for every byte (``CollectiveLine``); a collective costs what its fastest algorithm does. With bandwidth B
+per device and direction and latency L per step, the textbook has (Thakur, Rabenseifner & Gropp 2005)
 
 * ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
 * all-reduce is twice either of them: reduce-scatter and all-gather, or reduce and broadcast.
 
 A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
-inner groups; the flat algorithms at the speed of the slowest tier are always allowed too. The fastest is taken.
+inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
+Clusters that state a library are priced by ``Estimator.network_library``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import math
 from collections.abc import Sequence
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster, Tier
+from Estimator.cluster import Cluster, Tier, Topology
+from Estimator.network_library import library_lines
+from Estimator.network_lines import CollectiveLine, Crossing, crossings
 from GraphExtractor.graph import CollectiveKind
 
 
@@ -26,53 +30,51 @@ def collective_s(kind: CollectiveKind, payload_bytes: float, group_size: int, st
     Raises:
         InputError: the group does not fit on the cluster.
     """
+    lines = collective_lines(kind, group_size, stride, cluster)
+    return min(line.seconds(payload_bytes) for line in lines) if payload_bytes else 0.0
+
+
+def collective_lines(kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster) -> tuple[CollectiveLine, ...]:
+    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
+
+    Raises:
+        InputError: the group does not fit on the cluster.
+    """
     if group_size < 1 or stride < 1 or (group_size - 1) * stride >= cluster.num_devices:
         raise InputError(
             f"{group_size} devices, {stride} apart, do not fit on the {cluster.num_devices} of cluster {cluster.name}; "
             "choose smaller degrees or a larger cluster"
         )
-    if group_size == 1 or payload_bytes == 0:
-        return 0.0
-    members = _members_per_tier(group_size, stride, cluster)
-    slowest = [tier for tier, inside in zip(cluster.tiers, [1, *members], strict=False) if inside < group_size]
-    half = min(
-        _ring_s(payload_bytes, group_size, slowest),
-        _tree_s(payload_bytes, group_size, slowest),
-        _hierarchical_s(payload_bytes, members, cluster.tiers),
-    )
-    return 2 * half if kind is CollectiveKind.ALL_REDUCE else half
+    if group_size == 1:
+        return (CollectiveLine("none", 0.0, 0.0),)
+    crossed = crossings(group_size, stride, cluster)
+    if cluster.library is not None:
+        return library_lines(kind, group_size, crossed, cluster.library)
+    halves = _textbook_lines(group_size, crossed)
+    return tuple(half.twice() for half in halves) if kind is CollectiveKind.ALL_REDUCE else halves
 
 
-def _members_per_tier(group_size: int, stride: int, cluster: Cluster) -> list[int]:
-    """How many members of the group share a block of each tier (for groups aligned to the blocks)."""
-    return [min(group_size, max(1, tier.group_size // stride)) for tier in cluster.tiers]
-
-
-def _ring_s(payload_bytes: float, group_size: int, tiers: Sequence[Tier]) -> float:
-    bandwidth, latency = _worst(tiers)
-    return (group_size - 1) / group_size * payload_bytes / bandwidth + (group_size - 1) * latency
-
-
-def _tree_s(payload_bytes: float, group_size: int, tiers: Sequence[Tier]) -> float:
-    bandwidth, latency = _worst(tiers)
-    return payload_bytes / bandwidth + math.ceil(math.log2(group_size)) * latency
-
-
-def _hierarchical_s(payload_bytes: float, members: list[int], tiers: Sequence[Tier]) -> float:
-    """Rings tier by tier; infinite where the group does not fill whole inner groups."""
-    seconds, inside, left = 0.0, 1, payload_bytes
-    for tier, together in zip(tiers, members, strict=True):
-        if together % inside:
-            return math.inf
-        width = together // inside
-        seconds += (width - 1) / width * left / tier.bandwidth_bytes_per_s + (width - 1) * tier.latency_s
-        inside, left = together, left / width
-    return seconds
-
-
-def _worst(tiers: Sequence[Tier]) -> tuple[float, float]:
-    """Lowest bandwidth and highest latency of the tiers crossed."""
-    return min(tier.bandwidth_bytes_per_s for tier in tiers), max(tier.latency_s for tier in tiers)
+def _textbook_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[CollectiveLine, ...]:
+    """Algorithms of a reduce-scatter or all-gather."""
+    bandwidth = min(crossing.device_bytes_per_s for crossing in crossed)  # what crosses an outer tier passes the inner ones
+    latency_s = max(crossing.tier.latency_s for crossing in crossed)
+    start_s = max(crossing.tier.start_s for crossing in crossed)
+    left = (group_size - 1) / group_size
+    lines = [
+        CollectiveLine("ring", start_s + (group_size - 1) * latency_s, left / bandwidth),
+        CollectiveLine("tree", start_s + math.ceil(math.log2(group_size)) * latency_s, 1 / bandwidth),
+    ]
+    if all(crossing.together % crossing.inside == 0 for crossing in crossed):
+        widths = [crossing.together // crossing.inside for crossing in crossed]
+        steps_s = sum((width - 1) * crossing.tier.latency_s for width, crossing in zip(widths, crossed, strict=True))
+        per_byte = sum(
+            (width - 1) / crossing.together / crossing.device_bytes_per_s for width, crossing in zip(widths, crossed, strict=True)
+        )
+        lines.append(CollectiveLine("tier by tier", start_s + steps_s, per_byte))
+        used = [crossing for crossing in crossed if crossing.hops]
+        if all(crossing.tier.topology is Topology.TORUS for crossing in used):
+            lines.append(CollectiveLine("torus", start_s + steps_s, left / sum(each.device_bytes_per_s for each in used)))
+    return tuple(lines)
 
 
 def tier_between(first_device: int, second_device: int, cluster: Cluster) -> Tier:
@@ -91,7 +93,7 @@ def tier_between(first_device: int, second_device: int, cluster: Cluster) -> Tie
 
 def transfer_s(payload_bytes: float, tier: Tier) -> float:
     """Seconds to send ``payload_bytes`` to another device over one tier."""
-    return tier.latency_s + payload_bytes / tier.bandwidth_bytes_per_s if payload_bytes else 0.0
+    return tier.latency_s + payload_bytes / tier.pair_bytes_per_s if payload_bytes else 0.0
 
 
 def p2p_s(payload_bytes: float, first_device: int, second_device: int, cluster: Cluster) -> float:

@@ -9,6 +9,7 @@ import yaml
 
 from Common.errors import InputError
 from Estimator.design_space import load_design_space
+from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
 
 Edit = Callable[[dict[str, Any]], object]
@@ -24,6 +25,8 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "design_spaces": load_design_space,
     "clusters": load_cluster,
     "vector_functions": load_vector_functions,
+    "devices": load_device,
+    "software": load_software,
 }
 SHIPPED = sorted(HARDWARE.glob("*/*.yaml"))
 
