@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.accelerator import Cluster
+from Estimator.network import collective_lines
+from GraphExtractor.graph import CollectiveKind
 from Solver.placement.problem import FloatArray, GroupOrder, IntArray
 
 
@@ -32,6 +34,7 @@ class Network:
     A message through an outer tier also passes the inner ones, so an outer tier is never faster than those within it.
     """
 
+    cluster: Cluster
     group_sizes: IntArray
     seconds_per_byte: FloatArray
     latency_s: FloatArray
@@ -50,8 +53,9 @@ class Network:
                 f"and the last tier must hold all {cluster.num_devices} devices; correct the cluster file"
             )
         return Network(
+            cluster,
             sizes,
-            np.maximum.accumulate([1.0 / tier.bandwidth_bytes_per_s for tier in cluster.tiers]),
+            np.maximum.accumulate([1.0 / tier.pair_bytes_per_s for tier in cluster.tiers]),
             np.maximum.accumulate([tier.latency_s for tier in cluster.tiers]),
         )
 
@@ -96,7 +100,10 @@ class Network:
 
         The formulas are those of ``Estimator.network.collective_s``, which takes the fastest for one size. Shape (len(dp),).
         Tier by tier needs groups that fill whole groups of the inner tiers; where they do not, its entry is the tree's.
+        A cluster with a communication library has that library's algorithms.
         """
+        if self.cluster.library is not None:
+            return self._library_collectives(order, tp, pp, dp)
         tier = self.data_tiers(order, tp, pp, dp)
         per_byte_s, latency_s = self.seconds_per_byte[tier], self.latency_s[tier]
         ring = CollectivePrice((dp - 1) / dp * per_byte_s, (dp - 1) * latency_s)
@@ -117,6 +124,18 @@ class Network:
             inside = together
         by_tier = CollectivePrice(np.where(possible, seconds, tree.per_byte_s), np.where(possible, latency, tree.fixed_s))
         return ring, tree, by_tier
+
+    def _library_collectives(self, order: GroupOrder, tp: int, pp: int, dp: IntArray) -> tuple[CollectivePrice, ...]:
+        """The library's reduce-scatters for each candidate ``dp``; where one has fewer algorithms its last is repeated."""
+        stride = tp if order is GroupOrder.DATA_INNER else tp * pp
+        lines = [collective_lines(CollectiveKind.REDUCE_SCATTER, int(group), stride, self.cluster) for group in dp]
+        return tuple(
+            CollectivePrice(
+                np.array([each[min(index, len(each) - 1)].per_byte_s for each in lines]),
+                np.array([each[min(index, len(each) - 1)].fixed_s for each in lines]),
+            )
+            for index in range(max(map(len, lines)))
+        )
 
     def end_tiers(self, order: GroupOrder, tp: int, pp: int, dp: IntArray) -> IntArray:
         """Tier between the first and the last stage of a pipeline, shape (len(dp),)."""

@@ -7,6 +7,7 @@ import pytest
 
 from Common.errors import InputError
 from Estimator.accelerator import Cluster, Tier
+from Estimator.hardware_files import load_cluster
 from Estimator.network import collective_s
 from GraphExtractor.graph import CollectiveKind
 from Solver.placement.links import Network
@@ -67,6 +68,20 @@ def test_collectives_cost_what_the_estimator_says(payload: float) -> None:
             prices = network.data_collectives(order, tp, pp, np.array([dp]))
             fastest = min(float(price.per_byte_s[0]) * payload + float(price.fixed_s[0]) for price in prices)
             assert fastest == pytest.approx(collective_s(CollectiveKind.ALL_GATHER, payload, dp, stride, cluster))
+
+
+@pytest.mark.parametrize("payload", [1e4, 1e7, 1e10])
+def test_a_library_prices_data_parallel_groups_as_the_estimator_does(payload: float) -> None:
+    cluster = load_cluster("dgx_a100")
+    network = Network.of(cluster)
+    for order in GroupOrder:
+        for tp, pp in [(1, 1), (8, 4), (2, 16), (4, 1)]:
+            stride = tp if order is GroupOrder.DATA_INNER else tp * pp
+            degrees = np.array([1, 2, 8, 32])
+            prices = network.data_collectives(order, tp, pp, degrees)
+            fastest = np.min([price.per_byte_s * payload + price.fixed_s for price in prices], axis=0)
+            wanted = [collective_s(CollectiveKind.REDUCE_SCATTER, payload, int(dp), stride, cluster) for dp in degrees]
+            assert fastest == pytest.approx(wanted)
 
 
 def test_outer_tiers_are_never_faster() -> None:
