@@ -34,6 +34,33 @@ def user_path(text: str) -> Path:
         raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
 
 
+def named_file(key: str, text: str) -> str:
+    """What setting ``key`` names: a name as it is, or the absolute path of an existing YAML file.
+
+    Raises:
+        InputError: a path that is no file.
+    """
+    if not _is_path(text):
+        return text
+    path = user_path(text)
+    try:
+        found = path.is_file()
+    except OSError:  # a name the file system cannot hold
+        found = False
+    if not found:
+        raise InputError(f"{key} {text!r} is not a file; give a name, or the path of an existing YAML file")
+    return str(path)
+
+
+def beside(folder: Path, value: object) -> object:
+    """``value`` of a file in ``folder``: made absolute against it where it is a relative path rather than a name."""
+    return str(folder / value) if isinstance(value, str) and _is_path(value) else value
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith((".yaml", ".yml"))
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the new file, never a part.
 

@@ -6,13 +6,18 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from FrontDoor.arguments import Command
+from FrontDoor.calibrate import calibrate
+from FrontDoor.evaluate import evaluate
 from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
+from FrontDoor.plan_search import search_plans
+from FrontDoor.printing import print_answer, print_rows
+from FrontDoor.validate import validate
 
 if TYPE_CHECKING:
     from Common.progress import Progress
@@ -25,7 +30,12 @@ STDOUT = "-"
 
 
 def run_solver(command: Command) -> int:
-    """Search the study and print the best accelerator and plan."""
+    """Search the study and print the best accelerator and plan; with a device only the plan."""
+    from Solver.plan_search.settings import asks_for_device
+    from Solver.study import read_config
+
+    if asks_for_device({} if command.config is None else read_config(command.config), command.given):
+        return search_plans(command)
     study = _study(command)
     if command.dry_run:
         return _print_size(study, command)
@@ -50,7 +60,7 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(study, command)
     rows = [_described(graph) for graphs in _graphs(study, _progress(command)) for graph in graphs]
-    _print_rows("training graphs, per device", rows, command)
+    print_rows("training graphs, per device", rows, command)
     logger.info("graphs are in %s", study.folders.graphs)
     return DONE
 
@@ -80,7 +90,7 @@ def prepopulate_estimates(command: Command) -> int:
                 "vector_core_configurations": len(accelerators.vector_cores),
             }
         )
-    _print_rows("operator estimates", rows, command)
+    print_rows("operator estimates", rows, command)
     logger.info("estimates are in %s", study.folders.estimates)
     return DONE
 
@@ -113,7 +123,7 @@ def accelerators(command: Command) -> int:
         "largest_mm2": round(float(generated.area_mm2.max()), 4),
         "file": str(path),
     }
-    _print_rows("accelerators", [row], command)
+    print_rows("accelerators", [row], command)
     return DONE
 
 
@@ -125,7 +135,7 @@ def doctor(command: Command) -> int:
 
     output = None if command.output is None else user_path(command.output)
     findings = examine(Study(models=(), name="study", output=output).folders)
-    _print_rows("doctor", [asdict(finding) for finding in findings], command)
+    print_rows("doctor", [asdict(finding) for finding in findings], command)
     return FAILED if any(finding.verdict is Verdict.MISSING for finding in findings) else DONE
 
 
@@ -133,6 +143,9 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "run_solver": run_solver,
     "extract_graph": extract_graph,
     "prepopulate_estimates": prepopulate_estimates,
+    "evaluate": evaluate,
+    "validate": validate,
+    "calibrate": calibrate,
     "accelerators": accelerators,
     "doctor": doctor,
 }
@@ -189,21 +202,9 @@ def _described(graph: ModelGraph) -> dict[str, object]:
 
 
 def _print_size(study: Study, command: Command) -> int:
-    from Reporter.tables import print_tables, space_table
+    from Reporter.tables import space_table
     from Solver.search import space_size
 
     size = space_size(study)
-    if command.output_format == "json":
-        sys.stdout.write(json.dumps(asdict(size), indent=2) + "\n")
-    else:
-        print_tables([space_table(size)], sys.stdout)
+    print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
     return DONE
-
-
-def _print_rows(title: str, rows: Sequence[dict[str, object]], command: Command) -> None:
-    if command.output_format == "json":
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-        return
-    from Reporter.tables import plain_table, print_tables
-
-    print_tables([plain_table(title, rows)], sys.stdout)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from GraphExtractor.check import check_invariants, check_structure
+    from GraphExtractor.context_parallel import shard_context
+    from GraphExtractor.depth import with_layers
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.graph import GraphKey, ModelGraph
     from GraphExtractor.models.registry import canonical_name, find_model
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "check_invariants": "check",
     "check_structure": "check",
+    "shard_context": "context_parallel",
+    "with_layers": "depth",
     "extract_graph": "extract",
     "GraphKey": "graph",
     "ModelGraph": "graph",
@@ -43,7 +47,9 @@ __all__ = [
     "graph_path",
     "load",
     "load_or_extract",
+    "shard_context",
     "store",
+    "with_layers",
 ]
 
 

@@ -28,12 +28,13 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     """Violations of what every transformer's graph satisfies besides its structure, within 1 %.
 
     Forward products are 2·N·tokens FLOPs, N the parameters in matrix products, attention's score products left out. A
-    pooler sees one token per sequence, which stays within the tolerance; as it is not split over the tensor-parallel
-    group its share, and so the tolerance, grows with tp. Backward products are twice the forward ones, where the scores
-    that flash attention computes again are left out; the first block counts in full, as the embedding needs its gradient.
+    pooler sees one token per sequence, which stays within the tolerance; as it is not split over the tensor- and
+    context-parallel groups its share, and so the tolerance, grows with tp and cp. Backward products are twice the forward
+    ones, where the scores that flash attention computes again are left out; the first block counts in full, as the
+    embedding needs its gradient.
     """
     layers = [graph.layers[index] for index in graph.sequence]
-    tokens = graph.key.micro_batch_size * graph.key.sequence_length
+    tokens = graph.key.micro_batch_size * graph.key.sequence_length // graph.key.cp
     parameters = sum(layer.matmul_parameter_count for layer in layers)
     products = [product_flops(layer) for layer in layers]
     forward = sum(flops.forward for flops in products)
@@ -41,7 +42,7 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     score_forward = sum(flops.score_forward for flops in products)
     score_backward = sum(flops.score_backward for flops in products)
     found = []
-    if not _close(forward, 2 * parameters * tokens, TOLERANCE * graph.key.tp):
+    if not _close(forward, 2 * parameters * tokens, TOLERANCE * graph.key.tp * graph.key.cp):
         found.append(f"forward matrix products take {forward} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
     if not _close(backward, 2 * forward):
         found.append(f"backward matrix products take {backward / max(forward, 1):.3f} times the forward ones instead of 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,11 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from Common.errors import PhazeError
 from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.context_parallel import shard_context
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.opaque import cross_entropy, register_attention
+from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import Representatives, every_block, expand, representatives
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, trace_step
@@ -38,6 +41,8 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
         key = replace(key, model=canonical_name(key.model))
         family = find_model(key.model)
     check_key(key, family)
+    if key.cp > 1:
+        return shard_context(extract_graph(replace(key, cp=1), family), key.cp)
     graph = _extract(key, family)
     broken = check_structure(graph)
     if broken:
@@ -50,8 +55,8 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     model = build_model(key, family, fake)
-    parameter_count = _published_size(model, family, family.padded_vocabulary(key.tp))
     blocks = model.get_submodule(family.blocks)
+    sizes = _published_size(model, family, family.padded_vocabulary(key.tp)), _block_size(model, blocks)
     chosen = representatives(blocks)
     expanded = expand(layers_of(trace_model(key, family, chosen, model, fake), family.blocks), chosen)
     if expanded is None:
@@ -62,7 +67,7 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
         )
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
-    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, parameter_count)
+    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes)
 
 
 def trace_model(
@@ -79,7 +84,8 @@ def trace_model(
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
 
-    return trace_step(model, blocks, inputs, loss, fake, key.attention)
+    step = trace_step(model, blocks, inputs, loss, fake, key.attention)
+    return gather_again(step) if key.sequence_parallel else step
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
@@ -110,3 +116,10 @@ def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) ->
         parameter.numel() // padded * family.vocabulary if padded in parameter.shape else parameter.numel()
         for parameter in model.parameters()
     )
+
+
+def _block_size(model: torch.nn.Module, blocks: torch.nn.ModuleList) -> int:
+    """Parameters every block adds to the model, not counting those it shares; 0 where blocks differ."""
+    holders = Counter(parameter for module in model.modules() for parameter in set(module.parameters(recurse=False)))
+    sizes = {sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1) for block in blocks}
+    return sizes.pop() if len(sizes) == 1 else 0

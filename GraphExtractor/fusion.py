@@ -5,6 +5,7 @@ A fused operator keeps all vector work of its members; only the memory round tri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import networkx as nx
 
 from GraphExtractor.graph import Operand, OperandRole, OperatorKind, Yields
 from GraphExtractor.operators import TracedOperator
-from GraphExtractor.values import Source, Use, Value
+from GraphExtractor.values import Source, Value
 
 Readers = Mapping[Value, tuple[TracedOperator, ...]]
 _TAIL_KINDS = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.MOVE})
@@ -59,13 +60,17 @@ class Group:
 
 
 def _touched(value: Value, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    total = sum(Use(value, shape).elements for shape in shapes)
+    total = sum(math.prod(shape) for shape in shapes)
     return shapes if len(shapes) == 1 or total < value.elements else [value.shape]
 
 
 def _operand(value: Value, shape: tuple[int, ...]) -> Operand:
-    role = OperandRole.PARAMETER if value.source is Source.PARAMETER else OperandRole.ACTIVATION
-    return Operand(shape, value.dtype, OperandRole.GRADIENT if value.backward else role)
+    role = OperandRole.GRADIENT if value.gradient else OperandRole.ACTIVATION
+    if value.source is Source.PARAMETER:
+        role = OperandRole.PARAMETER
+    elif value.node.op == "get_attr" and not value.dtype.startswith("int"):  # integers are positions of tokens
+        role = OperandRole.CONSTANT
+    return Operand(shape, value.dtype, role)
 
 
 def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group, ...]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import networkx as nx
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 class Yields(StrEnum):
-    """What an operator's result is."""
+    """What an operator's result is; ``OUTPUT`` in the backward pass is a forward result made again."""
 
     OUTPUT = "output"
     INPUT_GRADIENT = "input_gradient"
@@ -62,11 +62,19 @@ class Recompute(StrEnum):
 
 
 class CollectiveKind(StrEnum):
-    """Collective communication within the tensor-parallel group."""
+    """Collective communication within a parallel group."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
+
+
+class CollectiveGroup(StrEnum):
+    """Which devices take part in a collective."""
+
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
 
 
 class OperandRole(StrEnum):
@@ -75,6 +83,7 @@ class OperandRole(StrEnum):
     ACTIVATION = "activation"
     PARAMETER = "parameter"
     GRADIENT = "gradient"
+    CONSTANT = "constant"  # a table every device keeps, such as the biases of ALiBi
 
 
 @dataclass(frozen=True)
@@ -116,11 +125,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective over the tensor-parallel group; ``payload_bytes`` is the size of the full (unsharded) tensor."""
+    """A collective over a parallel group; ``payload_bytes`` is the size of the full (unsharded) tensor."""
 
     kind: CollectiveKind
     payload_bytes: int
     group_size: int
+    group: CollectiveGroup = CollectiveGroup.TENSOR
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,7 @@ class Operator:
     cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
     ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
     ``core_attention`` marks what selective recomputation runs again (Korthikanti et al. 2022, section 5).
+    ``causal`` is fused attention whose mask lets a kernel skip half of the scores; its ``gemms`` count them all.
     """
 
     id: int
@@ -146,6 +157,7 @@ class Operator:
     collective: Collective | None = None
     forward_id: int | None = None
     core_attention: bool = False
+    causal: bool = False
 
     @property
     def flops(self) -> int:
@@ -246,7 +258,7 @@ class LayerTensor:
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a model graph was made for."""
+    """What a model graph was made for; ``cp`` devices share the ``sequence_length`` tokens of a sequence."""
 
     model: str
     micro_batch_size: int
@@ -255,13 +267,15 @@ class GraphKey:
     attention: Attention = Attention.FLASH
     sequence_parallel: bool = False
     dtype: str = "bfloat16"
+    cp: int = 1
 
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """A training step of a model, per device of a tensor-parallel group.
+    """A training step of a model, per device of a tensor-parallel (and context-parallel) group.
 
     ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed.
+    ``block_parameter_count`` is the part of ``total_parameter_count`` that one repeated block adds; 0 where blocks differ.
     """
 
     key: GraphKey
@@ -269,6 +283,7 @@ class ModelGraph:
     sequence: tuple[int, ...]
     tensors: tuple[LayerTensor, ...]
     total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
+    block_parameter_count: int = 0
     schema_version: int = field(default=SCHEMA_VERSION)
 
     def cut_bytes(self, position: int) -> tuple[int, int]:

@@ -141,6 +141,7 @@ class GraphBuilder:
             collective=head.collective,
             forward_id=forward_id,
             core_attention=head.core_attention,
+            causal=head.causal,
         )
 
     def _edges(

@@ -25,18 +25,20 @@ def _define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
     return operator
 
 
-def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, dropout: float) -> Any:
+def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, dropout: float, bias: Any = None) -> Any:
     batch, heads, rows, _ = q.shape
     # the output in (batch, sequence, head, width) order, so that merging the heads is a view
     return q.new_empty(batch, rows, heads, v.shape[-1]), q.new_empty(batch, heads, rows, dtype=torch.float32)
 
 
 _attention = _define(
-    "attention", "(Tensor q, Tensor k, Tensor v, bool causal, float dropout) -> (Tensor, Tensor)", _attention_shapes
+    "attention",
+    "(Tensor q, Tensor k, Tensor v, bool causal, float dropout, Tensor? bias=None) -> (Tensor, Tensor)",
+    _attention_shapes,
 )
 _attention_backward = _define(
     "attention_backward",
-    "(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float dropout)"
+    "(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float dropout, Tensor? bias=None)"
     " -> (Tensor, Tensor, Tensor)",
     lambda gradient, q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)),
 )
@@ -74,19 +76,19 @@ _reduce_scatter = _define(
 
 
 class _FlashAttention(torch.autograd.Function):  # type: ignore[misc]
-    """Saves q, k, v, the output and one fp32 log-sum-exp per row (Dao et al. 2022)."""
+    """Saves q, k, v, the output and one fp32 log-sum-exp per row (Dao et al. 2022); a bias is a constant."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, dropout: float) -> Any:
+    def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any) -> Any:
         with annotate({"core_attention": True}):
-            out, lse = _attention(q, k, v, causal, dropout)
+            out, lse = _attention(q, k, v, causal, dropout, bias)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.settings = causal, dropout
+        ctx.settings = causal, dropout, bias
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return *_attention_backward(gradient, *ctx.saved_tensors, *ctx.settings), None, None
+        return *_attention_backward(gradient, *ctx.saved_tensors, *ctx.settings), None, None, None
 
 
 class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
@@ -182,19 +184,21 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:
     return _VocabularyParallelLoss.apply(logits, labels, tp).mean()
 
 
-def _flash(q: Any, k: Any, v: Any, causal: bool, dropout: float) -> Any:
+def _flash(q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None) -> Any:
     """Attention output of shape (batch, sequence, head, width)."""
-    return _FlashAttention.apply(q, k, v, causal, dropout)
+    return _FlashAttention.apply(q, k, v, causal, dropout, bias)
 
 
-def _eager(q: Any, k: Any, v: Any, causal: bool, dropout: float, scale: float) -> Any:
-    """Separate products, scaling, mask, softmax and dropout, with the scores in memory."""
+def _eager(q: Any, k: Any, v: Any, causal: bool, dropout: float, scale: float, bias: Any = None) -> Any:
+    """Separate products, scaling, bias, mask, softmax and dropout, with the scores in memory."""
     if k.shape[1] != q.shape[1]:  # grouped-query attention: repeat keys and values
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     with annotate({"core_attention": True}):
         scores = torch.matmul(q, k.transpose(-1, -2)) * scale
+        if bias is not None:
+            scores = scores + bias
         if causal:
             scores = scores.tril()  # stands for the mask: same traffic, and no mask tensor, as in a fused mask kernel
         weights = functional.dropout(torch.softmax(scores, -1), dropout)
@@ -229,9 +233,10 @@ def whole_operators(attention: Attention) -> Iterator[None]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **settings: Any
     ) -> Any:
         scale = settings.get("scale") or query.shape[-1] ** -0.5
-        flash = attention is Attention.FLASH
-        out = _flash(query, key, value, is_causal, dropout_p) if flash else _eager(query, key, value, is_causal, dropout_p, scale)
-        return out.transpose(1, 2)
+        bias = attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None  # any other mask costs nothing
+        if attention is Attention.FLASH:
+            return _flash(query, key, value, is_causal, dropout_p, bias).transpose(1, 2)
+        return _eager(query, key, value, is_causal, dropout_p, scale, bias).transpose(1, 2)
 
     def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return torch.native_dropout(input, p, True)[0] if training and p > 0 else input

@@ -16,7 +16,7 @@ import logging
 import math
 import operator as python_operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch.fx import Node
@@ -79,6 +79,7 @@ class TracedOperator:
     gemms: tuple[Gemm, ...]
     vector: tuple[VectorWork, ...]
     collective: Collective | None
+    causal: bool
     uses: tuple[Use, ...]
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
@@ -90,6 +91,7 @@ class _Work:
     gemms: tuple[Gemm, ...] = ()
     vector: tuple[VectorWork, ...] = ()
     collective: Collective | None = None
+    causal: bool = False
 
 
 def traced_operators(step: TracedStep, values: ValueTable, blocks: str) -> tuple[TracedOperator, ...]:
@@ -115,9 +117,9 @@ def _traced(
     name = operator_name(node)
     if name in {"embedding", "index", "gather", "index_select", "nll_loss_forward"}:  # touches some rows of its first operand
         touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
-        uses = (Use(uses[0].value, touched), *uses[1:])
+        uses = (replace(uses[0], shape=touched), *uses[1:])
     yields = Yields.OUTPUT
-    if origin.backward:
+    if origin.backward and not origin.again:
         yields = Yields.WEIGHT_GRADIENT if node in weight_gradients else Yields.INPUT_GRADIENT
     work = _work(node, name, uses, outputs)
     return TracedOperator(
@@ -131,6 +133,7 @@ def _traced(
         gemms=work.gemms,
         vector=work.vector,
         collective=work.collective,
+        causal=work.causal,
         uses=uses,
         outputs=outputs,
         forward=_forward_operator(origin.forward, step, values, real) if origin.forward else None,
@@ -150,9 +153,11 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
     if name in {"addmm", "baddbmm"}:
         return _Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
     if name == "attention":
-        return _attention(shapes[0], shapes[1], shapes[2], node.args[4])
+        q, k, v, *bias = shapes
+        return _attention(q, k, v, node.args[3], node.args[4], biased=bool(bias))
     if name == "attention_backward":
-        return _attention_backward(shapes[1], shapes[2], shapes[3], node.args[7])
+        _, q, k, v, _, _, *bias = shapes
+        return _attention_backward(q, k, v, node.args[6], node.args[7], biased=bool(bias))
     if name in {"convolution", "convolution_backward"}:
         return _convolution(node, name, outputs)
     if name in _COLLECTIVES:
@@ -174,16 +179,21 @@ def _gemm(left: tuple[int, ...], result: tuple[int, ...]) -> Gemm:
     return Gemm(math.prod(result[:-2]), result[-2], left[-1], result[-1])
 
 
-def _attention(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], dropout: float) -> _Work:
+def _attention(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool
+) -> _Work:
     """Full s x s products even when causal, as Phaze's graphs and the FLOP formula of Korthikanti et al. 2022 have them."""
     batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
     scores = batch * rows * columns
+    bias = (VectorWork("add", scores),) if biased else ()
     drop = (VectorWork("dropout", scores),) if dropout else ()
     gemms = (Gemm(batch, rows, width, columns), Gemm(batch, rows, columns, value_width))
-    return _Work(OperatorKind.ATTENTION, gemms, (VectorWork("softmax", scores), *drop))
+    return _Work(OperatorKind.ATTENTION, gemms, (*bias, VectorWork("softmax", scores), *drop), causal=causal)
 
 
-def _attention_backward(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], dropout: float) -> _Work:
+def _attention_backward(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool
+) -> _Work:
     """Five products: the scores again, dV, dP, dQ and dK (Dao et al. 2022, algorithm 4)."""
     batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
     scores, out = batch * rows * columns, batch * rows * value_width
@@ -196,8 +206,9 @@ def _attention_backward(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ..
         Gemm(batch, columns, rows, width),
     )
     row_sums = (VectorWork("mul", out), VectorWork("sum", out))
+    bias = (VectorWork("add", scores),) if biased else ()
     softmax = (VectorWork("exp", scores), VectorWork("softmax_backward", scores))
-    return _Work(OperatorKind.ATTENTION, gemms, (*row_sums, *softmax, *drop))
+    return _Work(OperatorKind.ATTENTION, gemms, (*row_sums, *bias, *softmax, *drop), causal=causal)
 
 
 def _convolution(node: Node, name: str, outputs: tuple[Value, ...]) -> _Work:

@@ -89,7 +89,7 @@ def expand(traced: TracedLayers, chosen: Representatives) -> ExpandedLayers | No
         if expanded is None:
             return None
         tensors += expanded
-    return ExpandedLayers(tuple(layers), tuple(sequence), tuple(tensors))
+    return ExpandedLayers(tuple(layers), tuple(sequence), tuple(sorted(tensors, key=lambda tensor: tensor.source)))
 
 
 def _expand_tensor(tensor: LayerTensor, copies: tuple[int, ...], starts: list[int]) -> list[LayerTensor] | None:

@@ -11,8 +11,11 @@ from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
 from GraphExtractor.check import check_structure
+from GraphExtractor.context_parallel import shard_context
+from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.widths import check_key
 
@@ -74,6 +77,8 @@ def load(path: Path, made_from: str | None = None) -> ModelGraph:
 def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGraph:
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
+    Models named by dimensions that differ in depth only share one stored trace of a few blocks.
+
     Raises:
         InputError: as ``extract_graph``.
         PhazeError: extraction fails or the file cannot be written.
@@ -81,6 +86,12 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     key = replace(key, model=canonical_name(key.model))
     family = find_model(key.model)
     check_key(key, family)
+    if key.cp > 1:
+        return shard_context(load_or_extract(replace(key, cp=1), folder, force), key.cp)
+    dimensions = parse_dimensions(key.model)
+    if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
+        shared = load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force)
+        return replace(with_layers(shared, dimensions.layers), key=key)
     path, made_from = graph_path(key, folder, family), graph_version(key, family)
     graph = None if force else load_or_set_aside(path, lambda file: load(file, made_from))
     if graph is None:

@@ -3,7 +3,7 @@
 Column- and row-parallel linears, split heads and a split vocabulary follow Shoeybi et al. 2019, section 3: one all-reduce per
 attention and per MLP block, forward (behind the row-parallel linear, Megatron's g) and backward (at the block's entrance, f).
 With sequence parallelism (Korthikanti et al. 2022, section 4.2) all-gather and reduce-scatter take their place and everything
-between the blocks works on a part of the sequence; the gathered input of a block is kept for its weight gradients.
+between the blocks works on a part of the sequence (``regather`` sees to it that also only parts are kept).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def shard(model: torch.nn.Module, blocks: torch.nn.ModuleList, plan: TensorParal
     sharder.retie()
     sharder.communicate(plan)
     if key.sequence_parallel:
-        blocks[0].register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
+        first = model.get_submodule(plan.first) if plan.first else blocks[0]
+        first.register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:

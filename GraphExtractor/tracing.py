@@ -28,13 +28,17 @@ from GraphExtractor.opaque import whole_operators
 
 @dataclass(frozen=True)
 class NodeOrigin:
-    """Where a traced node belongs: layer position, module path, pass, and the forward node it differentiates."""
+    """Where a traced node belongs: layer position, module path, pass, and the forward node it differentiates.
+
+    ``again`` marks a node of the backward pass that makes the result of its forward node a second time.
+    """
 
     layer: int
     module: str
     backward: bool
     core_attention: bool
     forward: torch.fx.Node | None
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator as python_operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -30,7 +30,10 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor with memory of its own; ``maker`` is the node of the operator that writes it, if any."""
+    """A tensor with memory of its own; ``maker`` is the node of the operator that writes it, if any.
+
+    ``backward`` is made in the backward pass: a ``gradient``, unless an activation is made again there.
+    """
 
     node: Node
     source: Source
@@ -38,6 +41,7 @@ class Value:
     dtype: str
     maker: Node | None = None
     backward: bool = False
+    gradient: bool = False
 
     @property
     def elements(self) -> int:
@@ -52,10 +56,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Use:
-    """A value as an operator reads it: ``shape`` is the part touched (a slice reads less, an expanded view no more)."""
+    """A value as an operator reads it through ``view``: ``shape`` is the part touched (an expanded view reads no more)."""
 
     value: Value
     shape: tuple[int, ...]
+    view: Node
 
     @property
     def elements(self) -> int:
@@ -99,7 +104,10 @@ class ValueTable:
         return self._made(node, node)
 
     def _made(self, node: Node, maker: Node) -> Value:
-        return _value(node, Source.OPERATOR, maker, self._step.origins[node].backward)
+        origin = self._step.origins[node]
+        return replace(
+            _value(node, Source.OPERATOR, maker), backward=origin.backward, gradient=origin.backward and not origin.again
+        )
 
     def uses(self, node: Node) -> tuple[Use, ...]:
         """What an operator reads; scalars are left out."""
@@ -109,7 +117,7 @@ class ValueTable:
             shape = tuple(argument.meta["val"].shape)
             shape = shape if math.prod(shape) <= value.elements else value.shape
             if value.elements > 1:
-                found.setdefault((argument, shape), Use(value, shape))
+                found.setdefault((argument, shape), Use(value, shape, argument))
         return tuple(found.values())
 
     def outputs(self, node: Node) -> tuple[Value, ...]:
@@ -119,9 +127,9 @@ class ValueTable:
         return tuple(self[user] for user in node.users if user.target is python_operator.getitem)
 
 
-def _value(node: Node, source: Source, maker: Node | None = None, backward: bool = False) -> Value:
+def _value(node: Node, source: Source, maker: Node | None = None) -> Value:
     tensor = node.meta["val"]
-    return Value(node, source, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), maker, backward)
+    return Value(node, source, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), maker)
 
 
 def is_view(node: Node) -> bool:

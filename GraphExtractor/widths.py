@@ -23,7 +23,12 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     Raises:
         InputError: says what was given, what is allowed and what to do.
     """
-    sizes = {"micro-batch size": key.micro_batch_size, "sequence length": key.sequence_length, "tensor parallel width": key.tp}
+    sizes = {
+        "micro-batch size": key.micro_batch_size,
+        "sequence length": key.sequence_length,
+        "tensor parallel width": key.tp,
+        "context parallel degree": key.cp,
+    }
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
@@ -40,5 +45,18 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"sequence parallelism over {key.tp} devices does not divide sequence length {key.sequence_length}; "
             "use a multiple of the tensor parallel width"
         )
+    check_context(key, key.cp)
     if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
         raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
+
+
+def check_context(key: GraphKey, cp: int) -> None:
+    """Refuse to cut a sequence into parts that are not equal.
+
+    Raises:
+        InputError: ``cp`` does not divide the tokens of one device.
+    """
+    tokens = key.sequence_length // (key.tp if key.sequence_parallel else 1)
+    if cp < 1 or tokens % cp:
+        parts = f"{tokens} tokens of each of {key.tp} sequence-parallel devices" if key.sequence_parallel else f"{tokens} tokens"
+        raise InputError(f"context parallel degree {cp} does not divide the {parts} of {key.model}; use a divisor of {tokens}")

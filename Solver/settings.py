@@ -1,56 +1,8 @@
-"""Every setting of a study once: its key in YAML files, its flags, what it may be. Reads values given as text or as YAML."""
+"""The settings of a study: what may be searched, and over what."""
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any
-
-from Common.errors import InputError
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_SEPARATORS = re.compile(r"[\s,]+")
-_TRUE = ("true", "yes", "on", "1")
-_FALSE = ("false", "no", "off", "0")
-
-
-class Kind(Enum):
-    """How the value of a setting is read."""
-
-    INTEGER = auto()
-    NUMBER = auto()
-    CHOICE = auto()
-    TEXT = auto()
-    SWITCH = auto()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One thing a user may ask for.
-
-    ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of both, the original's
-    among them. ``many`` settings take a list. Numbers lie within ``least`` .. ``most``, choices among ``choices``.
-    """
-
-    key: str
-    kind: Kind
-    help: str
-    aliases: tuple[str, ...] = ()
-    many: bool = False
-    choices: tuple[str, ...] = ()
-    least: float = 1
-    most: float = 2**30
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Command-line names: the key and new aliases with hyphens, the original's names as they were."""
-        names = (self.key, *self.aliases)
-        return tuple(dict.fromkeys(f"--{name if _is_original(name) else name.replace('_', '-')}" for name in names))
-
+from Common.settings import Kind, Setting, SettingTable
 
 MODEL = Setting(
     "model",
@@ -58,6 +10,14 @@ MODEL = Setting(
     "models to train, each NAME or NAME=WEIGHT; several give the accelerator that is best for their weighted mean",
     aliases=("phaze_model", "phaze_model_names", "models"),
     many=True,
+)
+MICRO_BATCH_SIZE = Setting(
+    "micro_batch_size",
+    Kind.INTEGER,
+    "micro-batch sizes, samples (default 1)",
+    aliases=("phaze_micro_batch_size",),
+    many=True,
+    most=2**20,
 )
 MAX_TP = Setting(
     "max_tp",
@@ -67,26 +27,41 @@ MAX_TP = Setting(
     most=4096,
 )
 TP = Setting("tp", Kind.INTEGER, "tensor parallel widths, listed one by one instead of --max-tp", many=True, most=4096)
+SEQUENCE_LENGTH = Setting(
+    "sequence_length",
+    Kind.INTEGER,
+    "tokens per sample (default: each model's own)",
+    aliases=("phaze_sequence_length",),
+    most=2**22,
+)
+RECOMPUTE = Setting(
+    "recompute",
+    Kind.CHOICE,
+    "activation recomputation modes to search (default: all)",
+    many=True,
+    choices=("none", "selective", "full"),
+)
+ATTENTION = Setting(
+    "attention",
+    Kind.CHOICE,
+    "fused and tiled, or separate products with the scores in HBM (default flash)",
+    choices=("flash", "eager"),
+)
+SEQUENCE_PARALLEL = Setting("sequence_parallel", Kind.SWITCH, "split what tensor parallelism leaves whole along the sequence")
+GLOBAL_BATCH_SIZE = Setting("global_batch_size", Kind.INTEGER, "samples per iteration, over all pipelines (default 4096)")
+OPTIMIZER = Setting("optimizer", Kind.CHOICE, "optimizer (default adam)", choices=("adam", "sgd", "sgd_momentum"))
+ZERO_STAGE = Setting(
+    "zero_stage", Kind.INTEGER, "ZeRO stage, 0 to 3: what is sharded over data parallel devices (default 0)", least=0, most=3
+)
+CLUSTER = Setting("cluster", Kind.TEXT, "cluster, by name or YAML file (default phaze_icml24)")
+DESIGN_SPACE = Setting("design_space", Kind.TEXT, "accelerators to search, by name or YAML file (default phaze_icml24)")
 
 SETTINGS = (
     MODEL,
-    Setting(
-        "micro_batch_size",
-        Kind.INTEGER,
-        "micro-batch sizes, samples (default 1)",
-        aliases=("phaze_micro_batch_size",),
-        many=True,
-        most=2**20,
-    ),
+    MICRO_BATCH_SIZE,
     MAX_TP,
     TP,
-    Setting(
-        "sequence_length",
-        Kind.INTEGER,
-        "tokens per sample (default: each model's own)",
-        aliases=("phaze_sequence_length",),
-        most=2**22,
-    ),
+    SEQUENCE_LENGTH,
     Setting(
         "hbm_size",
         Kind.NUMBER,
@@ -96,27 +71,14 @@ SETTINGS = (
         least=2.0**-10,
         most=2.0**20,
     ),
-    Setting(
-        "recompute",
-        Kind.CHOICE,
-        "activation recomputation modes to search (default: all)",
-        many=True,
-        choices=("none", "selective", "full"),
-    ),
-    Setting(
-        "attention",
-        Kind.CHOICE,
-        "fused and tiled, or separate products with the scores in HBM (default flash)",
-        choices=("flash", "eager"),
-    ),
-    Setting("sequence_parallel", Kind.SWITCH, "split what tensor parallelism leaves whole along the sequence"),
-    Setting("global_batch_size", Kind.INTEGER, "samples per iteration, over all pipelines (default 4096)"),
-    Setting("optimizer", Kind.CHOICE, "optimizer (default adam)", choices=("adam", "sgd", "sgd_momentum")),
-    Setting(
-        "zero_stage", Kind.INTEGER, "ZeRO stage, 0 to 3: what is sharded over data parallel devices (default 0)", least=0, most=3
-    ),
-    Setting("cluster", Kind.TEXT, "cluster, by name or YAML file (default phaze_icml24)"),
-    Setting("design_space", Kind.TEXT, "accelerators to search, by name or YAML file (default phaze_icml24)"),
+    RECOMPUTE,
+    ATTENTION,
+    SEQUENCE_PARALLEL,
+    GLOBAL_BATCH_SIZE,
+    OPTIMIZER,
+    ZERO_STAGE,
+    CLUSTER,
+    DESIGN_SPACE,
     Setting(
         "objective",
         Kind.CHOICE,
@@ -135,144 +97,4 @@ SETTINGS = (
         "force_reextract_model", Kind.SWITCH, "extract graphs again even where they are on disk", aliases=("force_reextract",)
     ),
 )
-
-_BY_NAME = {name: setting for setting in SETTINGS for name in (setting.key, *setting.aliases)}
-_RIVALS = ({TP.key, MAX_TP.key},)  # different names for the same wish
-
-
-def canonical(given: Mapping[str, object], source: str) -> dict[str, object]:
-    """Keys of ``given`` (any of their names, hyphens or underscores) as keys of ``SETTINGS``; values unread.
-
-    Raises:
-        InputError: an unknown key, or a setting given twice under two names; names ``source``.
-    """
-    found: dict[str, object] = {}
-    named: dict[str, str] = {}
-    for name, value in given.items():
-        setting = _BY_NAME.get(str(name).replace("-", "_"))
-        if setting is None:
-            keys = "the keys are " + ", ".join(setting.key for setting in SETTINGS)
-            raise InputError(f"{source}: unknown key {str(name)!r}; {nearest(str(name), _BY_NAME, keys)}")
-        if setting.key in found:
-            raise InputError(f"{source}: {named[setting.key]!r} and {name!r} are the same setting; give one of them")
-        found[setting.key], named[setting.key] = value, str(name)
-    for rivals in _RIVALS:
-        if rivals <= found.keys():
-            raise InputError(f"{source}: {' and '.join(sorted(rivals))} contradict each other; give one of them")
-    return found
-
-
-def override(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``below`` with the canonical settings of ``above`` put over it; a setting removes its rivals."""
-    beaten = {rival for rivals in _RIVALS for rival in rivals if rivals & above.keys()}
-    return {key: value for key, value in below.items() if key not in beaten} | dict(above)
-
-
-def read_all(given: Mapping[str, object], source: str) -> dict[str, Any]:
-    """Values of canonical settings, checked: int, float, str, bool, or tuples of them; None (null: the default) stays.
-
-    Raises:
-        InputError: a value that is not what the setting takes; says what was given and what is allowed.
-    """
-    settings = {setting.key: setting for setting in SETTINGS}
-    return {key: None if value is None else _read(settings[key], value, source) for key, value in given.items()}
-
-
-def nearest(given: str, known: Iterable[str], otherwise: str) -> str:
-    """End of a refusal: the known name that ``given`` resembles, or ``otherwise``."""
-    close = difflib.get_close_matches(given, sorted(set(known)), n=1)
-    return f"did you mean {close[0]!r}?" if close else otherwise
-
-
-def _is_original(name: str) -> bool:
-    return name.startswith("phaze_") or name == "force_reextract_model"
-
-
-def _read(setting: Setting, value: object, source: str) -> object:
-    try:
-        if not setting.many:
-            return _item(setting, value)
-        items = tuple(_item(setting, item) for item in _listed(value))
-        if not items:
-            raise _NotAllowedError(value, "a list of at least one value")
-    except _NotAllowedError as problem:
-        shown = repr(problem.given) if len(repr(problem.given)) <= 80 else repr(problem.given)[:77] + "..."
-        raise InputError(f"{source}: {setting.key} is {shown}, but must be {problem.allowed}") from problem
-    if len(set(items)) < len(items):
-        twice = next(item for item in items if items.count(item) > 1)
-        raise InputError(f"{source}: {setting.key} lists {twice} twice; list every value once")
-    return items
-
-
-class _NotAllowedError(ValueError):
-    """``given`` is not what a setting takes, which is ``allowed``."""
-
-    def __init__(self, given: object, allowed: str) -> None:
-        super().__init__(given, allowed)
-        self.given = given
-        self.allowed = allowed
-
-
-def _listed(value: object) -> list[object]:
-    if isinstance(value, str):
-        return [item for item in _SEPARATORS.split(value) if item]
-    if isinstance(value, Mapping):
-        return [f"{name}={weight}" for name, weight in value.items()]
-    if isinstance(value, list | tuple):
-        return [item for part in value for item in (_listed(part) if isinstance(part, str) else [part])]
-    return [value]
-
-
-def _item(setting: Setting, value: object) -> int | float | str | bool:
-    match setting.kind:
-        case Kind.INTEGER:
-            return _integer(setting, value)
-        case Kind.NUMBER:
-            return _number(setting, value)
-        case Kind.CHOICE:
-            return _choice(setting, value)
-        case Kind.TEXT:
-            return _text(value)
-        case Kind.SWITCH:
-            return _switch(value)
-
-
-def _integer(setting: Setting, value: object) -> int:
-    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else value
-    if isinstance(number, bool) or not isinstance(number, int) or not setting.least <= number <= setting.most:
-        raise _NotAllowedError(value, f"a whole number {_range(setting)}")
-    return number
-
-
-def _number(setting: Setting, value: object) -> float:
-    try:
-        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
-    except (ValueError, OverflowError):
-        number = math.nan
-    if not setting.least <= number <= setting.most:
-        raise _NotAllowedError(value, f"a number {_range(setting)}")
-    return number
-
-
-def _range(setting: Setting) -> str:
-    return f"from {setting.least:g} to {setting.most:.0f}"
-
-
-def _choice(setting: Setting, value: object) -> str:
-    text = str(value).strip().lower()
-    if text not in setting.choices:
-        raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}")
-    return text
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip() or "\0" in str(value):
-        raise _NotAllowedError(value, "a non-empty text")
-    return str(value).strip()
-
-
-def _switch(value: object) -> bool:
-    text = str(value).strip().lower()
-    if text not in _TRUE + _FALSE:
-        raise _NotAllowedError(value, "true or false")
-    return text in _TRUE
+STUDY = SettingTable(SETTINGS, rivals=(frozenset({TP.key, MAX_TP.key}),))

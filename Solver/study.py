@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.files import content_key, user_path
+from Common.files import beside, content_key, named_file, user_path
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Solver.results import Objective
-from Solver.settings import canonical, override, read_all
+from Solver.settings import STUDY
 
 GIB = 2**30
 REPOSITORY = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WEIGHT = re.compile(r"(?P<name>[^=]+)(=(?P<weight>.*))?", re.DOTALL)
+_WEIGHT = re.compile(r"(?P<name>[^=:]+|[^:]+:.*)(=(?P<weight>[^:]*))?", re.DOTALL)
 
 
 class Optimizer(StrEnum):
@@ -160,14 +160,14 @@ def study_from(config: Mapping[str, object], given: Mapping[str, object], config
     Raises:
         InputError: unknown keys or models, values that are not allowed or contradict each other.
     """
-    below = read_all(canonical(config, config_source), config_source)
-    above = read_all(canonical(given, "command line"), "command line")
-    values = {key: value for key, value in override(below, above).items() if value is not None}
+    below = STUDY.read(config, config_source)
+    above = STUDY.read(given, "command line")
+    values = {key: value for key, value in STUDY.override(below, above).items() if value is not None}
     if "model" not in values:
         raise InputError("no model was given; name one or more with --model, for instance --model bertlarge")
     study = Study(
         models=_models(values.pop("model")),
-        tp_widths=_widths(values.pop("tp", None), values.pop("max_tp", 1)),
+        tp_widths=tp_widths_of(values.pop("tp", None), values.pop("max_tp", 1)),
         **_fields(values),
     )
     _check(study)
@@ -180,7 +180,7 @@ def design_space_from(given: Mapping[str, object]) -> str:
     Raises:
         InputError: a path that is no file.
     """
-    values = _fields(read_all(canonical(given, "command line"), "command line"))
+    values = _fields(STUDY.read(given, "command line"))
     return str(values.get("design_space", Study.design_space))
 
 
@@ -200,17 +200,9 @@ def read_config(path: Path) -> dict[str, object]:
             f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
         )
     return {
-        key: _against(path.parent, value) if key in {"cluster", "design_space", "design-space"} else value
+        key: beside(path.parent, value) if key in {"cluster", "design_space", "design-space"} else value
         for key, value in content.items()
     }
-
-
-def _against(folder: Path, value: object) -> object:
-    return str(folder / value) if isinstance(value, str) and _is_path(value) else value
-
-
-def _is_path(text: str) -> bool:
-    return "/" in text or text.endswith((".yaml", ".yml"))
 
 
 def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,25 +216,12 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         "objective": ("objective", Objective),
         "solver": ("solver", SolverName),
         "force_reextract_model": ("force_reextract", bool),
-        "cluster": ("cluster", lambda text: _hardware_file("cluster", text)),
-        "design_space": ("design_space", lambda text: _hardware_file("design_space", text)),
+        "cluster": ("cluster", lambda text: named_file("cluster", text)),
+        "design_space": ("design_space", lambda text: named_file("design_space", text)),
         "output": ("output", user_path),
     }
     unchanged = {key: (key, lambda value: value) for key in values}
     return {field: convert(values[key]) for key, (field, convert) in (unchanged | converters).items() if key in values}
-
-
-def _hardware_file(key: str, text: str) -> str:
-    if not _is_path(text):
-        return text
-    path = user_path(text)
-    try:
-        found = path.is_file()
-    except OSError:  # a name the file system cannot hold
-        found = False
-    if not found:
-        raise InputError(f"{key} {text!r} is not a file; give a name, or the path of an existing YAML file")
-    return str(path)
 
 
 def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
@@ -266,7 +245,7 @@ def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
     return tuple(models)
 
 
-def _widths(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...]:
+def tp_widths_of(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...]:
     """Widths as listed, else ``largest`` and the powers of two dividing it: whatever allows ``largest`` allows them all."""
     if listed is not None:
         return tuple(sorted(listed))

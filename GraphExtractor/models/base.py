@@ -22,8 +22,10 @@ class TensorParallelPlan:
 
     ``column`` and ``row`` linears form pairs; ``entrances`` are the modules whose input enters such a pair (the point of
     Megatron's f); ``embedding`` and ``head`` are split over the vocabulary; ``divided`` names integer attributes holding
-    a per-device width (``module glob -> attributes``). Under sequence parallelism the sequence is gathered at the head's
-    input, or behind ``last`` where the model's code needs the whole sequence before the head.
+    a per-device width (``module glob -> attributes``). Under sequence parallelism the sequence is split at the input of
+    ``first`` (default: the first block), so that what follows the lookup already works on parts (Korthikanti et al. 2022,
+    section 4.3), and gathered at the head's input, or behind ``last`` where the model's code needs the whole sequence
+    before the head.
     """
 
     column: tuple[str, ...] = ()
@@ -31,6 +33,7 @@ class TensorParallelPlan:
     entrances: tuple[str, ...] = ()
     embedding: str = ""
     head: str = ""
+    first: str = ""
     last: str = ""
     divided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -48,7 +51,7 @@ class ModelFamily(ABC):
 
     To add a model: a subclass in a new file (or none, for another size of a known family) and one line in ``registry.py``.
 
-    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released.
+    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released, or 0.
     ``sequence_length`` is the default; where positions are learned, the table grows to whatever is asked for.
     """
 

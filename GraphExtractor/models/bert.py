@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
@@ -26,6 +26,7 @@ class Bert(ModelFamily):
         entrances=("*.attention.self", "*.intermediate"),
         embedding="bert.embeddings.word_embeddings",
         head="cls.predictions.decoder",
+        first="bert.embeddings.LayerNorm",
         divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
     )
 
@@ -69,6 +70,8 @@ class Bert(ModelFamily):
 @dataclass(frozen=True, kw_only=True)
 class MegatronBert(Bert):
     """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms moved into the residual branches."""
+
+    plan: ClassVar[TensorParallelPlan] = replace(Bert.plan, first="bert.embeddings.dropout")
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""

@@ -26,6 +26,7 @@ class Gpt(ModelFamily):
         entrances=("*.attn", "*.mlp"),
         embedding="transformer.wte",
         head="lm_head",
+        first="transformer.drop",
         last="transformer.ln_f",
         divided={"*.attn": ("split_size", "num_heads")},
     )

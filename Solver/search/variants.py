@@ -20,14 +20,14 @@ def plan_variant(graph: ModelGraph, recompute: Recompute) -> PlanVariant:
         recompute=recompute,
         parameter_count=np.array([layer.parameter_count for layer in layers], dtype=float),
         saved_bytes=np.array([layer.saved.under(recompute) for layer in layers], dtype=float),
-        workspace_bytes=np.array([_workspace_bytes(layer, recompute) for layer in layers], dtype=float),
+        workspace_bytes=np.array([workspace_bytes(layer, recompute) for layer in layers], dtype=float),
         cut_bytes=np.array([activations for activations, _ in cuts], dtype=float),
         cut_gradient_bytes=np.array([gradients for _, gradients in cuts], dtype=float),
         tied_parameter_count=float(layers[-1].tied_count),
     )
 
 
-def _workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
+def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
     """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
     restored = layer.saved.none - layer.saved.under(recompute)
     return layer.workspace_bytes + max(restored, 0)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from sampled_models import SAMPLED
 
-from GraphExtractor import GraphKey, find_model
+from GraphExtractor import GraphKey, canonical_name, find_model
 from GraphExtractor.graph import Attention, Recompute
-from GraphExtractor.models.registry import MODELS
+
+TWO_LAYERS_OF_22B = canonical_name("gpt:layers=2,hidden=6144,heads=64,vocabulary=51200,sequence_length=2048")
 
 
 def hidden_states(graph):
@@ -20,29 +22,39 @@ def test_flash_layer_keeps_34_sbh(model, extracted):
     assert graph.layers[1].saved.none == pytest.approx(34 * hidden_states(graph), rel=0.01)
 
 
-@pytest.mark.parametrize("model", ["megatrongpt3", "gpt2", "bertlarge"])
-def test_eager_layer_keeps_34_plus_5_as_over_h(model, extracted):
-    graph, family = extracted(model, attention=Attention.EAGER), find_model(model)
+def test_eager_layer_keeps_34_plus_5_as_over_h(extracted):
+    graph, family = extracted("bertlarge", attention=Attention.EAGER), find_model("bertlarge")
     scores = 5 * family.heads * graph.key.sequence_length / family.hidden
     saved = graph.layers[1].saved
     assert saved.none == pytest.approx((34 + scores) * hidden_states(graph), rel=0.01)
     assert saved.selective == pytest.approx(34 * hidden_states(graph), rel=0.01)
 
 
-@pytest.mark.parametrize("tp", [2, 4, 8])
-def test_tensor_parallel_layer_keeps_10_plus_24_over_t(tp, extracted):
-    graph = extracted("megatrongpt3", tp=tp)
-    assert graph.layers[1].saved.none == pytest.approx((10 + 24 / tp) * hidden_states(graph), rel=0.01)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_a_layer_keeps_what_korthikanti_et_al_2022_say(tp, sequence_parallel, extracted):
+    """Their equations 1 (tp 1), 2 (tensor parallel), 4 (and sequence parallel) and 6 (and selective recomputation)."""
+    graph = extracted(TWO_LAYERS_OF_22B, tp=tp, attention=Attention.EAGER, sequence_parallel=sequence_parallel and tp > 1)
+    family, saved = find_model(TWO_LAYERS_OF_22B), graph.layers[1].saved
+    scores = 5 * family.heads * graph.key.sequence_length / family.hidden
+    linear = 34 / tp if sequence_parallel else 10 + 24 / tp
+    assert saved.none == pytest.approx((linear + scores / tp) * hidden_states(graph), rel=0.01)
+    assert saved.selective == pytest.approx(linear * hidden_states(graph), rel=0.01)
+    assert saved.full == 2 * hidden_states(graph) / (tp if sequence_parallel else 1)
 
 
-@pytest.mark.parametrize("tp", [2, 8])
-def test_sequence_parallel_layer_keeps_34_over_t_and_the_gathered_inputs(tp, extracted):
-    graph = extracted("megatrongpt3", tp=tp, sequence_parallel=True)
-    assert graph.layers[1].saved.none == pytest.approx((34 / tp + 4 * (1 - 1 / tp)) * hidden_states(graph), rel=0.01)
-    assert graph.layers[1].saved.full == 2 * hidden_states(graph) / tp
+@pytest.mark.parametrize("tp", [1, 4])
+def test_embedding_and_head_keep_what_korthikanti_et_al_2022_say(tp, extracted):
+    """Section 4.3: dropout mask behind the embedding; inputs of last norm and head, fp32 logits: all of them split."""
+    graph = extracted(TWO_LAYERS_OF_22B, tp=tp, attention=Attention.EAGER, sequence_parallel=tp > 1)
+    vocabulary, tokens = find_model(TWO_LAYERS_OF_22B).padded_vocabulary(tp), graph.key.sequence_length
+    embedding, head = graph.layers[0].saved, graph.layers[-1].saved
+    ids = 2 * 8 * tokens  # of tokens and positions
+    assert embedding.none == hidden_states(graph) / tp + ids
+    assert head.none == pytest.approx((4 * hidden_states(graph) + 4 * tokens * vocabulary) / tp, rel=0.01)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SAMPLED)
 def test_full_recomputation_keeps_what_enters_the_block(model, extracted):
     graph = extracted(model)
     saved = graph.layers[1].saved
@@ -79,7 +91,7 @@ def test_rotary_tables_are_kept_once_by_the_layer_that_makes_them(extracted):
 
 
 @pytest.mark.parametrize("attention", Attention)
-@pytest.mark.parametrize("model", ["bertbase", "megatronbert", "gpt2", "opt", "llama2"])
+@pytest.mark.parametrize("model", ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m"])
 def test_sum_over_layers_is_what_autograd_keeps(model, attention):
     """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
     import torch

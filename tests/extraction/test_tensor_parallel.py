@@ -2,14 +2,16 @@
 
 from collections import Counter
 
+import networkx as nx
 import pytest
+from sampled_models import SMALL_BLOOM, SMALL_MPT, SMALL_OPT
 
 from Common.errors import InputError
 from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import Attention, CollectiveKind
+from GraphExtractor.graph import Attention, CollectiveKind, Yields
 from GraphExtractor.models.registry import MODELS
 
-FAMILIES = ("bertbase", "megatronbert", "megatrongpt2-xl", "opt", "opt-1.3b", "llama2")
+FAMILIES = ("bertbase", "megatronbert", "megatrongpt2-xl", "opt", "llama2", SMALL_OPT, SMALL_BLOOM, SMALL_MPT)
 
 
 def collectives(graph):
@@ -64,9 +66,9 @@ def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
     graph = extracted(model, tp=2, sequence_parallel=True)
     assert check_structure(graph) == check_invariants(graph) == []
     block, dense = graph.layers[1], extracted(model, tp=2).layers[1]
-    gather_scatter = Counter({CollectiveKind.ALL_GATHER: 2, CollectiveKind.REDUCE_SCATTER: 2})
-    for block_pass in (block.forward, block.backward):
-        assert Counter(c.kind for c in collectives(block_pass)) == gather_scatter
+    for block_pass, gathers in ((block.forward, 2), (block.backward, 4)):  # in backward also the inputs, for weight gradients
+        scatters = {CollectiveKind.ALL_GATHER: gathers, CollectiveKind.REDUCE_SCATTER: 2}
+        assert Counter(c.kind for c in collectives(block_pass)) == scatters
         assert {c.payload_bytes for c in collectives(block_pass)} == {c.payload_bytes for c in collectives(dense.forward)}
     assert 2 * block.saved.full == dense.saved.full
     assert block.forward.flops == dense.forward.flops
@@ -76,6 +78,24 @@ def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
 
     assert 2 * norm_elements(block) == norm_elements(dense)
     assert {t.bytes for t in graph.tensors if t.gradient_bytes} == {graph.key.sequence_length * find_model(model).hidden}
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_inputs_are_gathered_again_beside_the_input_gradients(model, extracted):
+    graph = extracted(model, tp=2, sequence_parallel=True)
+    for layer in graph.layers[1:]:
+        dag, operators = layer.backward.dag, {operator.id: operator for operator in layer.backward.operators}
+        again = [operator for operator in layer.backward.operators if operator.collective and operator.yields is Yields.OUTPUT]
+        assert len(again) == (2 if layer.name == "block" else 1)
+        for gather in again:
+            assert gather.collective.kind is CollectiveKind.ALL_GATHER and not list(dag.predecessors(gather.id))
+            first = next(operator for operator in layer.forward.operators if operator.id == gather.forward_id)
+            assert (gather.reads, gather.writes, gather.collective) == (first.reads, first.writes, first.collective)
+            products = {b for a, b in layer.forward.edges if a == first.id}
+            assert {(operators[id].forward_id, operators[id].yields) for id in dag.successors(gather.id)} == {
+                (product, Yields.WEIGHT_GRADIENT) for product in products
+            }
+            assert {operators[id].yields for id in nx.descendants(dag, gather.id)} == {Yields.WEIGHT_GRADIENT}
 
 
 def test_eager_attention_can_be_split(extracted):

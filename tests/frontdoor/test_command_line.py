@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 import phaze
 from Common.errors import ArtefactError, InfeasibleError, PhazeError
 from FrontDoor import modes
-from FrontDoor.arguments import DEFAULT_MODE, MODES, Command, parse
+from FrontDoor.arguments import DEFAULT_MODE, Command, parse
+from FrontDoor.flags import MODES, STUDY_MODES
 from Solver.settings import SETTINGS
+from Solver.training.plan_files import evaluation_from
+from Solver.training.plan_settings import EVALUATION
 
 
 @dataclass
@@ -29,12 +32,14 @@ class Ran:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran]:
-    """Replace every mode by one that checks its study and remembers the command."""
+    """Replace every mode by one that checks its study or plan and remembers the command."""
     record = Ran([])
 
     def instead(command: Command) -> int:
-        if command.mode not in {"accelerators", "doctor"}:
+        if command.mode in STUDY_MODES:
             modes._study(command)
+        elif command.mode == "evaluate":
+            evaluation_from(command.config, command.given)
         record.commands.append(command)
         if record.raises is not None:
             raise record.raises
@@ -89,7 +94,8 @@ def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_by_sub_command_and_by_the_original_flag(ran: Ran, mode: str) -> None:
-    study = [] if mode in {"accelerators", "doctor"} else ["--model", "bertlarge"]
+    study = ["--model", "bertlarge"] if mode in {*STUDY_MODES, "evaluate"} else []
+    study += ["--device", "a100_80gb"] if mode == "evaluate" else []
     assert phaze.main([mode, *study]) == phaze.main(["--phaze_exec_type", mode, *study]) == 0
     assert phaze.main([*study, f"--phaze_exec_type={mode}"]) == 0
     assert [command.mode for command in ran.commands] == [mode] * 3
@@ -140,6 +146,11 @@ BAD = {
     "set of an unknown key": ("--model bertlarge --set hbm=3", "unknown key 'hbm'"),
     "set of no YAML": ("--model bertlarge --set hbm_size=[3", "not valid YAML"),
     "flag of another mode": ("doctor --model bertlarge", "unknown flag '--model' of doctor"),
+    "evaluation without a device": ("evaluate --model bertlarge", "no device was given; name one with --device: "),
+    "evaluation without a model": ("evaluate --device a100_80gb", "no model was given"),
+    "two values for one": ("evaluate --model bertlarge --device a100_80gb --tp 1 2", "unexpected argument '2'"),
+    "flag of the search": ("evaluate --hbm-size 32", "unknown flag '--hbm-size' of evaluate"),
+    "missing plan": ("evaluate --plan nowhere.yaml", "cannot read nowhere.yaml"),
     "output that is a file": (f"--model bertlarge --output {__file__}", "is a file"),
     "unknown boolean": ("--model bertlarge --force_reextract_model maybe", "true or false"),
 }
@@ -221,7 +232,11 @@ def test_help_of_the_search_names_every_flag(capsys: pytest.CaptureFixture[str])
 
 
 FLAGS = [
-    *(flag for setting in SETTINGS for flag in setting.flags),
+    *(flag for setting in (*SETTINGS, *EVALUATION.settings) for flag in setting.flags),
+    "--plan",
+    "--table",
+    "--plot",
+    "--force",
     "--config",
     "--set",
     "--format",
@@ -238,6 +253,8 @@ VALUES = [
     "true",
     "flash",
     "full",
+    "a100_80gb",
+    "interleaved",
     "x=1",
     "hbm_size=3",
     "=",

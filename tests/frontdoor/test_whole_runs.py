@@ -68,6 +68,23 @@ def test_the_table_names_the_best_of_every_hbm_size(words: list[str], capsys: py
     assert "proven optimal over the whole space" in text
 
 
+def test_the_plan_that_was_found_can_be_evaluated_on_a_device(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(words) == 0
+    capsys.readouterr()
+    out = Path(words[3])
+    found = json.loads((out / "best.json").read_text())["models"]["bertbase"]
+    asked = ["--plan", str(out / "best.json"), "--device", "a100_80gb", "--cluster", "phaze_icml24", "--output", str(out)]
+    record = printed(capsys, "evaluate", *asked)
+    plan, stages = record["plan"], record["stages"]
+    assert isinstance(plan, dict)
+    assert isinstance(stages, list)
+    for key in ("tp", "pp", "dp", "micro_batch_size", "recompute"):
+        assert plan[key] == found[key]
+    assert (plan["sequence_length"], plan["global_batch_size"]) == (64, 4096)
+    assert record["micro_batches_per_pipeline"] == found["micro_batches_per_pipeline"]
+    assert [stage["layers"] for stage in stages] == [len(stage["layers"]) for stage in found["stages"]]
+
+
 def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert phaze.main(words) == 0
 

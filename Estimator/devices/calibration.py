@@ -1,0 +1,111 @@
+"""Constants of a device fitted to tables of measured operators.
+
+Every launch kind of a table (matrix products, each vector function) has the time that a kernel costs beyond its work (``alone``)
+and the least that a measurement shows (``floor``). Functions have the part of the bandwidth they reach; products their
+efficiency, the steps of k that a tile's start and end cost, and, many at once, the part of the bandwidth they reach. What a
+table does not determine stays as the device had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from Common.errors import InputError
+from Estimator.devices.calibration_aceso import read_aceso_operators
+from Estimator.devices.calibration_fit import fit, unknowns
+from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, read_operator_table
+from Estimator.devices.device import Calibration, Device
+from Estimator.devices.isolated import isolated_s
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A measurement and what the fitted device says."""
+
+    measured: MeasuredOperator
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Part of the measured time by which the prediction is too long."""
+        return self.predicted_s / self.measured.seconds - 1
+
+
+@dataclass(frozen=True)
+class OperatorFit:
+    """A fitted device, with the errors of the fit in ``device.calibration`` and row by row."""
+
+    device: Device
+    residuals: tuple[Residual, ...]
+
+
+def read_measurements(path: Path, kind: str | None = None) -> OperatorTable:
+    """Read a table of operators: a CSV file (``kind`` is its layout if it has no header), or a folder of Aceso's operators.
+
+    Raises:
+        InputError: it cannot be read as such; names file and line.
+    """
+    return read_aceso_operators(path) if path.is_dir() else read_operator_table(path, kind)
+
+
+def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
+    """Fit ``device`` to the tables. Functions go first: products take the memory's part of their time from them.
+
+    A function that ``device.memory.functions`` lists has its own efficiency, all others share ``device.memory.efficiency``.
+
+    Raises:
+        InputError: no tables, or a number format that the device does not compute in.
+    """
+    if not tables:
+        raise InputError("there is no table to calibrate with; give at least one")
+    measured = [row for table in tables for row in table.rows]
+    owners = {row.operator: _owner(row, device) for row in measured}
+    for owner in sorted({owner for owner in owners.values() if owner is not None}):
+        device = _fitted(device, owner, [row for row in measured if owners[row.operator] == owner], tables)
+    products = [row for row in measured if row.operator.products]
+    if products:
+        device = _fitted(device, "", products, tables)
+    residuals = tuple(Residual(row, isolated_s(row.operator, device)) for row in measured)
+    return OperatorFit(replace(device, calibration=_calibration(device, tables)), residuals)
+
+
+def _owner(row: MeasuredOperator, device: Device) -> str | None:
+    """Name under which the efficiency of a row's function is kept, empty for the shared one; None for products."""
+    if row.operator.products:
+        return None
+    function = row.operator.streams[0].function
+    return function if function in device.memory.functions else ""
+
+
+def _fitted(device: Device, owner: str, rows: Sequence[MeasuredOperator], tables: Sequence[OperatorTable]) -> Device:
+    """The device with the constants of ``rows`` fitted to them."""
+    found = fit(unknowns(rows, owner, device), rows, device)
+    trial = device
+    for each in found:
+        trial = each.constant.put(trial, each.value, "")
+    error = float(np.mean([abs(Residual(row, isolated_s(row.operator, trial)).error) for row in rows]))
+    names = ", ".join(table.name for table in tables if set(table.rows) & set(rows))
+    source = f"fitted to {names}, {len(rows)} rows, MAPE {100 * error:.1f} %"
+    for each in found:
+        if each.determined:
+            device = each.constant.put(device, each.value, source)
+        elif each.constant.part == "launch":  # what the device had was of another measurement
+            device = each.constant.put(device, None, "")
+    return device
+
+
+def _calibration(device: Device, tables: Sequence[OperatorTable]) -> tuple[Calibration, ...]:
+    """What the device already says of other tables, then the errors on these, by launch kind."""
+    fresh = []
+    for table in tables:
+        for launch in sorted({row.operator.launch for row in table.rows}):
+            rows = [row for row in table.rows if row.operator.launch == launch]
+            errors = [Residual(row, isolated_s(row.operator, device)).error for row in rows]
+            mape, bias = float(np.mean(np.abs(errors))), float(np.mean(errors))
+            fresh.append(Calibration(f"{table.name}: {launch}", len(rows), round(mape, 4), round(bias, 4) + 0.0))
+    renewed = {each.table for each in fresh}
+    return (*(each for each in device.calibration if each.table not in renewed), *fresh)

@@ -1,0 +1,149 @@
+"""Records of a device (a chip that exists) and of the software that runs on it. Numbers come from ``hardware/devices``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from Common.errors import InputError
+from Estimator.technology import Quantity
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An output tile that one processor computes: m x n elements, and its speed relative to the best tile."""
+
+    m: int
+    n: int
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class MatrixEngine:
+    """Matrix units: ``peak`` is dense FLOP/s by number format, ``processors`` share the tiles of a product.
+
+    ``efficiency`` is what a large product alone reaches of the peak, ``sustained`` what is left of that in training, where
+    the chip runs at the clock its power limit allows. ``fill`` are the steps of k that a tile's start and end cost.
+    ``batched_bandwidth`` is the fraction of the memory bandwidth that many small products reach (unfused attention).
+    ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``.
+    """
+
+    peak: dict[str, Quantity]
+    processors: Quantity
+    efficiency: Quantity
+    sustained: Quantity
+    fill: Quantity
+    tiles: tuple[Tile, ...]
+    batched_bandwidth: Quantity
+    attention_forward: Quantity
+    attention_backward: Quantity
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A function whose kernel reads its rows ``reads`` times, one processor working on ``rows`` rows at once."""
+
+    reads: Quantity
+    rows: Quantity
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Device memory: ``efficiency`` is what copies and element-wise kernels reach of the bandwidth, ``functions`` the others.
+
+    Functions listed in ``passes`` read their rows several times: again from the last-level ``cache`` as long as it holds the rows
+    that all processors work on, from memory beyond.
+    """
+
+    capacity: Quantity
+    bandwidth: Quantity
+    efficiency: Quantity
+    cache: Quantity
+    functions: dict[str, Quantity] = field(default_factory=dict)
+    passes: dict[str, Passes] = field(default_factory=dict)
+
+    def efficiency_of(self, functions: tuple[str, ...]) -> float:
+        """Fraction of the bandwidth for a kernel that computes ``functions``: that of the slowest of them."""
+        known = [self.functions[name].value for name in functions if name in self.functions]
+        return min(known, default=self.efficiency.value)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``gap`` passes between two kernels of a stream; ``alone`` is what a kernel timed by itself costs on top, by kind.
+
+    ``floor`` is the least time such a measurement shows, by kind: that of the host.
+    """
+
+    gap: Quantity
+    alone: dict[str, Quantity]
+    floor: dict[str, Quantity]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a fit said about one group of constants."""
+
+    table: str
+    rows: int
+    mape: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Device:
+    """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives."""
+
+    name: str
+    title: str
+    aliases: tuple[str, ...]
+    cluster: str
+    software: str
+    matrix: MatrixEngine
+    memory: Memory
+    launch: Launch
+    calibration: tuple[Calibration, ...] = ()
+
+    def peak_flops(self, number_format: str) -> float:
+        """Dense matrix FLOP/s.
+
+        Raises:
+            InputError: the device does not compute in that format.
+        """
+        if number_format not in self.matrix.peak:
+            raise InputError(
+                f"{self.title} has no matrix units for {number_format}; it has them for {', '.join(self.matrix.peak)}"
+            )
+        return self.matrix.peak[number_format].value
+
+    def reads_again(self, function: str, row_bytes: float) -> float:
+        """How many times more than once ``function`` reads rows of ``row_bytes`` from memory.
+
+        The part of the later readings that misses the cache grows from none, where the cache just holds the rows of all
+        processors, to all where they are twice as large: layer norms measured on a V100 (Aceso) rise in this way.
+        """
+        if function not in self.memory.passes:
+            return 0.0
+        passes = self.memory.passes[function]
+        held = passes.rows.value * self.matrix.processors.value * row_bytes / self.memory.cache.value
+        return (passes.reads.value - 1) * min(max(held - 1, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training framework does with a traced step on a device.
+
+    ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector functions that the matrix
+    library applies to a product's tiles for free, every other one is a kernel of its own. ``fused_softmax_multiple`` is the
+    number that micro-batch x heads must divide for the one-kernel softmax; otherwise it is ``unfused_softmax_kernels``.
+    """
+
+    name: str
+    host_issue: Quantity
+    fused_tails: tuple[str, ...]
+    fused_softmax_multiple: Quantity
+    unfused_softmax_kernels: Quantity
+    gradient_bytes: Quantity  # per parameter in the data-parallel reduction
+    reserved_memory: Quantity  # context, communication buffers, fragmentation
+    overlap_gradients: bool
+    overlap_tensor: bool
+    overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages

@@ -1,0 +1,30 @@
+"""A device as the YAML file that ``load_device`` reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import yaml
+
+from Estimator.devices.device import Device
+
+LINE = 1000  # a constant with its source stays on one line
+PLAIN = (1e-3, 1e6)  # numbers of this size are written without an exponent
+
+
+def device_yaml(device: Device) -> str:
+    """The file; reading it gives an equal record."""
+
+    class Dumper(yaml.SafeDumper):
+        """Writes tuples as lists, and large and small numbers with an exponent."""
+
+    Dumper.add_representer(tuple, lambda dumper, content: dumper.represent_list(content))
+    Dumper.add_representer(float, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _number(value)))
+    return yaml.dump(asdict(device), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=LINE)
+
+
+def _number(value: float) -> str:
+    if value and not PLAIN[0] <= abs(value) < PLAIN[1]:
+        return np.format_float_scientific(value, trim="0")
+    return repr(value)

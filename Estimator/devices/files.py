@@ -1,0 +1,147 @@
+"""Devices and software from YAML: by name from ``Estimator/hardware``, or by path from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.records import read_yaml, to_record
+from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
+from Estimator.devices.functions import TENSORS_MOVED
+from Estimator.hardware_files import HARDWARE, hardware_path, require
+from Estimator.technology import Quantity
+
+UNITS = {
+    MatrixEngine: {
+        "peak": "FLOP/s",
+        "processors": "count",
+        "efficiency": "fraction",
+        "sustained": "fraction",
+        "fill": "steps of k",
+        "batched_bandwidth": "fraction",
+        "attention_forward": "fraction",
+        "attention_backward": "fraction",
+    },
+    Memory: {
+        "capacity": "bytes",
+        "bandwidth": "bytes/s",
+        "efficiency": "fraction",
+        "cache": "bytes",
+        "functions": "fraction",
+    },
+    Passes: {"reads": "count", "rows": "count"},
+    Launch: {"gap": "s", "alone": "s", "floor": "s"},
+    Software: {
+        "host_issue": "s",
+        "fused_softmax_multiple": "count",
+        "unfused_softmax_kernels": "count",
+        "gradient_bytes": "bytes",
+        "reserved_memory": "bytes",
+    },
+}
+MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory"})
+
+
+def load_device(name_or_path: str) -> Device:
+    """Read a device.
+
+    Raises:
+        InputError: unknown name or alias, unreadable file, bad key, unit or value.
+    """
+    path = hardware_path("devices", _name_of_alias(name_or_path))
+    device = to_record(Device, read_yaml(path), str(path))
+    for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
+        _check_quantities(part, path, f"{key}.")
+    _check_functions(device.memory.functions, path, "memory.functions")
+    _check_functions(device.memory.passes, path, "memory.passes")
+    for function, passes in device.memory.passes.items():
+        _check_quantities(passes, path, f"memory.passes.{function}.")
+        require(passes.reads.value >= 1, path, f"memory.passes.{function}.reads.value", passes.reads.value, "at least 1")
+    require(len(device.matrix.peak) > 0, path, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
+    require(len(device.matrix.tiles) > 0, path, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
+    for tile in device.matrix.tiles:
+        require(
+            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1, path, "matrix.tiles", tile, "positive, efficiency at most 1"
+        )
+    return device
+
+
+def load_software(name_or_path: str) -> Software:
+    """Read the description of a training framework.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, unit or value.
+    """
+    path = hardware_path("software", name_or_path)
+    software = to_record(Software, read_yaml(path), str(path))
+    _check_quantities(software, path, "")
+    _check_functions(software.fused_tails, path, "fused_tails")
+    return software
+
+
+def device_names() -> tuple[str, ...]:
+    """Names of the devices that ship."""
+    return tuple(sorted(file.stem for file in (HARDWARE / "devices").glob("*.yaml")))
+
+
+def _name_of_alias(text: str) -> str:
+    """The device's own name for ``text``, compared without case and punctuation; unknown text as it is."""
+    if text in device_names() or text.endswith((".yaml", ".yml")):
+        return text
+    return _shipped_names().get(_bare(text), text)
+
+
+@cache  # published runs are looked up one by one, and YAML is slow
+def _shipped_names() -> dict[str, str]:
+    """Names and aliases of the devices that ship, without case and punctuation, and whose they are."""
+    names: dict[str, str] = {}
+    for name in device_names():
+        stated = read_yaml(HARDWARE / "devices" / f"{name}.yaml")
+        aliases = stated.get("aliases", []) if isinstance(stated, dict) else []
+        names |= {_bare(alias): name for alias in (name, *aliases)}
+    return names
+
+
+@cache
+def _shipped(name: str) -> Device:
+    return load_device(name)
+
+
+def _bare(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Software, path: Path, prefix: str) -> None:
+    units = UNITS[type(part)]
+    for entry in fields(part):
+        value = getattr(part, entry.name)
+        named = {entry.name: value} if isinstance(value, Quantity) else value if entry.name in units else {}
+        for name, quantity in named.items():
+            key = prefix + (entry.name if name == entry.name else f"{entry.name}.{name}")
+            unit = units[entry.name]
+            require(quantity.unit == unit, path, f"{key}.unit", repr(quantity.unit), repr(unit))
+            least_ok = quantity.value >= 0 if entry.name in MAY_BE_ZERO else quantity.value > 0
+            require(least_ok, path, f"{key}.value", quantity.value, "positive")
+            if unit == "fraction":
+                require(quantity.value <= 1, path, f"{key}.value", quantity.value, "a fraction, at most 1")
+
+
+def _check_functions(given: Iterable[str], path: Path, key: str) -> None:
+    """A misspelt function would silently be priced as any other."""
+    for function in given:
+        require(function in TENSORS_MOVED, path, key, f"given {function!r}", f"of {', '.join(sorted(TENSORS_MOVED))}")
+
+
+def device_of_run(text: str) -> Device:
+    """The device that a published run names, such as "A100-80GB-SXM".
+
+    Raises:
+        InputError: no device has that name or alias; lists the known ones.
+    """
+    name = _name_of_alias(text)
+    if name not in device_names():
+        raise InputError(f"no device is known as {text!r}; known are {', '.join(device_names())}, or give a YAML file")
+    return _shipped(name)

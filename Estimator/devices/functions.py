@@ -1,0 +1,79 @@
+"""Bytes that the kernel of a vector function moves when it touches every operand once.
+
+``causal_softmax`` is softmax of scores above whose diagonal nothing counts, in one kernel: it reads the lower half only and
+writes all. Profiled on a V100 (Aceso), forward and backward so reach 73 % of the bandwidth; were all read, more than there is.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+MASK_BYTES = 1  # of an element of a dropout mask
+
+# function -> tensors read and written; those of ``DROPOUTS`` move a mask too
+TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
+    dict.fromkeys(("sum", "mean", "max"), 1.0)
+    | dict.fromkeys(
+        [
+            "neg",
+            "pow",
+            "sqrt",
+            "rsqrt",
+            "exp",
+            "log",
+            "sin",
+            "cos",
+            "erf",
+            "tanh",
+            "sigmoid",
+            "silu",
+            "gelu",
+            "relu",
+            "where",
+            "compare",
+            "copy",
+            "cast",
+            "dropout",
+            "dropout_backward",
+            "softmax",
+            "fused_softmax",
+            "log_softmax",
+            "layer_norm",
+            "rms_norm",
+            "embedding",
+            "nll_loss",
+            "cross_entropy",
+        ],
+        2,
+    )
+    | dict.fromkeys(
+        [
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "scatter_add",
+            "softmax_backward",
+            "fused_softmax_backward",
+            "log_softmax_backward",
+            "layer_norm_backward",
+            "rms_norm_backward",
+            "gelu_backward",
+            "relu_backward",
+            "silu_backward",
+            "tanh_backward",
+            "sigmoid_backward",
+            "nll_loss_backward",
+            "cross_entropy_backward",
+            "embedding_backward",
+        ],
+        3.0,
+    )
+    | {"causal_softmax": 1.5, "causal_softmax_backward": 2.0}
+)
+DROPOUTS = frozenset({"dropout", "dropout_backward"})
+
+
+def traffic_bytes(function: str, elements: float, element_bytes: int) -> float:
+    """Bytes that ``function`` moves for ``elements`` elements of its (first) operand."""
+    return elements * (TENSORS_MOVED[function] * element_bytes + (MASK_BYTES if function in DROPOUTS else 0))

@@ -1,0 +1,132 @@
+"""What an operator costs on a device: seconds limited by arithmetic, by memory, and seconds of the host that issues it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from Estimator.devices.device import Device, Software
+from Estimator.devices.gemm import ProductTime, attention_time, product_time
+from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase
+
+REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Seconds of a device (``arithmetic_s`` where that is the limit, ``memory_s`` else) and of its host."""
+
+    arithmetic_s: float = 0.0
+    memory_s: float = 0.0
+    host_s: float = 0.0
+
+    @property
+    def device_s(self) -> float:
+        """Seconds on the device."""
+        return self.arithmetic_s + self.memory_s
+
+    def __add__(self, other: KernelTime) -> KernelTime:
+        return KernelTime(self.arithmetic_s + other.arithmetic_s, self.memory_s + other.memory_s, self.host_s + other.host_s)
+
+    def times(self, factor: float) -> KernelTime:
+        """``factor`` of these one after another."""
+        return KernelTime(self.arithmetic_s * factor, self.memory_s * factor, self.host_s * factor)
+
+
+class DeviceModel:
+    """Prices operators on one device under one framework. Collectives only cost their issue here: the network prices them."""
+
+    def __init__(self, device: Device, software: Software, number_format: str) -> None:
+        device.peak_flops(number_format)
+        self.device = device
+        self.software = software
+        self.number_format = number_format
+        self._price = lru_cache(maxsize=None)(self._priced)
+
+    def graph_time(self, graph: OperatorGraph) -> KernelTime:
+        """Sum over the operators of a graph: they run one after another in one stream."""
+        return sum((self.operator_time(operator) for operator in graph.operators), KernelTime())
+
+    def operator_time(self, operator: Operator) -> KernelTime:
+        """Time of one operator."""
+        return self._price(operator)
+
+    def _priced(self, operator: Operator) -> KernelTime:
+        if operator.kind is OperatorKind.COLLECTIVE:
+            return KernelTime(host_s=self.software.host_issue.value)
+        if operator.kind is OperatorKind.ATTENTION:
+            return self._attention(operator)
+        if operator.gemms:
+            return self._product(operator)
+        return self._streamed(operator)
+
+    def _product(self, operator: Operator) -> KernelTime:
+        """Products, and the kernels of the tails that the matrix library does not fuse."""
+        element_bytes = _element_bytes(operator)
+        number_format = self.number_format
+        if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1:
+            number_format = REDUCED_FORMATS[number_format]
+        total = KernelTime()
+        for gemm in operator.gemms:
+            total += self._kernel(product_time(gemm, self.device, number_format, element_bytes))
+        tails = [work for work in operator.vector if work.function not in self.software.fused_tails]
+        if tails:
+            raw = element_bytes * sum(gemm.batch * gemm.m * gemm.n for gemm in operator.gemms)
+            products = element_bytes * sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) for gemm in operator.gemms)
+            others = max(operator.bytes_read + operator.bytes_written - products, raw)
+            if operator.bytes_written >= 2 * raw:  # the product itself is kept too: the tail does not write it
+                others -= raw
+            total += self._stream(raw + others, tuple(work.function for work in tails))
+        return total
+
+    def _attention(self, operator: Operator) -> KernelTime:
+        number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
+        traffic = operator.bytes_read + operator.bytes_written
+        backward = operator.phase is Phase.BACKWARD
+        return self._kernel(attention_time(operator.gemms, self.device, number_format, traffic, operator.causal, backward))
+
+    def _streamed(self, operator: Operator) -> KernelTime:
+        """Kernels that move their operands once; a dropout behind a reduction is a kernel of its own."""
+        functions = tuple(work.function for work in operator.vector)
+        traffic = float(operator.bytes_read + operator.bytes_written)
+        if operator.kind is OperatorKind.REDUCTION and functions:
+            if operator.reads and operator.reads[0].shape:
+                row_bytes = operator.reads[0].shape[-1] * _element_bytes(operator)
+                traffic += operator.reads[0].bytes * self.device.reads_again(functions[0], row_bytes)
+            if functions[0].startswith("softmax") and operator.core_attention:
+                return self._softmax(operator, functions, traffic)
+        return self._stream(traffic, functions)
+
+    def _softmax(self, operator: Operator, functions: tuple[str, ...], traffic: float) -> KernelTime:
+        """Softmax of scores kept in memory, and the dropout of its result."""
+        element_bytes = _element_bytes(operator)
+        elements = operator.vector[0].elements
+        total = KernelTime()
+        if "dropout" in functions:  # reads the probabilities again, writes them dropped and the mask
+            total += self._stream(elements * (2 * element_bytes + 1), ("dropout",))
+            traffic -= elements * (element_bytes + 1)
+            functions = tuple(name for name in functions if name != "dropout")
+        multiple = int(self.software.fused_softmax_multiple.value)
+        rows = math.prod(operator.reads[0].shape[:-2]) if operator.reads else 0
+        if rows % multiple == 0:
+            return total + self._stream(traffic, functions)
+        kernels = int(self.software.unfused_softmax_kernels.value)
+        return total + self._stream(traffic, functions).times(kernels)
+
+    def _stream(self, traffic_bytes: float, functions: tuple[str, ...]) -> KernelTime:
+        memory = self.device.memory
+        seconds = traffic_bytes / (memory.bandwidth.value * memory.efficiency_of(functions))
+        return KernelTime(memory_s=seconds + self.device.launch.gap.value, host_s=self.software.host_issue.value)
+
+    def _kernel(self, time: ProductTime) -> KernelTime:
+        gap, host_s = self.device.launch.gap.value, self.software.host_issue.value
+        if time.arithmetic_s >= time.traffic_s:
+            return KernelTime(arithmetic_s=time.arithmetic_s + gap, host_s=host_s)
+        return KernelTime(time.arithmetic_s, time.traffic_s - time.arithmetic_s + gap, host_s)
+
+
+def _element_bytes(operator: Operator) -> int:
+    """Bytes of an element of the operator's first operand."""
+    operands = operator.reads or operator.writes
+    return DTYPE_BYTES[operands[0].dtype] if operands else DTYPE_BYTES["bfloat16"]

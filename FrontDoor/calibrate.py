@@ -1,0 +1,116 @@
+"""``phaze calibrate``: fits a device or a cluster to measurements and writes its YAML."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from Common.errors import InputError
+from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE
+from FrontDoor.printing import print_answer
+from Solver.training.plan_settings import EVALUATION
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FitError:
+    """How far the fitted record is from a group of measurements: relative errors, as fractions."""
+
+    table: str
+    rows: int
+    mape: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fitted device or cluster as the text of its file, and how good the fit is."""
+
+    text: str
+    errors: tuple[FitError, ...]
+
+
+def calibrate(command: Command) -> int:
+    """Fit what was named to the tables, write it and print the errors of the fit."""
+    from Common.files import named_file, user_path, write_atomically
+
+    named = EVALUATION.read(command.given, "command line")
+    if len(named) != 1:
+        given = "both" if named else "neither"
+        raise InputError(f"{given} of --device and --cluster was given; name what is to be fitted with one of them")
+    if not command.tables:
+        raise InputError("no table was given; name the measurements with --table, for instance --table gemm.csv")
+    tables = [user_path(table) for table in command.tables]
+    output = _output(command)
+    (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster}
+    fitted = fit[key](named_file(key, text), tables, output.stem)
+    write_atomically(output, fitted.text.encode())
+    report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
+    print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
+    logger.info("the fit is in %s", output)
+    return DONE
+
+
+def _output(command: Command) -> Path:
+    from Common.files import user_path
+
+    if command.output is None:
+        raise InputError("no file to write was given; name it with --output, for instance --output my_device.yaml")
+    path = user_path(command.output)
+    if path.suffix not in {".yaml", ".yml"}:
+        raise InputError(f"output {path} would not be read as YAML; give a name that ends in .yaml")
+    if path.exists() and not (command.force and path.is_file()):
+        remedy = "give another, or --force to replace it" if path.is_file() else "give the name of a file"
+        raise InputError(f"output {path} exists; {remedy}")
+    return path
+
+
+def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    from Estimator.devices.calibration import calibrate as fit
+    from Estimator.devices.calibration import read_measurements
+    from Estimator.devices.device_yaml import device_yaml
+    from Estimator.devices.files import load_device
+
+    measured = [read_measurements(table) for table in tables]
+    fitted = replace(fit(load_device(start), measured).device, name=name)
+    own = {table.name for table in measured}
+    errors = (each for each in fitted.calibration if each.table.partition(": ")[0] in own)
+    return Calibrated(device_yaml(fitted), tuple(FitError(each.table, each.rows, each.mape, each.bias) for each in errors))
+
+
+def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    from Estimator.hardware_files import load_cluster
+    from Estimator.network_calibration import cluster_yaml, fit_collectives
+    from Estimator.network_errors import LARGE_BYTES, network_errors
+    from Estimator.network_tables import read_collectives
+
+    measured = [(table.name, read_collectives(table)) for table in tables]
+    cluster = load_cluster(start)
+    fit = fit_collectives([sample for _, samples in measured for sample in samples], cluster)
+    fit = replace(fit, cluster=replace(fit.cluster, name=name))
+    errors = []
+    for table, samples in measured:
+        found = network_errors(samples, fit.cluster)
+        errors.append(FitError(table, found.all.rows, found.all.mape, found.all.bias))
+        if found.large is not None:
+            large = f"{table}: above {LARGE_BYTES / 1e6:.0f} MB"
+            errors.append(FitError(large, found.large.rows, found.large.mape, found.large.bias))
+    return Calibrated(cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors))
+
+
+def _error_table(errors: Sequence[FitError]) -> Table:
+    from Reporter.tables import plain_table
+
+    rows: list[dict[str, object]] = [
+        {"table": each.table, "rows": each.rows, "MAPE": f"{each.mape:.1%}", "bias": f"{each.bias:+.1%}"} for each in errors
+    ]
+    return plain_table("errors of the fit", rows)

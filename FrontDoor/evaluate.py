@@ -1,0 +1,30 @@
+"""``phaze evaluate``: what a training plan costs on devices that exist."""
+
+from __future__ import annotations
+
+import logging
+
+from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE, NOTHING_FEASIBLE
+from FrontDoor.printing import print_answer
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate(command: Command) -> int:
+    """Predict time and memory of one iteration of the plan and print them."""
+    from FrontDoor.compiled import find_place
+    from Solver.study import REPOSITORY
+    from Solver.training.plan_files import evaluation_from
+
+    find_place(REPOSITORY / "Solver")
+    evaluation = evaluation_from(command.config, command.given)
+    for note in evaluation.notes:
+        logger.info(note)
+    from Reporter.training_tables import prediction_json, prediction_tables
+    from Solver.results import Status
+    from Solver.training.evaluation import evaluated
+
+    prediction = evaluated(evaluation)
+    print_answer(prediction_json(evaluation, prediction).decode(), lambda: prediction_tables(evaluation, prediction), command)
+    return NOTHING_FEASIBLE if prediction.status is Status.INFEASIBLE else DONE

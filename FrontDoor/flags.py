@@ -1,0 +1,201 @@
+"""Declares the flags of every mode. Imports nothing heavy, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from Common.errors import InputError
+from Common.settings import Kind, Setting, SettingTable
+from Solver.plan_search.settings import RUN_SOLVER
+from Solver.settings import CLUSTER, DESIGN_SPACE, MODEL, STUDY
+from Solver.training.plan_settings import DEVICE, EVALUATION, OUTPUT, SOFTWARE
+
+STUDY_MODES = {
+    "run_solver": "search the best accelerator and placement (default)",
+    "extract_graph": "extract the training graphs of the models and stop",
+    "prepopulate_estimates": "price all operators on all core configurations and stop",
+}
+OTHER_MODES = {
+    "evaluate": "predict time and memory of a training plan on devices that exist",
+    "validate": "compare predictions with measured training runs",
+    "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
+    "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
+    "doctor": "check that everything needed is installed and working",
+}
+MODES = STUDY_MODES | OTHER_MODES
+
+_STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
+where a later flag or --set replaces an earlier one.
+Exit status: 0 done, 2 wrong input, 3 nothing feasible, 1 failure, 130 interrupted."""
+_EVALUATE_EPILOG = """Settings come from, weakest first: defaults, the --plan file (the same names as the flags), the command
+line, where a later flag or --set replaces an earlier one.
+Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure, 130 interrupted."""
+_EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses with an ``InputError``."""
+
+    @property
+    def flags(self) -> list[str]:
+        """Long names of all flags."""
+        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")
+
+
+def add_modes(parser: Parser) -> dict[str, Parser]:
+    """Add a sub-command for every mode; returns them by name."""
+    subparsers = parser.add_subparsers(dest="mode", metavar="MODE", required=True)
+    modes: dict[str, Parser] = {}
+    for mode, purpose in MODES.items():
+        sub = subparsers.add_parser(mode, help=purpose, description=purpose, epilog=_EPILOGS.get(mode), allow_abbrev=False)
+        modes[mode] = sub
+        _FLAGS[mode](sub)
+        _add_common(sub)
+    return modes
+
+
+def _add_search(parser: Parser) -> None:
+    _add_study(parser, RUN_SOLVER)
+
+
+def _add_study(parser: Parser, table: SettingTable = STUDY) -> None:
+    parser.add_argument(
+        "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
+    )
+    _add_table(parser, "study", table)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
+    parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
+
+
+def _add_evaluate(parser: Parser) -> None:
+    _add_table(parser, "plan", EVALUATION)
+    parser.add_argument(
+        "--plan",
+        dest="config",
+        type=Path,
+        metavar="FILE",
+        help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
+    )
+
+
+def _add_validate(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="?", metavar="RUNS.csv", help="measured runs (default: the published ones that ship)")
+    for setting, name in ((DEVICE, "device"), (CLUSTER, "cluster"), (SOFTWARE, "software")):
+        _add_setting(
+            parser, EVALUATION, setting, help_text=f"{name} of all runs, by name or YAML file (default: as each run says)"
+        )
+    _add_setting(parser, EVALUATION, OUTPUT)
+    parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png or .svg")
+
+
+def _add_calibrate(parser: Parser) -> None:
+    _add_setting(parser, EVALUATION, DEVICE, "device to start from, by name or YAML file; fits tables of operators")
+    _add_setting(parser, EVALUATION, CLUSTER, "cluster to start from, by name or YAML file; fits tables of collectives")
+    parser.add_argument(
+        "--table", dest="tables", action="append", metavar="FILE", help="CSV of measurements; may be repeated", default=[]
+    )
+    parser.add_argument("--output", metavar="FILE", help="YAML file to write")
+    parser.add_argument("--force", action="store_true", help="write it even where there is such a file")
+
+
+def _add_accelerators(parser: Parser) -> None:
+    _add_setting(parser, STUDY, DESIGN_SPACE)
+    parser.add_argument(
+        "--output", metavar="FILE", help="file to write (default Estimator/arch_configs/cores.json; - for stdout)"
+    )
+
+
+def _add_doctor(parser: Parser) -> None:
+    parser.add_argument("--output", metavar="DIR", help="folder a run would write to")
+
+
+def _add_common(parser: Parser) -> None:
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="form of the result on stdout (default table)"
+    )
+    parser.add_argument("--verbose", "-v", action="store_true", help="log more, and show where an unexpected error came from")
+    parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")
+
+
+def _add_table(parser: Parser, title: str, table: SettingTable) -> None:
+    group = parser.add_argument_group(title)
+    for setting in table.settings:
+        _add_setting(group, table, setting)
+    parser.add_argument(
+        "--set", action=_Set, table=table, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
+    )
+
+
+def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
+    metavar = "{" + ",".join(setting.choices) + "}" if setting.choices else _METAVARS[setting.kind]
+    arity: dict[str, Any] = {"metavar": metavar}
+    if setting.many:
+        arity["nargs"] = "+"
+    elif setting.kind is Kind.SWITCH:
+        arity = {"nargs": "?", "const": True, "metavar": "true|false"}
+    if setting.key == MODEL.key:
+        arity["metavar"] = "NAME"
+    group.add_argument(
+        *setting.flags,
+        dest=setting.key,
+        action=_Give,
+        table=table,
+        default=argparse.SUPPRESS,
+        help=help_text or setting.help,
+        **arity,
+    )
+
+
+_FLAGS: dict[str, Callable[[Parser], None]] = {
+    **dict.fromkeys(STUDY_MODES, _add_study),
+    "run_solver": _add_search,
+    "evaluate": _add_evaluate,
+    "validate": _add_validate,
+    "calibrate": _add_calibrate,
+    "accelerators": _add_accelerators,
+    "doctor": _add_doctor,
+}
+_METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
+
+
+class _Give(argparse.Action):
+    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest`` is the setting's key."""
+
+    def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, **others: Any) -> None:
+        super().__init__(option_strings, dest, **others)
+        self.table = table
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        self.give(options, {self.dest: values})
+
+    def give(self, options: argparse.Namespace, given: dict[str, object]) -> None:
+        """Put settings over those given so far."""
+        options.given = self.table.override(vars(options).get("given", {}), given)
+
+
+class _Set(_Give):
+    """Put ``key=value`` among the settings given, the value read as YAML."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        from Common.records import parse_yaml
+
+        key, equals, text = values.partition("=")
+        if not equals:
+            raise InputError(f"--set {values!r} has no '='; write --set key=value, for instance --set micro_batch_size=2")
+        value = parse_yaml(text, f"the value in --set {values!r}")
+        self.give(options, self.table.canonical({key.strip(): value}, "--set"))

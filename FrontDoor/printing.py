@@ -1,0 +1,30 @@
+"""Results on standard output, as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from FrontDoor.arguments import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def print_rows(title: str, rows: Sequence[dict[str, object]], command: Command) -> None:
+    """Write rows of equal keys as one table, or as a JSON list."""
+    from Reporter.tables import plain_table
+
+    print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, rows)], command)
+
+
+def print_answer(as_json: str, tables: Callable[[], Sequence[Table]], command: Command) -> None:
+    """Write what ``command`` asked for: ``as_json``, or the ``tables``."""
+    from Reporter.tables import print_tables
+
+    if command.output_format == "json":
+        sys.stdout.write(as_json + "\n")
+    else:
+        print_tables(tables(), sys.stdout)

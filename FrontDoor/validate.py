@@ -1,0 +1,56 @@
+"""``phaze validate``: predictions against measured training runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from Common.errors import InputError
+from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE
+from FrontDoor.printing import print_answer
+from Solver.training.plan_settings import EVALUATION
+
+logger = logging.getLogger(__name__)
+
+HARDWARE = ("device", "cluster", "software")
+PICTURES = (".png", ".svg")
+
+
+def validate(command: Command) -> int:
+    """Predict every run of the table, print how far off that is, and draw it where a file was named."""
+    from Common.files import named_file, user_path
+    from Common.progress import progress_for
+    from FrontDoor.compiled import find_place
+    from Solver.study import REPOSITORY, Study
+
+    named = EVALUATION.read(command.given, "command line")
+    device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
+    output = user_path(named["output"]) if "output" in named else None
+    runs_file = None if command.runs is None else user_path(command.runs)
+    picture = None if command.plot is None else _picture(command.plot)
+    find_place(REPOSITORY / "Solver")
+    from Reporter.validation_tables import report_json, report_tables
+    from Solver.validation import read_runs
+    from Solver.validation import validate as compare
+
+    progress = progress_for(sys.stderr, quiet=command.quiet)
+    with progress.phase("measured runs", len(read_runs(runs_file))) as advance:
+        report = compare(runs_file, device, cluster, software, Study(models=(), output=output).folders.graphs, advance)
+    print_answer(report_json(report).decode(), lambda: report_tables(report), command)
+    if picture is not None:
+        from Reporter.validation_plot import draw
+
+        draw(report, picture)
+        logger.info("predicted against measured times are drawn in %s", picture)
+    return DONE
+
+
+def _picture(text: str) -> Path:
+    from Common.files import user_path
+
+    path = user_path(text)
+    if path.suffix.lower() not in PICTURES:
+        raise InputError(f"plot {text!r} is neither a PNG nor an SVG; give a file name that ends in {' or '.join(PICTURES)}")
+    return path

@@ -1,0 +1,59 @@
+"""BLOOM: pre-LN decoder with ALiBi, a layer norm behind the embedding, and a tied head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bloom(ModelFamily):
+    """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU as one operator."""
+
+    folder: ClassVar[str] = "Bloom"
+    blocks: ClassVar[str] = "transformer.h"
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.self_attention.projection", "*.mlp.dense_h_to_4h"),
+        row=("*.self_attention.output", "*.mlp.dense_4h_to_h"),
+        entrances=("*.self_attention", "*.mlp"),
+        embedding="transformer.word_embeddings",
+        head="lm_head",
+        first="transformer.word_embeddings_layernorm",
+        divided={"*.self_attention": ("heads",)},
+    )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; ``attention`` is not needed where attention is torch's own function."""
+        import torch
+        from transformers import BloomConfig, BloomForCausalLM
+
+        from GraphExtractor.alibi import AlibiAttention
+
+        config = BloomConfig(
+            vocab_size=vocabulary, hidden_size=self.hidden, n_layer=self.layers, n_head=self.heads, use_cache=False
+        )
+        model = BloomForCausalLM(config)
+        for block in model.transformer.h:
+            own = block.self_attention
+            block.self_attention = AlibiAttention(own.query_key_value, own.dense, self.heads, 0.0, key.sequence_length)
+            block.mlp.gelu_impl = torch.nn.GELU(approximate="tanh")
+            if self.ffn != 4 * self.hidden:
+                block.mlp.dense_h_to_4h = torch.nn.Linear(self.hidden, self.ffn)
+                block.mlp.dense_4h_to_h = torch.nn.Linear(self.ffn, self.hidden)
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])

@@ -1,0 +1,154 @@
+"""A model by its dimensions, as a name: ``gpt:layers=24,hidden=2304,heads=24,vocabulary=51200,sequence_length=2048``.
+
+Its canonical name is safe in file names, leaves out what is the family's default and is itself accepted as a name:
+``gpt-layers24-hidden2304-heads24-vocabulary51200-sequence_length2048``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+
+from Common.errors import InputError
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.bert import Bert, MegatronBert
+from GraphExtractor.models.bloom import Bloom
+from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.llama import Llama
+from GraphExtractor.models.mpt import Mpt
+from GraphExtractor.models.opt import Opt
+
+SHARED_LAYERS = 4  # blocks of the trace that models differing only in depth share: two ends and two between
+_REQUIRED = ("layers", "hidden", "heads")
+_SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A family that can be named by dimensions, with the vocabulary and sequence length of its published models."""
+
+    name: str
+    model: type[ModelFamily]
+    vocabulary: int
+    sequence_length: int
+    grouped_queries: bool = False
+
+    def ffn(self, hidden: int) -> int:
+        """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et al. 2023)."""
+        return -(-8 * hidden // (3 * 256)) * 256 if self.model is Llama else 4 * hidden
+
+
+_FAMILIES = (
+    _Family("gpt", Gpt, 50257, 1024),
+    _Family("llama", Llama, 32000, 4096, grouped_queries=True),
+    _Family("opt", Opt, 50272, 2048),
+    _Family("bloom", Bloom, 250880, 2048),
+    _Family("mpt", Mpt, 50432, 2048),
+    _Family("bert", Bert, 30522, 512),
+    _Family("megatronbert", MegatronBert, 29056, 512),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimensions:
+    """A family and the sizes of one of its models."""
+
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    kv_heads: int
+    vocabulary: int
+    sequence_length: int
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        default = _defaults(_family(self.family), self.layers, self.hidden, self.heads)
+        given = [key for key in _KEYS if key in _REQUIRED or getattr(self, key) != getattr(default, key)]
+        return "-".join([self.family, *(f"{key}{getattr(self, key)}" for key in given)])
+
+    @property
+    def shared_trace(self) -> Dimensions:
+        """The model whose trace serves all models that differ from this one in depth only."""
+        return replace(self, layers=SHARED_LAYERS)
+
+    def model(self) -> ModelFamily:
+        """The model of these dimensions."""
+        sizes = {key: getattr(self, key) for key in _KEYS}
+        return _family(self.family).model(**sizes, published_parameter_count=0)
+
+
+_KEYS = tuple(field.name for field in fields(Dimensions) if field.name != "family")
+_CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
+
+
+def parse_dimensions(name: str) -> Dimensions | None:
+    """Dimensions a model name spells out, in either form; None for any other name.
+
+    Raises:
+        InputError: the name is of this form, but a family, key or value is not possible or a required key is missing.
+    """
+    family, colon, text = name.partition(":")
+    if colon:
+        pairs = [pair.strip() for pair in text.split(",")]
+    else:
+        canonical = _CANONICAL.fullmatch(name)
+        if canonical is None:
+            return None
+        family = canonical[1]
+        pairs = [re.sub(r"(?<=[a-z_])(?=[0-9])", "=", part) for part in canonical[2].split("-")[1:]]
+    return _checked(name, _family(family), _settings(name, pairs))
+
+
+def _settings(name: str, pairs: list[str]) -> dict[str, int]:
+    settings: dict[str, int] = {}
+    for pair in pairs:
+        setting = _SETTING.fullmatch(pair)
+        if setting is None or setting["key"] not in _KEYS or int(setting["value"]) < 1:
+            raise InputError(
+                f"{pair!r} in model {name!r} is no dimension; give {', '.join(_REQUIRED)} and, where the family's do not fit, "
+                f"{', '.join(key for key in _KEYS if key not in _REQUIRED)}, each as key=positive whole number"
+            )
+        if setting["key"] in settings:
+            raise InputError(f"model {name!r} gives {setting['key']} twice; give it once")
+        settings[setting["key"]] = int(setting["value"])
+    missing = [key for key in _REQUIRED if key not in settings]
+    if missing:
+        raise InputError(f"model {name!r} lacks {' and '.join(missing)}; give {', '.join(_REQUIRED)}")
+    return settings
+
+
+def _checked(name: str, family: _Family, settings: dict[str, int]) -> Dimensions:
+    default = _defaults(family, *(settings[key] for key in _REQUIRED))
+    found = Dimensions(family=family.name, **{key: settings.get(key, getattr(default, key)) for key in _KEYS})
+    if found.hidden % found.heads:
+        raise InputError(f"heads {found.heads} do not divide hidden {found.hidden} of model {name!r}; give heads that do")
+    if found.heads % found.kv_heads:
+        raise InputError(f"kv_heads {found.kv_heads} do not divide heads {found.heads} of model {name!r}; give kv_heads that do")
+    if found.kv_heads != found.heads and not family.grouped_queries:
+        raise InputError(f"every head of a {family.name} model has its own keys and values; leave kv_heads out of {name!r}")
+    if family.model is Llama and found.hidden // found.heads % 2:
+        raise InputError(f"rotary positions need heads of even width; give model {name!r} other heads")
+    return found
+
+
+def _family(name: str) -> _Family:
+    found = next((each for each in _FAMILIES if each.name == name), None)
+    if found is None:
+        raise InputError(f"{name!r} is no family of models; use one of {', '.join(each.name for each in _FAMILIES)}")
+    return found
+
+
+def _defaults(family: _Family, layers: int, hidden: int, heads: int) -> Dimensions:
+    return Dimensions(
+        family=family.name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=family.ffn(hidden),
+        kv_heads=heads,
+        vocabulary=family.vocabulary,
+        sequence_length=family.sequence_length,
+    )

@@ -1,0 +1,62 @@
+"""MPT: pre-LN decoder with ALiBi, without biases and dropout, tied head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mpt(ModelFamily):
+    """MptForCausalLM (MosaicML 2023)."""
+
+    folder: ClassVar[str] = "MPT"
+    blocks: ClassVar[str] = "transformer.blocks"
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.attn.projection", "*.ffn.up_proj"),
+        row=("*.attn.output", "*.ffn.down_proj"),
+        entrances=("*.attn", "*.ffn"),
+        embedding="transformer.wte",
+        head="lm_head",
+        divided={"*.attn": ("heads",)},
+    )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; ``attention`` is not needed where attention is torch's own function."""
+        import torch
+        from transformers import MptConfig, MptForCausalLM
+
+        from GraphExtractor.alibi import AlibiAttention
+
+        config = MptConfig(
+            vocab_size=vocabulary,
+            d_model=self.hidden,
+            n_layers=self.layers,
+            n_heads=self.heads,
+            max_seq_len=key.sequence_length,
+            use_cache=False,
+        )
+        model = MptForCausalLM(config)
+        for block in model.transformer.blocks:
+            own = block.attn
+            block.attn = AlibiAttention(own.Wqkv, own.out_proj, self.heads, 0.0, key.sequence_length)
+            if self.ffn != 4 * self.hidden:
+                block.ffn.up_proj = torch.nn.Linear(self.hidden, self.ffn, bias=False)
+                block.ffn.down_proj = torch.nn.Linear(self.ffn, self.hidden, bias=False)
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])

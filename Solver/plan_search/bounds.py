@@ -1,0 +1,34 @@
+"""A time that no cut of the layers can beat, for one plan: what makes pruning a plan safe."""
+
+from __future__ import annotations
+
+from Solver.training.chunks import Overlap, timed_pass
+from Solver.training.layer_costs import LayerCost
+from Solver.training.plan import TrainingPlan
+
+
+def iteration_bound_s(plan: TrainingPlan, costs: tuple[LayerCost, ...], overlap: Overlap, fullest: int = 0) -> float:
+    """Seconds below which no iteration of ``plan`` ends that has ``fullest`` blocks or more on a stage.
+
+    The stage with the most blocks has at least blocks / pp of them (rounded up), however they are cut. In 1F1B its first backward
+    pass waits for the first micro-batch to come back from all stages behind, and it runs at most min(pp, m) forward passes
+    before; so an iteration of m micro-batches takes at least (one micro-batch through all layers) + (m - 1) (its load) -
+    min(pp - 1, m - 1) (its forward pass).
+    Transfers, synchronisation and the optimizer's step only add to that.
+    """
+    blocks = costs[1:-1] or costs
+    most = max(fullest, -(-len(blocks) // plan.pp))
+    forward_s = timed_pass([blocks[0].forward] * most, 0.0, overlap).total_s
+    backward_s = (
+        timed_pass([blocks[0].recompute] * most, 0.0, overlap).total_s
+        + timed_pass([blocks[0].backward] * most, 0.0, overlap).total_s
+    )
+    through_s = sum(
+        timed_pass([getattr(cost, name) for cost in costs], 0.0, overlap).total_s for name in ("forward", "recompute", "backward")
+    )
+    micro_batches = plan.micro_batches
+    work_s = micro_batches * (forward_s + backward_s)
+    if plan.interleave > 1:
+        return max(work_s, through_s)
+    meanwhile_s = min(plan.pp - 1, micro_batches - 1) * forward_s
+    return max(work_s, through_s + (micro_batches - 1) * (forward_s + backward_s) - meanwhile_s)

@@ -1,0 +1,162 @@
+"""What a search on given hardware is asked, resolved and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import content_key, named_file, user_path
+from Estimator.cluster import Cluster, with_devices
+from Estimator.devices.device import Device, Software
+from Estimator.devices.files import load_device, load_software
+from Estimator.hardware_files import load_cluster
+from GraphExtractor.graph import Attention, Recompute
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.widths import allowed_widths, check_key
+from Solver.plan_search.settings import PLAN_SEARCH, refuse_settings_of_chips
+from Solver.plan_search.space import PlanSpace
+from Solver.study import REPOSITORY, tp_widths_of
+from Solver.training.plan import Precision, TrainingPlan
+
+MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)
+DEFAULT_GLOBAL_BATCH_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class PlanSpaceSize:
+    """Shapes are tp x micro-batch x recomputation x sequence parallelism; a shape has many plans."""
+
+    shapes: int
+    plans: int
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """One model on ``cluster.num_devices`` devices; ``space`` says what is searched."""
+
+    model: str
+    sequence_length: int
+    device: Device
+    cluster: Cluster
+    software: Software
+    space: PlanSpace
+    name: str
+    graphs: Path
+    run: Path
+    csv: bool
+    force_reextract: bool
+
+    @property
+    def size(self) -> PlanSpaceSize:
+        """What would be searched."""
+        shapes = list(self.space.shapes())
+        blocks = find_model(self.model).layers
+        return PlanSpaceSize(len(shapes), sum(1 for each in shapes for _ in self.space.plans(each, blocks, self.cluster)))
+
+    def as_mapping(self) -> dict[str, Any]:
+        """What was asked, as plain values under the keys of the settings."""
+        space = self.space
+        return {
+            "model": self.model,
+            "device": self.device.name,
+            "cluster": self.cluster.name,
+            "software": self.software.name,
+            "devices": space.devices,
+            "sequence_length": self.sequence_length,
+            "global_batch_size": space.base.global_batch_size,
+            "precision": space.base.precision.value,
+            "attention": space.base.attention.value,
+            "optimizer": space.base.optimizer,
+            "tp": list(space.tp_widths),
+            "micro_batch_size": list(space.micro_batch_sizes),
+            "recompute": [mode.value for mode in space.recompute],
+            "sequence_parallel": space.sequence_parallel[0] if len(space.sequence_parallel) == 1 else None,
+            "interleave": None if space.interleave is None else list(space.interleave),
+            "zero_stage": list(space.zero_stages),
+        }
+
+
+def plan_request(config: Mapping[str, object], given: Mapping[str, object], source: str = "the configuration") -> PlanRequest:
+    """Resolve a request from the ``--config`` mapping and the command line, which precedes it.
+
+    Raises:
+        InputError: unknown names, values that are not allowed or contradict each other.
+    """
+    refuse_settings_of_chips(config, source)
+    refuse_settings_of_chips(given, "command line")
+    below, above = PLAN_SEARCH.read(config, source), PLAN_SEARCH.read(given, "command line")
+    values = {key: value for key, value in PLAN_SEARCH.override(below, above).items() if value is not None}
+    model = _model(values)
+    device = load_device(named_file("device", values["device"]))
+    cluster = load_cluster(named_file("cluster", values.get("cluster", device.cluster)))
+    if "devices" in values:
+        cluster = with_devices(cluster, values["devices"])
+    length = values.get("sequence_length") or find_model(model).sequence_length
+    space = _space(values, model, length, device, cluster)
+    software = load_software(named_file("software", values.get("software", device.software)))
+    root = user_path(values["output"]) if "output" in values else REPOSITORY
+    question = (model, length, device, cluster, software, space)
+    label = f"{model.partition(':')[0]}-{device.name}-{cluster.num_devices}"
+    name = values.get("name") or f"{label}-{content_key(repr(question))[:8]}"
+    return PlanRequest(
+        model=model,
+        sequence_length=length,
+        device=device,
+        cluster=cluster,
+        software=software,
+        space=space,
+        name=name,
+        graphs=root / "GraphExtractor" / "out",
+        run=root if "output" in values else root / "Solver" / "output" / name,
+        csv=values.get("csv", False),
+        force_reextract=values.get("force_reextract_model", False),
+    )
+
+
+def _model(values: Mapping[str, Any]) -> str:
+    names = values.get("model", ())
+    if len(names) != 1:
+        given = "none" if not names else ", ".join(names)
+        raise InputError(f"a search on given devices places one model, given {given}; name one with --model")
+    return canonical_name(names[0].partition("=")[0] if ":" not in names[0] else names[0])
+
+
+def _space(values: Mapping[str, Any], model: str, length: int, device: Device, cluster: Cluster) -> PlanSpace:
+    batch = values.get("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE)
+    precision = values.get("precision", "bf16" if "bfloat16" in device.matrix.peak else "fp16")
+    base = TrainingPlan(
+        global_batch_size=batch,
+        optimizer=values.get("optimizer", "adam"),
+        precision=Precision(precision),
+        attention=Attention(values.get("attention", "flash")),
+    )
+    device.peak_flops(base.precision.matrix_format)
+    sizes = values.get("micro_batch_size") or tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0)
+    too_large = [size for size in sizes if size > batch]
+    if too_large:
+        raise InputError(f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; make it smaller")
+    widths = _widths(values, model, cluster)
+    for width in widths:
+        check_key(TrainingPlan(tp=width).graph_key(model, length), find_model(model))
+    sequence = values.get("sequence_parallel")
+    return PlanSpace(
+        devices=cluster.num_devices,
+        base=base,
+        tp_widths=widths,
+        micro_batch_sizes=tuple(sizes),
+        recompute=tuple(Recompute(mode) for mode in values.get("recompute", tuple(Recompute))),
+        sequence_parallel=(False, True) if sequence is None else (sequence,),
+        interleave=values.get("interleave"),
+        zero_stages=values.get("zero_stage", (0, 1, 2, 3)),
+    )
+
+
+def _widths(values: Mapping[str, Any], model: str, cluster: Cluster) -> tuple[int, ...]:
+    """Widths as asked, else all that divide the model and stay within the innermost tier of the cluster."""
+    if "tp" in values or "max_tp" in values:
+        return tp_widths_of(values.get("tp"), values.get("max_tp", 1))
+    inside = cluster.tiers[0].group_size
+    return tuple(width for width in allowed_widths(find_model(model)) if width <= inside and cluster.num_devices % width == 0)

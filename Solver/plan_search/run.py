@@ -1,0 +1,156 @@
+"""``run_solver --device``: search the plans of a request and write the run directory."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from Common.files import write_atomically
+from Common.progress import Progress
+from Common.records import to_json
+from Estimator.devices.operator_cost import DeviceModel
+from GraphExtractor import load_or_extract
+from GraphExtractor.graph import GraphKey, ModelGraph
+from Solver.plan_search.request import PlanRequest
+from Solver.plan_search.results import PlanPoint, PlanSearchResult
+from Solver.plan_search.search import search_plans
+from Solver.search.run_directory import folder_is_writable, git_commit, library_versions, peak_bytes
+from Solver.study import REPOSITORY
+from Solver.training.plan import TrainingPlan, plan_mapping
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """A finished search: what was asked and what came out."""
+
+    request: PlanRequest
+    result: PlanSearchResult
+    layer_names: tuple[str, ...]
+
+
+def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
+    """Extract the graphs, search, and write study.yaml, manifest.json, designs.parquet (.csv) and best.json.
+
+    Raises:
+        InputError: the request has no plan at all.
+        PhazeError: the run directory cannot be written.
+    """
+    folder_is_writable(request.run)
+    start = perf_counter()
+    shapes = list(request.space.shapes())
+    graphs: dict[GraphKey, ModelGraph] = {}
+    keys = list(dict.fromkeys(_key(request, shape) for shape in shapes))
+    with progress.phase(f"training graphs of {request.model}", len(keys)) as advance:
+        for key in keys:
+            graphs[key] = load_or_extract(key, request.graphs, force=request.force_reextract)
+            advance(1)
+    model = DeviceModel(request.device, request.software, request.space.base.precision.matrix_format)
+    with progress.phase(f"plans of {request.model} on {request.cluster.num_devices} devices", len(shapes)) as advance:
+        result = search_plans(request.space, lambda shape: graphs[_key(request, shape)], model, request.cluster, advance)
+    graph = graphs[keys[0]]
+    names = tuple(f"{graph.layers[index].name}.{position}" for position, index in enumerate(graph.sequence))
+    run = PlanRun(request, result, names)
+    _write(run, perf_counter() - start)
+    return run
+
+
+def best_json(run: PlanRun) -> bytes:
+    """The optimum as JSON; ``evaluate --plan`` reads it back."""
+    request, result = run.request, run.result
+    value = None if result.prediction is None else result.prediction.samples_per_s
+    head = {"status": result.status.value, "optimal": result.optimal, "objective": "throughput", "value": value}
+    hardware = {"device": request.device.name, "cluster": request.cluster.name, "software": request.software.name}
+    models = {} if result.prediction is None else {request.model: _plan_record(run)}
+    counts = {"counts": json.loads(to_json(result.counts)), "reason": result.reason}
+    return json.dumps({**head, **hardware, "models": models, **counts}, indent=2).encode()
+
+
+def _key(request: PlanRequest, shape: TrainingPlan) -> GraphKey:
+    return shape.graph_key(request.model, request.sequence_length)
+
+
+def _plan_record(run: PlanRun) -> dict[str, Any]:
+    plan, prediction = run.result.plan, run.result.prediction
+    assert plan is not None and prediction is not None and plan.stage_layers is not None
+    stages, first = [], 0
+    for chunk, count in enumerate(plan.stage_layers):
+        stage = prediction.stages[chunk % plan.pp]
+        stages.append(
+            {
+                "layers": list(run.layer_names[first : first + count]),
+                "stage": chunk % plan.pp,
+                "devices": plan.tp * plan.cp * plan.dp,
+                "load_s": (stage.forward_s + stage.backward_s) / plan.interleave,
+                "memory_bytes": stage.memory_bytes,
+                "parameter_state_bytes": stage.parameter_state_bytes,
+                "activation_bytes": stage.activation_bytes,
+                "workspace_bytes": stage.workspace_bytes,
+            }
+        )
+        first += count
+    return {
+        "throughput_samples_per_s": prediction.samples_per_s,
+        "tokens_per_s": prediction.tokens_per_s,
+        "time_per_batch_s": prediction.iteration_s,
+        "time_per_batch_bound_s": run.result.bound_s,
+        **{key: value for key, value in plan_mapping(plan).items() if key != "stage_layers"},
+        "sequence_length": run.request.sequence_length,
+        "micro_batches_per_pipeline": prediction.micro_batches_per_pipeline,
+        "devices_used": prediction.devices,
+        "stages": stages,
+        "breakdown_s": json.loads(to_json(prediction.breakdown)),
+        "model_flops_utilization": prediction.model_flops_utilization,
+        "hardware_flops_utilization": prediction.hardware_flops_utilization,
+    }
+
+
+def designs_table(points: Sequence[PlanPoint]) -> pd.DataFrame:
+    """One row per plan of the space, with its outcome and the bound that closed it."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                **{key: value for key, value in plan_mapping(point.plan).items() if key != "stage_layers"},
+                "status": point.outcome.value,
+                "time_per_batch_s": point.iteration_s,
+                "time_per_batch_bound_s": point.bound_s,
+                "memory_bytes": point.memory_bytes,
+                "reason": point.reason,
+            }
+            for point in points
+        ]
+    )
+
+
+def _write(run: PlanRun, seconds: float) -> None:
+    """Write every file of the run, best.json last, so that its presence says that the rest is complete."""
+    import yaml
+
+    request, folder = run.request, run.request.run
+    (folder / "best.json").unlink(missing_ok=True)
+    write_atomically(folder / "study.yaml", yaml.safe_dump(request.as_mapping(), sort_keys=False).encode())
+    designs = designs_table(run.result.points)
+    buffer = io.BytesIO()
+    designs.to_parquet(buffer, index=False, compression="zstd")
+    write_atomically(folder / "designs.parquet", buffer.getvalue())
+    if request.csv:
+        write_atomically(folder / "designs.csv", designs.to_csv(index=False).encode())
+    manifest = {
+        "versions": library_versions(),
+        "git_commit": git_commit(REPOSITORY),
+        "seconds": seconds,
+        "peak_bytes": peak_bytes(),
+        "point_meaning": "a design point is a plan: tp x pp x dp x micro-batch x recomputation x sequence parallelism x "
+        "interleaving x ZeRO stage x order of the groups, with its best stages",
+        "counts": json.loads(to_json(run.result.counts)),
+    }
+    write_atomically(folder / "manifest.json", json.dumps(manifest, indent=2).encode())
+    write_atomically(folder / "best.json", best_json(run))

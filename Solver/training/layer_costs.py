@@ -1,0 +1,104 @@
+"""Seconds and bytes of every layer of a model graph on one device of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from Estimator.accelerator import Cluster
+from Estimator.devices.operator_cost import DeviceModel, KernelTime
+from Estimator.network import collective_s
+from GraphExtractor.graph import CollectiveGroup, LayerGraph, ModelGraph, Operator, OperatorKind, Phase, Recompute
+from Solver.search.variants import workspace_bytes
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """One pass of one micro-batch through one or several layers: kernels, and the collectives between them.
+
+    ``products_s`` are the seconds of matrix products, behind which tensor-parallel collectives can hide.
+    """
+
+    kernels: KernelTime
+    products_s: float
+    tensor_s: float
+    context_s: float
+
+    def __add__(self, other: PassCost) -> PassCost:
+        return PassCost(
+            self.kernels + other.kernels,
+            self.products_s + other.products_s,
+            self.tensor_s + other.tensor_s,
+            self.context_s + other.context_s,
+        )
+
+
+NOTHING = PassCost(KernelTime(), 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """A layer on one device. ``recompute`` is what full recomputation runs again, nothing in the other modes."""
+
+    forward: PassCost
+    backward: PassCost
+    recompute: PassCost
+    parameters: int
+    tied_parameters: int
+    saved_bytes: int
+    workspace_bytes: int
+    forward_flops: int
+    recomputed_flops: int
+
+
+def layer_costs(graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster) -> tuple[LayerCost, ...]:
+    """Costs of the layers in execution order; tensor-parallel groups are innermost on the cluster, context-parallel ones next.
+
+    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says, as Megatron-LM does.
+    """
+    ends = {0, len(graph.sequence) - 1} if len(graph.sequence) > 1 else set()
+    modes = [Recompute.NONE if position in ends else recompute for position in range(len(graph.sequence))]
+    wanted = list(zip(graph.sequence, modes, strict=True))
+    distinct = {
+        (index, mode): _layer_cost(graph.layers[index], mode, model, cluster, graph.key.tp) for index, mode in set(wanted)
+    }
+    return tuple(distinct[each] for each in wanted)
+
+
+def _layer_cost(layer: LayerGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, tp: int) -> LayerCost:
+    again = _operators_run_again(layer, recompute)
+    return LayerCost(
+        forward=pass_cost(layer.forward.operators, model, cluster, tp),
+        backward=pass_cost(layer.backward.operators, model, cluster, tp),
+        recompute=pass_cost(again, model, cluster, tp),
+        parameters=layer.parameter_count,
+        tied_parameters=layer.tied_count,
+        saved_bytes=layer.saved.under(recompute),
+        workspace_bytes=workspace_bytes(layer, recompute),
+        forward_flops=layer.forward.flops,
+        recomputed_flops=sum(operator.flops for operator in again),
+    )
+
+
+def _operators_run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+    """Forward operators that ``recompute`` runs before or in the backward pass."""
+    if recompute is Recompute.FULL:
+        return layer.forward.operators
+    if recompute is Recompute.SELECTIVE:
+        return tuple(each for each in layer.backward_selective.operators if each.phase is Phase.FORWARD)
+    return ()
+
+
+def pass_cost(operators: Sequence[Operator], model: DeviceModel, cluster: Cluster, tp: int) -> PassCost:
+    """Sum over ``operators``, which run one after another in one stream."""
+    total = NOTHING
+    for operator in operators:
+        time = model.operator_time(operator)
+        seconds = {CollectiveGroup.TENSOR: 0.0, CollectiveGroup.CONTEXT: 0.0}
+        if operator.collective is not None:
+            wanted = operator.collective
+            stride = 1 if wanted.group is CollectiveGroup.TENSOR else tp
+            seconds[wanted.group] = collective_s(wanted.kind, wanted.payload_bytes, wanted.group_size, stride, cluster)
+        products_s = time.device_s if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) else 0.0
+        total += PassCost(time, products_s, seconds[CollectiveGroup.TENSOR], seconds[CollectiveGroup.CONTEXT])
+    return total

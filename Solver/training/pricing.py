@@ -1,0 +1,140 @@
+"""The price of a plan's pipeline stages: seconds, bytes, and when their gradients are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from Common.errors import InputError
+from Estimator.accelerator import Cluster
+from Estimator.devices.operator_cost import DeviceModel
+from GraphExtractor.graph import ModelGraph
+from Solver.pipeline.schedule import FloatArray, PipelineCosts
+from Solver.pipeline.simulation import simulate
+from Solver.placement.objective import optimizer_s_per_parameter, resident_bytes_per_parameter
+from Solver.placement.policy import training_policy
+from Solver.training.chunks import Chunk, OncePerIteration, Overlap, chunk_cost, once_per_iteration
+from Solver.training.layer_costs import LayerCost
+from Solver.training.messages import Transfer, message_s
+from Solver.training.plan import TrainingPlan, check_plan
+from Solver.training.synchronisation import stage_synchronisation, tied_synchronisation_s
+
+Spans = tuple[tuple[int, int], ...]  # layers [first, stop) of each chunk of a stage
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """A pipeline stage: its chunks, its communication after the last micro-batch, and the bytes its devices hold."""
+
+    chunks: tuple[Chunk, ...]
+    once: OncePerIteration
+    layers: int
+    parameters: float
+    parameter_state_bytes: float
+    workspace_bytes: float
+    reserved_bytes: float
+
+    @property
+    def fixed_bytes(self) -> float:
+        """All but the activations."""
+        return self.parameter_state_bytes + self.workspace_bytes + self.reserved_bytes
+
+
+class PlanPricer:
+    """Prices one plan with any cut into chunks. ``costs`` are the layers of ``graph``, which was made for the plan.
+
+    Raises:
+        InputError: the plan contradicts itself or does not fit on the cluster.
+    """
+
+    def __init__(
+        self, graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster, costs: Sequence[LayerCost]
+    ) -> None:
+        check_plan(plan)
+        if plan.devices > cluster.num_devices:
+            given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
+            raise InputError(f"{given}; use smaller degrees or a larger cluster")
+        self.graph, self.plan, self.model, self.cluster, self.costs = graph, plan, model, cluster, tuple(costs)
+        software, memory = model.software, model.device.memory
+        self.policy = replace(training_policy(plan.optimizer, plan.zero_stage), gradient_bytes=software.gradient_bytes.value)
+        self.overlap = overlap_of(plan, model)
+        replicas = np.array(plan.dp * plan.cp)
+        bandwidth = memory.bandwidth.value * memory.efficiency.value
+        self._update_s = float(optimizer_s_per_parameter(self.policy, replicas, bandwidth))
+        self._resident_bytes = float(resident_bytes_per_parameter(self.policy, replicas))
+        self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
+        self.stage = lru_cache(maxsize=None)(self._stage)
+
+    def stages(self, bounds: Sequence[int]) -> tuple[StageCost, ...]:
+        """The stages when chunks start at the layers ``bounds``, whose last entry is the number of layers."""
+        plan = self.plan
+        return tuple(
+            self.stage(tuple((bounds[chunk], bounds[chunk + 1]) for chunk in range(stage, plan.chunks, plan.pp)))
+            for stage in range(plan.pp)
+        )
+
+    def transfers(self, bounds: Sequence[int]) -> tuple[Transfer, ...]:
+        """Messages over every boundary between chunks."""
+        plan, seconds = self.plan, []
+        for chunk in range(plan.chunks - 1):
+            activations, gradients = self.graph.cut_bytes(bounds[chunk + 1])
+            source, target = chunk % plan.pp, (chunk + 1) % plan.pp
+            forward_s = message_s(activations, source, target, plan, self.cluster)
+            seconds.append(Transfer(forward_s, message_s(gradients, target, source, plan, self.cluster)))
+        return tuple(seconds)
+
+    def finished_s(self, stages: Sequence[StageCost], transfers: Sequence[Transfer]) -> FloatArray:
+        """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,).
+
+        1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
+        """
+        plan = self.plan
+        chunks = [stages[chunk % plan.pp].chunks[chunk // plan.pp] for chunk in range(plan.chunks)]
+        costs = PipelineCosts(
+            plan.pp,
+            np.array([chunk.forward.total_s for chunk in chunks]),
+            np.array([chunk.whole_backward_s for chunk in chunks]),
+            np.array([each.forward_s for each in transfers]),
+            np.array([each.backward_s for each in transfers]),
+            overlap_transfers=self.overlap.pipeline and plan.interleave > 1,
+        )
+        ends_s = simulate(costs, plan.schedule, plan.micro_batches).last_backward_end_s.reshape(-1, plan.pp).max(axis=0)
+        finished: FloatArray = ends_s + np.array([stage.once.exposed_s for stage in stages])
+        return finished
+
+    def optimizer_s(self, stages: Sequence[StageCost]) -> float:
+        """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
+        return self._update_s * max(stage.parameters for stage in stages)
+
+    def _stage(self, spans: Spans) -> StageCost:
+        chunks = [self.costs[first:stop] for first, stop in spans]
+        layers = [cost for chunk in chunks for cost in chunk]
+        first_stage, last_stage = spans[0][0] == 0, spans[-1][1] == len(self.costs)
+        parameters = float(sum(cost.parameters for cost in layers))
+        if first_stage and last_stage:  # what first and last layer share counts once where one stage has both
+            parameters -= self.costs[-1].tied_parameters
+        sync = stage_synchronisation(parameters, len(layers), self.plan, self.policy, self.cluster)
+        priced = tuple(chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks)
+        once = once_per_iteration(sync, priced, self.overlap)
+        if first_stage or last_stage:
+            once = replace(once, exposed_s=once.exposed_s + self._tied_s)
+        return StageCost(
+            chunks=priced,
+            once=once,
+            layers=len(layers),
+            parameters=parameters,
+            parameter_state_bytes=self._resident_bytes * parameters,
+            workspace_bytes=float(max(cost.workspace_bytes for cost in layers)),
+            reserved_bytes=self.model.software.reserved_memory.value,
+        )
+
+
+def overlap_of(plan: TrainingPlan, model: DeviceModel) -> Overlap:
+    """What runs beside computation: what the plan says, else what the framework does."""
+    software = model.software
+    tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
+    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
+    return Overlap(tensor and plan.sequence_parallel, data, software.overlap_pipeline, plan.tp)

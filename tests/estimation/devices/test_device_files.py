@@ -1,0 +1,160 @@
+"""Device and software YAML: what ships loads and is complete, what is wrong is refused with the file and the key."""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from Common.errors import InputError
+from Estimator.devices.device_yaml import device_yaml
+from Estimator.devices.files import device_names, device_of_run, load_device, load_software
+from Estimator.hardware_files import HARDWARE, load_cluster
+from Estimator.technology import Quantity
+
+Edit = Callable[[dict[str, Any]], object]
+SOFTWARE = sorted(path.stem for path in (HARDWARE / "software").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_shipped_device_is_complete(name: str) -> None:
+    path = HARDWARE / "devices" / f"{name}.yaml"
+    device = load_device(name)
+    assert device == load_device(str(path))
+    assert device.name == name
+    load_software(device.software)
+    assert load_cluster(device.cluster).num_devices > 1
+    assert device.matrix.peak.keys() & {"float16", "bfloat16"}
+
+
+@pytest.mark.parametrize("name", SOFTWARE)
+def test_shipped_software_loads_by_name_and_by_path(name: str) -> None:
+    assert load_software(name) == load_software(str(HARDWARE / "software" / f"{name}.yaml"))
+    assert load_software(name).name == name
+
+
+def quantities(record: object) -> list[Quantity]:
+    if isinstance(record, Quantity):
+        return [record]
+    if isinstance(record, dict):
+        return [found for value in record.values() for found in quantities(value)]
+    if is_dataclass(record):
+        return [found for entry in fields(record) for found in quantities(getattr(record, entry.name))]
+    return []
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_constant_says_where_it_comes_from(name: str) -> None:
+    found = quantities(load_device(name))
+    assert len(found) > 15
+    assert [quantity for quantity in found if len(quantity.source) < len("assumption")] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("A100-80GB-SXM", "a100_80gb"),
+        ("A100 80GB", "a100_80gb"),
+        ("A100-40GB-SXM", "a100_40gb"),
+        ("H100-80GB-SXM", "h100"),
+        ("H200", "h200"),
+        ("B200", "b200"),
+        ("V100-32GB", "v100_32gb"),
+        ("V100-16GB", "v100_16gb"),
+        ("MI210-64GB", "mi210"),
+        ("TPU v3", "tpu_v3"),
+        ("tpu-V4", "tpu_v4"),
+    ],
+)
+def test_published_runs_name_devices_in_many_ways(given: str, name: str) -> None:
+    assert device_of_run(given) == load_device(name) == load_device(given)
+
+
+def test_no_alias_means_two_devices() -> None:
+    meant: dict[str, set[str]] = {}
+    for name in device_names():
+        for text in (name, *load_device(name).aliases):
+            meant.setdefault("".join(filter(str.isalnum, text.lower())), set()).add(name)
+    assert {text: names for text, names in meant.items() if len(names) > 1} == {}
+
+
+def test_unknown_device_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"'Z80'; known: .*a100_80gb"):
+        load_device("Z80")
+    with pytest.raises(InputError, match=r"'Z80'; known are .*a100_80gb"):
+        device_of_run("Z80")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda d: d.pop("matrix"), "matrix is missing"),
+        (lambda d: d.update(colour="green"), "colour"),
+        (lambda d: d["memory"].update(resident_row=1), r"memory\.resident_row"),
+        (lambda d: d["matrix"]["efficiency"].update(unit="percent"), r"matrix\.efficiency\.unit is 'percent'.*'fraction'"),
+        (lambda d: d["matrix"]["efficiency"].update(value=94.0), r"matrix\.efficiency\.value is 94.*at most 1"),
+        (lambda d: d["matrix"]["efficiency"].update(value=0.0), r"matrix\.efficiency\.value is 0.*positive"),
+        (lambda d: d["matrix"]["efficiency"].update(value="most"), r"matrix\.efficiency\.value.*most"),
+        (lambda d: d["matrix"].update(peak={}), r"matrix\.peak is empty"),
+        (lambda d: d["matrix"]["peak"]["float16"].update(unit="TFLOP/s"), r"matrix\.peak\.float16\.unit is 'TFLOP/s'"),
+        (lambda d: d["matrix"].update(tiles=[]), r"matrix\.tiles is empty"),
+        (lambda d: d["matrix"]["tiles"][0].update(efficiency=1.5), r"matrix\.tiles is .*at most 1"),
+        (lambda d: d["memory"]["bandwidth"].update(value=-1.0), r"memory\.bandwidth\.value is -1.*positive"),
+        (
+            lambda d: d["memory"]["functions"].update(layernorm=d["memory"]["efficiency"]),
+            r"functions is given 'layernorm'.*layer_norm",
+        ),
+        (lambda d: d["memory"]["passes"]["layer_norm"]["reads"].update(value=0.5), r"layer_norm\.reads\.value is 0\.5"),
+        (lambda d: d["memory"]["passes"]["layer_norm"]["rows"].update(unit="rows"), r"layer_norm\.rows\.unit is 'rows'"),
+        (lambda d: d["launch"]["alone"]["gemm"].update(unit="us"), r"launch\.alone\.gemm\.unit is 'us'.*'s'"),
+        (lambda d: d["launch"]["gap"].update(value=-1e-6), r"launch\.gap\.value is -1e-06"),
+    ],
+)
+def test_bad_device_is_refused(tmp_path: Path, edit: Edit, message: str) -> None:
+    content = yaml.safe_load((HARDWARE / "devices" / "a100_80gb.yaml").read_text())
+    edit(content)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=message) as refused:
+        load_device(str(path))
+    assert "mine.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda d: d.pop("host_issue"), "host_issue is missing"),
+        (lambda d: d["host_issue"].update(unit="us"), r"host_issue\.unit is 'us'"),
+        (lambda d: d["gradient_bytes"].update(value=0), r"gradient_bytes\.value is 0"),
+        (lambda d: d["fused_tails"].append("geloo"), "fused_tails is given 'geloo'.*gelu"),
+    ],
+)
+def test_bad_software_is_refused(tmp_path: Path, edit: Edit, message: str) -> None:
+    content = yaml.safe_load((HARDWARE / "software" / "megatron_2022.yaml").read_text())
+    edit(content)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=message):
+        load_software(str(path))
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_written_device_reads_back_the_same(tmp_path: Path, name: str) -> None:
+    device = load_device(name)
+    path = tmp_path / "written.yaml"
+    path.write_text(device_yaml(device))
+    assert load_device(str(path)) == device
+
+
+@settings(max_examples=20)
+@given(value=st.floats(min_value=1e-300, max_value=1e300), source=st.text(min_size=1))
+def test_written_numbers_and_sources_are_exact(tmp_path_factory: pytest.TempPathFactory, value: float, source: str) -> None:
+    device = load_device("a100_80gb")
+    odd = replace(device, memory=replace(device.memory, bandwidth=Quantity(value, "bytes/s", source)))
+    path = tmp_path_factory.mktemp("written") / "device.yaml"
+    path.write_text(device_yaml(odd), encoding="utf-8")
+    assert load_device(str(path)) == odd

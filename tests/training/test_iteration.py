@@ -1,0 +1,172 @@
+"""Predictions add up, follow from the simulation, and move the way physics says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_cases import SEQUENCE, device_model, graph_for, plan_of
+
+from Common.errors import InputError
+from Estimator.hardware_files import load_cluster
+from Estimator.network import collective_s
+from GraphExtractor.graph import CollectiveKind, Recompute
+from Solver.placement.problem import GroupOrder
+from Solver.results import Status
+from Solver.training.iteration import predict
+from Solver.training.layer_costs import layer_costs
+from Solver.training.plan import Precision, TrainingPlan
+from Solver.training.results import Prediction
+
+PLANS = [
+    plan_of(micro_batch_size=2, global_batch_size=8),
+    plan_of(micro_batch_size=1, global_batch_size=16, tp=2, dp=2, recompute=Recompute.FULL),
+    plan_of(micro_batch_size=1, global_batch_size=8, tp=2, pp=2, sequence_parallel=True, recompute=Recompute.SELECTIVE),
+    plan_of(micro_batch_size=1, global_batch_size=16, pp=3, dp=2, zero_stage=1),
+    plan_of(micro_batch_size=1, global_batch_size=16, pp=2, dp=2, interleave=3, zero_stage=2),
+    plan_of(micro_batch_size=1, global_batch_size=8, pp=2, dp=4, gpipe=True, group_order=GroupOrder.PIPELINE_INNER),
+    plan_of(micro_batch_size=1, global_batch_size=32, dp=16, zero_stage=3, overlap_gradients=True),
+    plan_of(micro_batch_size=1, global_batch_size=8, pp=2, stage_layers=(2, 6), eager=False),
+]
+
+
+def priced(plan: TrainingPlan, host_issue_s: float | None = 0.0) -> Prediction:
+    return predict(graph_for(plan), plan, device_model(host_issue_s=host_issue_s), load_cluster("dgx_a100"))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_the_breakdown_adds_up_to_the_iteration(plan: TrainingPlan) -> None:
+    for host_issue_s in (0.0, 70e-6):
+        prediction = priced(plan, host_issue_s)
+        assert prediction.breakdown.total_s == pytest.approx(prediction.iteration_s, rel=1e-12)
+        assert min(vars(prediction.breakdown).values()) >= 0.0
+        tokens = plan.micro_batches * plan.dp * plan.micro_batch_size * SEQUENCE
+        assert prediction.tokens_per_s * prediction.iteration_s == pytest.approx(tokens)
+        assert prediction.devices == plan.tp * plan.pp * plan.dp
+        assert 0 < prediction.model_flops_utilization <= prediction.hardware_flops_utilization < 1
+
+
+def test_one_device_takes_what_its_kernels_take_one_after_another() -> None:
+    plan = plan_of(micro_batch_size=2, global_batch_size=6)
+    model = device_model(host_issue_s=0.0)
+    graph = graph_for(plan)
+    kernels = sum(
+        model.graph_time(operators).device_s
+        for index in graph.sequence
+        for operators in (graph.layers[index].forward, graph.layers[index].backward)
+    )
+    parameters = sum(graph.layers[index].parameter_count - graph.layers[index].tied_count for index in graph.sequence)
+    memory = model.device.memory
+    step_s = 28 * parameters / (memory.bandwidth.value * memory.efficiency.value)
+    assert priced(plan).iteration_s == pytest.approx(3 * kernels + step_s)
+
+
+def test_a_slow_host_decides_where_kernels_are_small() -> None:
+    plan = plan_of(micro_batch_size=1, global_batch_size=4)
+    assert priced(plan, 0.0).breakdown.launch_s == 0.0
+    slow, slower = priced(plan, 1e-3), priced(plan, 2e-3)
+    assert slower.breakdown.launch_s > slow.breakdown.launch_s > 0.8 * slow.iteration_s
+    assert slower.iteration_s == pytest.approx(2 * slow.iteration_s, rel=0.05)
+
+
+def test_equal_stages_take_m_plus_p_minus_1_slots() -> None:
+    """Narayanan et al. 2021, section 2.2.1; the pieces of an iteration besides the pipeline are small here."""
+    plan = plan_of(micro_batch_size=1, global_batch_size=12, pp=2)
+    prediction = priced(plan)
+    slots = [stage.forward_s + stage.backward_s for stage in prediction.stages]
+    loads = prediction.iteration_s - prediction.breakdown.optimizer_s - prediction.breakdown.data_communication_s
+    assert sum(slots) + 11 * min(slots) <= loads
+    assert loads - prediction.breakdown.pipeline_communication_s <= sum(slots) + 11 * max(slots) + 1e-12
+
+
+def test_full_recomputation_adds_the_forward_pass_of_the_blocks_and_keeps_their_inputs_only() -> None:
+    kept = plan_of(micro_batch_size=2, global_batch_size=2)
+    again = replace(kept, recompute=Recompute.FULL)
+    model, cluster = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
+    costs = layer_costs(graph_for(kept), Recompute.NONE, model, cluster)
+    blocks_s = sum(cost.forward.kernels.device_s for cost in costs[1:-1])
+    none, full = priced(kept), priced(again)
+    assert full.iteration_s - none.iteration_s == pytest.approx(blocks_s)
+    assert full.breakdown.recompute_s == pytest.approx(blocks_s)
+    assert full.stages[0].activation_bytes < 0.5 * none.stages[0].activation_bytes
+    assert full.model_tflops_per_device * full.iteration_s == pytest.approx(none.model_tflops_per_device * none.iteration_s)
+    assert full.hardware_tflops_per_device > full.model_tflops_per_device
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_zero_shards_what_it_says(stage: int) -> None:
+    """Rajbhandari et al. 2020, figure 1, for mixed-precision Adam: 2 + 2 + 12 bytes a parameter."""
+    plan = plan_of(micro_batch_size=1, global_batch_size=8, dp=8, zero_stage=stage)
+    only = priced(plan).stages[0]
+    per_parameter = {0: 16.0, 1: 4 + 12 / 8, 2: 2 + 14 / 8, 3: 16 / 8}[stage]
+    assert only.parameter_state_bytes == pytest.approx(per_parameter * only.parameters)
+
+
+def test_gradients_are_reduced_once_and_hidden_where_the_framework_overlaps() -> None:
+    plan = plan_of(micro_batch_size=1, global_batch_size=64, dp=16)
+    prediction = priced(plan)
+    parameters = prediction.stages[0].parameters
+    whole_s = collective_s(CollectiveKind.ALL_REDUCE, 2.0 * parameters, 16, 1, load_cluster("dgx_a100"))
+    assert prediction.breakdown.data_communication_s == pytest.approx(whole_s)
+    assert prediction.breakdown.hidden_data_communication_s == 0.0
+    overlapped = priced(replace(plan, overlap_gradients=True)).breakdown
+    assert overlapped.data_communication_s + overlapped.hidden_data_communication_s == pytest.approx(whole_s)
+    assert 0 < overlapped.data_communication_s < whole_s
+
+
+def test_stages_of_a_pipeline_hold_the_micro_batches_in_flight() -> None:
+    plan = plan_of(micro_batch_size=1, global_batch_size=8, pp=4, stage_layers=(2, 2, 2, 2))
+    stages = priced(plan).stages
+    graph = graph_for(plan)
+    block = graph.layers[graph.sequence[1]].saved.none
+    assert stages[1].activation_bytes == pytest.approx(3 * 2 * block)
+    assert stages[2].activation_bytes == pytest.approx(2 * 2 * block)
+
+
+def test_faster_links_and_larger_memories_never_hurt() -> None:
+    plan = plan_of(micro_batch_size=1, global_batch_size=16, tp=4, pp=2, dp=2)
+    graph, model = graph_for(plan), device_model(host_issue_s=0.0)
+    cluster = load_cluster("dgx_a100")
+    faster = replace(
+        cluster, tiers=tuple(replace(tier, bandwidth_bytes_per_s=2 * tier.bandwidth_bytes_per_s) for tier in cluster.tiers)
+    )
+    assert predict(graph, plan, model, faster).iteration_s < predict(graph, plan, model, cluster).iteration_s
+    fits = predict(graph, plan, model, cluster)
+    assert fits.status is Status.FEASIBLE
+    needed = max(stage.memory_bytes for stage in fits.stages)
+    assert predict(graph, plan, device_model(memory_bytes=needed * 1.001), cluster).status is Status.FEASIBLE
+    tight = predict(graph, plan, device_model(memory_bytes=needed * 0.999), cluster)
+    assert tight.status is Status.INFEASIBLE
+    assert "needs" in tight.reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"dp": 0}, "at least 1"),
+        ({"dp": 9, "global_batch_size": 8}, "global batch of at least 9"),
+        ({"gpipe": True, "interleave": 2, "pp": 2, "global_batch_size": 2}, "GPipe"),
+        ({"zero_stage": 4}, "zero_stage"),
+        ({"ep": 2}, "experts"),
+        ({"pp": 2, "stage_layers": (1, 2, 5)}, "stage_layers has 3"),
+        ({"pp": 2, "stage_layers": (1, 2)}, "adds up to 3"),
+        ({"pp": 7}, "7 pipeline stages"),
+        ({"pp": 3, "interleave": 2, "global_batch_size": 4}, "multiples of pp 3"),
+        ({"dp": 8192, "global_batch_size": 8192}, "8192 devices"),
+        ({"precision": Precision.FP8}, "float8"),
+    ],
+)
+def test_wrong_plans_are_refused_with_one_sentence(wrong: dict[str, object], says: str) -> None:
+    plan = plan_of(**wrong)
+    with pytest.raises(InputError, match=says):
+        model = device_model()
+        if plan.precision is Precision.FP8:
+            type(model)(model.device, model.software, plan.precision.matrix_format)
+        predict(graph_for(plan_of()), plan, model, load_cluster("dgx_a100"))
+
+
+def test_a_pipeline_across_nodes_waits_longer_for_its_messages() -> None:
+    inside = plan_of(micro_batch_size=1, global_batch_size=8, pp=2)
+    across = replace(inside, dp=8, global_batch_size=64)
+    seconds = [priced(plan).breakdown.pipeline_communication_s for plan in (inside, across)]
+    assert seconds[1] > 2 * seconds[0] > 0
+    assert np.isfinite(seconds).all()

@@ -1,0 +1,56 @@
+"""Small models on real devices for tests of training plans and their search."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from Estimator.devices.files import load_device, load_software
+from Estimator.devices.operator_cost import DeviceModel
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import ModelGraph
+from GraphExtractor.models.gpt import Gpt
+from Solver.training.plan import Precision, TrainingPlan
+
+SEQUENCE = 256
+
+
+@lru_cache
+def small_gpt(layers: int = 6, hidden: int = 512) -> Gpt:
+    return Gpt(
+        layers=layers,
+        hidden=hidden,
+        heads=8,
+        ffn=4 * hidden,
+        vocabulary=8000,
+        sequence_length=SEQUENCE,
+        published_parameter_count=1,
+    )
+
+
+@lru_cache
+def graph_of_shape(tp: int, micro_batch_size: int, sequence_parallel: bool, eager: bool, layers: int = 6) -> ModelGraph:
+    plan = plan_of(tp=tp, micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, eager=eager)
+    return extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
+
+
+def graph_for(plan: TrainingPlan, layers: int = 6) -> ModelGraph:
+    eager = plan.attention.value == "eager"
+    return graph_of_shape(plan.tp, plan.micro_batch_size, plan.sequence_parallel and plan.tp > 1, eager, layers)
+
+
+def plan_of(eager: bool = True, **given: Any) -> TrainingPlan:
+    from GraphExtractor.graph import Attention
+
+    defaults = {"precision": Precision.FP16, "attention": Attention.EAGER if eager else Attention.FLASH}
+    return TrainingPlan(**(defaults | given))
+
+
+def device_model(memory_bytes: float | None = None, host_issue_s: float | None = None) -> DeviceModel:
+    """An A100 under Megatron, with another memory or another speed of the host where given."""
+    device, software = load_device("a100_80gb"), load_software("megatron_2022")
+    if memory_bytes is not None:
+        memory = replace(device.memory, capacity=replace(device.memory.capacity, value=memory_bytes))
+        device = replace(device, memory=memory)
+    if host_issue_s is not None:
+        software = replace(software, host_issue=replace(software.host_issue, value=host_issue_s))
+    return DeviceModel(device, software, "float16")
