@@ -142,7 +142,7 @@ class Operator:
     cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
     ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
     ``core_attention`` marks what selective recomputation runs again (Korthikanti et al. 2022, section 5).
-    ``causal`` is fused attention whose mask lets a kernel skip half of the scores; its ``gemms`` count them all.
+    ``causal`` is attention, fused or a part of it, whose mask lets a kernel skip half of the scores; they are all counted.
     """
 
     id: int

@@ -195,7 +195,7 @@ def _eager(q: Any, k: Any, v: Any, causal: bool, dropout: float, scale: float, b
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    with annotate({"core_attention": True}):
+    with annotate({"core_attention": True, "causal": causal}):
         scores = torch.matmul(q, k.transpose(-1, -2)) * scale
         if bias is not None:
             scores = scores + bias

@@ -133,7 +133,7 @@ def _traced(
         gemms=work.gemms,
         vector=work.vector,
         collective=work.collective,
-        causal=work.causal,
+        causal=work.causal or origin.causal,
         uses=uses,
         outputs=outputs,
         forward=_forward_operator(origin.forward, step, values, real) if origin.forward else None,

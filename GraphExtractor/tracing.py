@@ -30,7 +30,8 @@ from GraphExtractor.opaque import whole_operators
 class NodeOrigin:
     """Where a traced node belongs: layer position, module path, pass, and the forward node it differentiates.
 
-    ``again`` marks a node of the backward pass that makes the result of its forward node a second time.
+    ``again`` marks a node of the backward pass that makes the result of its forward node a second time; ``causal`` one of
+    attention under a causal mask.
     """
 
     layer: int
@@ -39,6 +40,7 @@ class NodeOrigin:
     core_attention: bool
     forward: torch.fx.Node | None
     again: bool = False
+    causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
     for node in calls:
         stamp = node.meta.get("custom", {})
         if not stamp.get("backward", True):
-            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, stamp.get("core_attention", False), None)
+            core, causal = stamp.get("core_attention", False), stamp.get("causal", False)
+            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, core, None, causal=causal)
             # the first node of a number owns the gradient function, later ones are not differentiable
             by_sequence_number.setdefault(node.meta["seq_nr"], node)
     for node in calls:
@@ -183,5 +186,5 @@ def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
         if forward is None:
             raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
         origin = origins[forward]
-        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward)
+        origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
     return origins

@@ -58,7 +58,7 @@ def optimum_table(result: SearchResult) -> Table:
         "vs expert",
         "proven",
     )
-    table = _table(
+    table = new_table(
         f"{result.study}: best accelerator and plan per HBM size", columns, words={"accelerator", "model", "recompute"}
     )
     for point in result.per_hbm:
@@ -82,7 +82,7 @@ def optimum_table(result: SearchResult) -> Table:
 def size_table(rows: Sequence[SizeRow]) -> Table:
     """The best accelerator of each model for every HBM and micro-batch size."""
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
-    table = _table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
+    table = new_table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
     for row in rows:
         size = (row.model, f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
         if row.accelerator is None:
@@ -95,7 +95,7 @@ def size_table(rows: Sequence[SizeRow]) -> Table:
 
 def reference_table(references: Sequence[ReferencePoint], objective: Objective) -> Table:
     """Known chips under the same model, each with the best plan on it."""
-    table = _table(
+    table = new_table(
         "known chips, priced the same way",
         ("chip", "accelerator", "HBM GiB", UNITS[objective], "optimum is better by"),
         words={"chip", "accelerator"},
@@ -116,7 +116,7 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
 
 def space_table(size: SpaceSize) -> Table:
     """What a study would evaluate."""
-    table = _table("size of the space", ("what", "number"), words={"what"})
+    table = new_table("size of the space", ("what", "number"), words={"what"})
     rows = {
         "accelerators": size.accelerators,
         "HBM sizes": size.hbm_sizes,
@@ -133,7 +133,7 @@ def space_table(size: SpaceSize) -> Table:
 def plain_table(title: str, rows: Sequence[dict[str, object]]) -> Table:
     """Rows of equal keys as a table; text to the left, numbers to the right."""
     columns = {key.replace("_", " "): value for row in rows for key, value in row.items()}
-    table = _table(title, tuple(columns), words={name for name, value in columns.items() if isinstance(value, str)})
+    table = new_table(title, tuple(columns), words={name for name, value in columns.items() if isinstance(value, str)})
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
     return table
@@ -163,7 +163,8 @@ def accelerator_words(accelerator: Accelerator) -> str:
     )
 
 
-def _table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
+def new_table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
+    """An empty table in the one style of all; columns among ``words`` go to the left, the others, numbers, to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
+from Reporter.tables import new_table
 from Solver.results import Status
 from Solver.training.evaluation import Evaluation
 from Solver.training.results import IterationBreakdown, Prediction
@@ -83,7 +84,9 @@ def summary_table(evaluation: Evaluation, prediction: Prediction) -> Table:
         ),
         "memory of the fullest stage": f"{prediction.memory_bytes / GB:.1f} GB of {capacity_bytes / GB:.1f} GB",
     }
-    table = _table(f"{evaluation.model}, one iteration under {evaluation.software.name}", ("what", "predicted"), left=2)
+    table = new_table(
+        f"{evaluation.model}, one iteration under {evaluation.software.name}", ("what", "predicted"), words={"what", "predicted"}
+    )
     for name, value in rows.items():
         table.add_row(name, value)
     return table
@@ -93,7 +96,7 @@ def breakdown_table(breakdown: IterationBreakdown) -> Table:
     """Seconds of the stage that decides, adding up to the iteration; below, communication that costs no time."""
     total_s = breakdown.total_s
     digits = _digits(total_s)
-    table = _table("where the time goes", ("part", "ms", "share"), left=1)
+    table = new_table("where the time goes", ("part", "ms", "share"), words={"part"})
 
     def add(name: str, milliseconds: float, seconds: float) -> None:
         if seconds > NEGLIGIBLE * total_s:
@@ -121,7 +124,7 @@ def memory_table(prediction: Prediction, capacity_bytes: float) -> Table:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
     filled = ("state GB", "activations GB", "workspace GB", "reserved GB", "total GB", "fits")
-    table = _table("stages, per device and micro-batch", (*columns, *filled), left=0)
+    table = new_table("stages, per device and micro-batch", (*columns, *filled), words=set())
     digits = _digits(min(stage.forward_s for stage in prediction.stages))
     for number, stage in enumerate(prediction.stages, start=1):
         parts = (
@@ -147,14 +150,3 @@ def _digits(seconds: float) -> int:
     """Decimals of milliseconds that show ``seconds`` to about five figures."""
     milliseconds = seconds / MS
     return next((digits for digits in range(6) if milliseconds * 10**digits >= 1e4), 6)
-
-
-def _table(title: str, columns: Sequence[str], left: int) -> Table:
-    """An empty table whose first ``left`` columns are text, the others numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position < left else "right", no_wrap=True)
-    return table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
+from Reporter.tables import new_table
 from Solver.training.results import IterationBreakdown
 from Solver.validation.records import ValidationReport
 
@@ -52,7 +52,7 @@ def report_json(report: ValidationReport) -> bytes:
 def source_table(report: ValidationReport) -> Table:
     """How far predictions are off, by source and over all."""
     columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE")
-    table = _table("predicted against measured iteration times", columns, words={"source"})
+    table = new_table("predicted against measured iteration times", columns, words={"source"})
     for statistics in (*report.sources, report.overall):
         table.add_row(
             _short(statistics.source),
@@ -69,7 +69,7 @@ def source_table(report: ValidationReport) -> Table:
 def worst_table(report: ValidationReport) -> Table:
     """The runs predicted worst, and what their predicted time consists of."""
     columns = ("line", "model", "devices", "tp x pp x dp", "micro-batch", "measured s", "predicted s", "error", "predicted as")
-    table = _table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"})
+    table = new_table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"})
     for run in report.worst(WORST):
         if run.plan is None or run.breakdown_s is None:
             continue
@@ -89,7 +89,7 @@ def worst_table(report: ValidationReport) -> Table:
 
 def skipped_table(report: ValidationReport) -> Table:
     """The runs that were not predicted, and why."""
-    table = _table("skipped", ("line", "model", "reason"), words={"model", "reason"})
+    table = new_table("skipped", ("line", "model", "reason"), words={"model", "reason"})
     for run in report.runs:
         if run.skipped:
             table.add_row(str(run.line), run.model, run.reason)
@@ -98,19 +98,9 @@ def skipped_table(report: ValidationReport) -> Table:
 
 def assumption_table(report: ValidationReport) -> Table:
     """What runs do not say, and the rule that filled it in."""
-    table = _table("assumed", ("what", "runs", "by the rule"), words={"what", "by the rule"})
+    table = new_table("assumed", ("what", "runs", "by the rule"), words={"what", "by the rule"})
     for rule in report.rules:
         table.add_row(rule.says, str(rule.runs), rule.reason)
-    return table
-
-
-def _table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
     return table
 
 

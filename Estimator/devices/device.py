@@ -134,7 +134,9 @@ class Software:
 
     ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector functions that the matrix
     library applies to a product's tiles for free, every other one is a kernel of its own. ``fused_softmax_multiple`` is the
-    number that micro-batch x heads must divide for the one-kernel softmax; otherwise it is ``unfused_softmax_kernels``.
+    number that micro-batch x heads must divide for the one-kernel softmax of unfused attention, which skips what a causal mask
+    hides if ``masked_softmax``; otherwise it is ``unfused_softmax_kernels``, which move ``unfused_softmax_bytes`` per score
+    (``forward`` and ``backward``).
     """
 
     name: str
@@ -142,6 +144,8 @@ class Software:
     fused_tails: tuple[str, ...]
     fused_softmax_multiple: Quantity
     unfused_softmax_kernels: Quantity
+    unfused_softmax_bytes: dict[str, Quantity]
+    masked_softmax: bool
     gradient_bytes: Quantity  # per parameter in the data-parallel reduction
     reserved_memory: Quantity  # context, communication buffers, fragmentation
     overlap_gradients: bool

@@ -38,6 +38,7 @@ UNITS = {
         "host_issue": "s",
         "fused_softmax_multiple": "count",
         "unfused_softmax_kernels": "count",
+        "unfused_softmax_bytes": "bytes",
         "gradient_bytes": "bytes",
         "reserved_memory": "bytes",
     },

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from Estimator.devices.device import Device, Software
+from Estimator.devices.functions import traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
 from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase
 
+SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
 
 
@@ -94,25 +96,23 @@ class DeviceModel:
             if operator.reads and operator.reads[0].shape:
                 row_bytes = operator.reads[0].shape[-1] * _element_bytes(operator)
                 traffic += operator.reads[0].bytes * self.device.reads_again(functions[0], row_bytes)
-            if functions[0].startswith("softmax") and operator.core_attention:
-                return self._softmax(operator, functions, traffic)
+            if functions[0] in SOFTMAX:
+                return self._softmax(operator, functions)
         return self._stream(traffic, functions)
 
-    def _softmax(self, operator: Operator, functions: tuple[str, ...], traffic: float) -> KernelTime:
-        """Softmax of scores kept in memory, and the dropout of its result."""
-        element_bytes = _element_bytes(operator)
-        elements = operator.vector[0].elements
+    def _softmax(self, operator: Operator, functions: tuple[str, ...]) -> KernelTime:
+        """Softmax of scores kept in memory, or its gradient, and the dropout of its result."""
+        element_bytes, elements, software = _element_bytes(operator), operator.vector[0].elements, self.software
         total = KernelTime()
-        if "dropout" in functions:  # reads the probabilities again, writes them dropped and the mask
-            total += self._stream(elements * (2 * element_bytes + 1), ("dropout",))
-            traffic -= elements * (element_bytes + 1)
-            functions = tuple(name for name in functions if name != "dropout")
-        multiple = int(self.software.fused_softmax_multiple.value)
-        rows = math.prod(operator.reads[0].shape[:-2]) if operator.reads else 0
-        if rows % multiple == 0:
-            return total + self._stream(traffic, functions)
-        kernels = int(self.software.unfused_softmax_kernels.value)
-        return total + self._stream(traffic, functions).times(kernels)
+        if "dropout" in functions:
+            total += self._stream(traffic_bytes("dropout", elements, element_bytes), ("dropout",))
+        rows = math.prod(operator.reads[0].shape[:-2])
+        if rows % int(software.fused_softmax_multiple.value):
+            kernels = int(software.unfused_softmax_kernels.value)
+            moved = elements * software.unfused_softmax_bytes[operator.phase.value].value
+            return total + self._stream(moved / kernels, ()).times(kernels)
+        function = f"causal_{functions[0]}" if operator.causal and software.masked_softmax else functions[0]
+        return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _stream(self, traffic_bytes: float, functions: tuple[str, ...]) -> KernelTime:
         memory = self.device.memory

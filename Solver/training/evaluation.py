@@ -61,8 +61,4 @@ def evaluated(evaluation: Evaluation) -> Prediction:
     plan = evaluation.plan
     model = DeviceModel(evaluation.device, evaluation.software, plan.precision.matrix_format)
     graph = load_or_extract(evaluation.graph_key, evaluation.graphs)
-    if plan.cp > 1:
-        from GraphExtractor.context_parallel import shard_context
-
-        graph = shard_context(graph, plan.cp)
     return predict(graph, plan, model, evaluation.cluster)

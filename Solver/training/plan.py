@@ -103,6 +103,7 @@ class TrainingPlan:
             self.attention,
             self.sequence_parallel and self.tp > 1,
             self.precision.graph_dtype,
+            self.cp,
         )
 
 

@@ -18,7 +18,6 @@ from Estimator.devices.device import Device
 from GraphExtractor.graph import Attention, Recompute
 from Solver.pipeline.schedule import PipelineSchedule
 from Solver.placement.problem import GroupOrder
-from Solver.settings import STUDY
 from Solver.study import Study, read_config
 from Solver.training.evaluation import Evaluation
 from Solver.training.plan import Precision, TrainingPlan, check_plan
@@ -28,6 +27,7 @@ HARDWARE_KEYS = frozenset({"device", "cluster", "software"})
 STUDY_FILE = "study.yaml"  # of a run, beside its best.json
 FROM_STUDY = ("sequence_length", "attention", "sequence_parallel", "global_batch_size", "optimizer", "zero_stage")
 OUTDATES = {  # what a file says about the second no longer holds where the command line changes the first
+    "device": ("cluster", "software"),
     "devices": ("dp",),
     "dp": ("devices",),
     "pp": ("stage_layers",),
@@ -113,8 +113,9 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> dic
     settings: dict[str, object] = {"model": name}
     study = path.with_name(STUDY_FILE)
     if study.is_file():
-        stated = STUDY.read(read_config(study), str(study))
-        settings |= {key: stated[key] for key in FROM_STUDY if key in stated}
+        stated = read_config(study)
+        fixed = [*FROM_STUDY, *(HARDWARE_KEYS if "device" in stated else ())]  # else the study designed its hardware
+        settings |= {key: stated[key] for key in fixed if key in stated}
     settings |= {key: value for key, value in plan.items() if key in EVALUATION.keys}
     try:
         settings["stage_layers"] = [len(stage["layers"]) for stage in plan["stages"]]

@@ -137,6 +137,8 @@ REFUSED = {
     "no table": ("--device a100_80gb --output x.yaml", "no table was given"),
     "no output": ("--device a100_80gb --table gemm.csv", "no file to write was given"),
     "output of another kind": ("--device a100_80gb --table gemm.csv --output x.csv", "ends in .yaml"),
+    "output that is a folder": ("--device a100_80gb --table gemm.csv --output folder.yaml --force", "give the name of a file"),
+    "output too long": (f"--device a100_80gb --table gemm.csv --output {'x' * 300}.yaml", "cannot name a file"),
     "missing table": ("--device a100_80gb --table nowhere.csv --output x.yaml", "nowhere.csv"),
     "missing collectives": ("--cluster perlmutter --table nowhere.csv --output x.yaml", "nowhere.csv"),
     "unknown device": ("--device a1000 --table gemm.csv --output x.yaml", "no device named 'a1000'"),
@@ -150,6 +152,7 @@ def test_what_cannot_be_fitted_is_refused_with_a_sentence(
     gemms: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, said: str
 ) -> None:
     monkeypatch.chdir(gemms.parent)
+    (gemms.parent / "folder.yaml").mkdir()
     assert phaze.main(["calibrate", *words.split()]) == (1 if "/proc" in words else 2)
     captured = capsys.readouterr()
     assert said in captured.err

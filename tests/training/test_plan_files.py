@@ -249,6 +249,25 @@ def test_a_search_brings_what_its_study_fixed(tmp_path: Path) -> None:
     assert (plan.global_batch_size, plan.sequence_parallel, found.cluster.name) == (4100, True, found.device.cluster)
 
 
+def test_a_search_on_devices_brings_them(tmp_path: Path) -> None:
+    path = search_result(tmp_path / "run", "bertlarge")
+    hardware = {"device": "v100_32gb", "cluster": "phaze_icml24", "software": None}
+    searched = {"zero_stage": [0, 1], "sequence_parallel": None, "global_batch_size": 64}
+    path.with_name("study.yaml").write_text(yaml.safe_dump({"model": "bertlarge", **hardware, **searched}))
+    content = json.loads(path.read_text())
+    chosen = {"zero_stage": 1, "sequence_parallel": True, "cp": 2, "interleave": 2, "schedule": "interleaved"}
+    stages = [{"layers": ["layer"] * count} for count in (5, 8, 7, 6)]
+    content["models"]["bertlarge"] |= chosen | {"precision": "fp16", "stages": stages}
+    path.write_text(json.dumps(content))
+    found = evaluated({}, path=path)
+    plan = found.plan
+    assert (found.device.name, found.cluster.name, found.software.name) == ("v100_32gb", "phaze_icml24", found.device.software)
+    assert (plan.zero_stage, plan.sequence_parallel, plan.cp, plan.schedule) == (1, True, 2, PipelineSchedule.INTERLEAVED)
+    assert (plan.stage_layers, plan.global_batch_size, plan.precision) == ((5, 8, 7, 6), 64, Precision.FP16)
+    moved = evaluated({"device": "a100_80gb"}, path=path)
+    assert (moved.device.name, moved.cluster.name, moved.plan) == ("a100_80gb", moved.device.cluster, plan)
+
+
 def test_a_search_that_found_nothing_holds_no_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"best\.json holds no plan: nothing was feasible"):
         evaluated({"device": "a100_80gb"}, path=search_result(tmp_path / "run"))
