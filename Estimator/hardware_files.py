@@ -83,7 +83,11 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
     if os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return (relative_to or Path()) / Path(name_or_path).expanduser()
     path = HARDWARE / kind / f"{name_or_path}.yaml"
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError:  # a name the file system cannot hold
+        found = False
+    if not found:
         known = ", ".join(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
         one = {"technologies": "technology"}.get(kind, kind.removesuffix("s")).replace("_", " ")
         raise InputError(f"no {one} named {name_or_path!r}; known: {known}; or give the path of a YAML file")

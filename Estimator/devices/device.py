@@ -24,7 +24,8 @@ class MatrixEngine:
     ``efficiency`` is what a large product alone reaches of the peak, ``sustained`` what is left of that in training, where
     the chip runs at the clock its power limit allows. ``fill`` are the steps of k that a tile's start and end cost.
     ``batched_bandwidth`` is the fraction of the memory bandwidth that many small products reach (unfused attention).
-    ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``.
+    ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
+    formats reach of it that fall behind the others.
     """
 
     peak: dict[str, Quantity]
@@ -36,6 +37,12 @@ class MatrixEngine:
     batched_bandwidth: Quantity
     attention_forward: Quantity
     attention_backward: Quantity
+    formats: dict[str, Quantity] = field(default_factory=dict)
+
+    def reached(self, number_format: str, sustained: bool) -> float:
+        """Fraction of the peak that large products reach, alone or ``sustained`` in training."""
+        share = self.formats[number_format].value if number_format in self.formats else 1.0
+        return self.efficiency.value * share * (self.sustained.value if sustained else 1.0)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ UNITS = {
         "batched_bandwidth": "fraction",
         "attention_forward": "fraction",
         "attention_backward": "fraction",
+        "formats": "fraction",
     },
     Memory: {
         "capacity": "bytes",

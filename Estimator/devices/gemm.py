@@ -39,8 +39,7 @@ def product_time(gemm: Gemm, device: Device, number_format: str, element_bytes: 
     bytes_per_s = memory.bandwidth.value * share
     operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n))
     processors = int(engine.processors.value)
-    clock = engine.efficiency.value * (engine.sustained.value if sustained else 1.0)
-    flops_per_s = device.peak_flops(number_format) / processors * clock
+    flops_per_s = device.peak_flops(number_format) / processors * engine.reached(number_format, sustained)
     best: ProductTime | None = None
     for tile in engine.tiles:
         tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
@@ -69,8 +68,8 @@ def attention_time(
     engine = device.matrix
     share = engine.attention_backward.value if backward else engine.attention_forward.value
     flops = 2 * sum(gemm.macs for gemm in gemms) / (2 if causal else 1)
-    clock = engine.efficiency.value * engine.sustained.value
+    reached = engine.reached(number_format, sustained=True)
     return ProductTime(
-        flops / (device.peak_flops(number_format) * clock * share),
+        flops / (device.peak_flops(number_format) * reached * share),
         traffic_bytes / (device.memory.bandwidth.value * device.memory.efficiency.value),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from Estimator.cluster import Cluster
 from Estimator.devices.device import Device, Software
 from GraphExtractor.graph import GraphKey
-from Solver.training.plan import TrainingPlan, plan_mapping
+from Solver.training.plan import TrainingPlan, check_cluster, plan_mapping
 
 if TYPE_CHECKING:
     from Solver.training.results import Prediction
@@ -59,6 +59,7 @@ def evaluated(evaluation: Evaluation) -> Prediction:
     from Solver.training.iteration import predict
 
     plan = evaluation.plan
+    check_cluster(plan, evaluation.cluster)
     model = DeviceModel(evaluation.device, evaluation.software, plan.precision.matrix_format)
     graph = load_or_extract(evaluation.graph_key, evaluation.graphs)
     return predict(graph, plan, model, evaluation.cluster)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from Common.errors import InputError
+from Estimator.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Solver.pipeline.schedule import PipelineSchedule
 from Solver.placement.problem import GroupOrder
@@ -130,6 +131,17 @@ def plan_mapping(plan: TrainingPlan) -> dict[str, Any]:
         "overlap_gradients": plan.overlap_gradients,
         "overlap_tensor": plan.overlap_tensor,
     }
+
+
+def check_cluster(plan: TrainingPlan, cluster: Cluster) -> None:
+    """Refuse plans that need more devices than there are.
+
+    Raises:
+        InputError: says how many there are.
+    """
+    if plan.devices > cluster.num_devices:
+        given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
+        raise InputError(f"{given}; use smaller degrees or a larger cluster")
 
 
 def check_plan(plan: TrainingPlan) -> None:

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from Common.errors import InputError
 from Estimator.accelerator import Cluster
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor.graph import ModelGraph
@@ -19,7 +18,7 @@ from Solver.placement.policy import training_policy
 from Solver.training.chunks import Chunk, OncePerIteration, Overlap, chunk_cost, once_per_iteration
 from Solver.training.layer_costs import LayerCost
 from Solver.training.messages import Transfer, message_s
-from Solver.training.plan import TrainingPlan, check_plan
+from Solver.training.plan import TrainingPlan, check_cluster, check_plan
 from Solver.training.synchronisation import stage_synchronisation, tied_synchronisation_s
 
 Spans = tuple[tuple[int, int], ...]  # layers [first, stop) of each chunk of a stage
@@ -54,9 +53,7 @@ class PlanPricer:
         self, graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster, costs: Sequence[LayerCost]
     ) -> None:
         check_plan(plan)
-        if plan.devices > cluster.num_devices:
-            given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
-            raise InputError(f"{given}; use smaller degrees or a larger cluster")
+        check_cluster(plan, cluster)
         self.graph, self.plan, self.model, self.cluster, self.costs = graph, plan, model, cluster, tuple(costs)
         software, memory = model.software, model.device.memory
         self.policy = replace(training_policy(plan.optimizer, plan.zero_stage), gradient_bytes=software.gradient_bytes.value)
