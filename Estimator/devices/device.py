@@ -154,6 +154,7 @@ class Software:
     unfused_softmax_bytes: dict[str, Quantity]
     masked_softmax: bool
     gradient_bytes: Quantity  # per parameter in the data-parallel reduction
+    accumulation: Quantity  # traffic per parameter of adding a micro-batch's gradient to those before it
     reserved_memory: Quantity  # context, communication buffers, fragmentation
     overlap_gradients: bool
     overlap_tensor: bool

@@ -41,10 +41,11 @@ UNITS = {
         "unfused_softmax_kernels": "count",
         "unfused_softmax_bytes": "bytes",
         "gradient_bytes": "bytes",
+        "accumulation": "bytes",
         "reserved_memory": "bytes",
     },
 }
-MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory"})
+MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
 
 
 def load_device(name_or_path: str) -> Device:

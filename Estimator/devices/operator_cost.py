@@ -50,6 +50,12 @@ class DeviceModel:
         """Sum over the operators of a graph: they run one after another in one stream."""
         return sum((self.operator_time(operator) for operator in graph.operators), KernelTime())
 
+    def accumulation_time(self, parameters: int) -> KernelTime:
+        """Adding the weight gradients of a micro-batch to those of the ones before it."""
+        memory = self.device.memory
+        bytes_per_s = memory.bandwidth.value * memory.efficiency.value
+        return KernelTime(memory_s=self.software.accumulation.value * parameters / bytes_per_s)
+
     def operator_time(self, operator: Operator) -> KernelTime:
         """Time of one operator."""
         return self._price(operator)

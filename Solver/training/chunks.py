@@ -46,12 +46,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What runs beside computation."""
+    """What runs beside computation, and the part of the micro-batches whose gradients are ``accumulated`` onto earlier ones."""
 
     tensor: bool
     data: bool
     pipeline: bool
     tp: int
+    accumulated: float
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,12 @@ def chunk_cost(costs: Sequence[LayerCost], sync: StageSynchronisation, stage_lay
     """A chunk of the layers ``costs`` on a stage that holds ``stage_layers`` layers in all and communicates as ``sync`` says."""
     share = len(costs) / stage_layers
     gather_s = sync.gather_s * share
+    backward = [cost.backward + cost.accumulation.times(overlap.accumulated) for cost in costs]
     return Chunk(
         layers=len(costs),
         forward=timed_pass([cost.forward for cost in costs], gather_s, overlap),
         recompute=timed_pass([cost.recompute for cost in costs], 0.0, overlap),
-        backward=timed_pass([cost.backward for cost in costs], gather_s + sync.reduce_s * share, overlap),
+        backward=timed_pass(backward, gather_s + sync.reduce_s * share, overlap),
         saved_bytes=float(sum(cost.saved_bytes for cost in costs)),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from Estimator.accelerator import Cluster
 from Estimator.devices.operator_cost import DeviceModel, KernelTime
@@ -32,17 +32,25 @@ class PassCost:
             self.context_s + other.context_s,
         )
 
+    def times(self, factor: float) -> PassCost:
+        """``factor`` of it."""
+        return PassCost(self.kernels.times(factor), self.products_s * factor, self.tensor_s * factor, self.context_s * factor)
+
 
 NOTHING = PassCost(KernelTime(), 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer on one device. ``recompute`` is what full recomputation runs again, nothing in the other modes."""
+    """A layer on one device.
+
+    ``recompute`` is what recomputation runs again, ``accumulation`` what adds weight gradients to those of earlier micro-batches.
+    """
 
     forward: PassCost
     backward: PassCost
     recompute: PassCost
+    accumulation: PassCost
     parameters: int
     tied_parameters: int
     saved_bytes: int
@@ -71,6 +79,7 @@ def _layer_cost(layer: LayerGraph, recompute: Recompute, model: DeviceModel, clu
         forward=pass_cost(layer.forward.operators, model, cluster, tp),
         backward=pass_cost(layer.backward.operators, model, cluster, tp),
         recompute=pass_cost(again, model, cluster, tp),
+        accumulation=replace(NOTHING, kernels=model.accumulation_time(layer.parameter_count)),
         parameters=layer.parameter_count,
         tied_parameters=layer.tied_count,
         saved_bytes=layer.saved.under(recompute),

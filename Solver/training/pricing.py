@@ -134,4 +134,4 @@ def overlap_of(plan: TrainingPlan, model: DeviceModel) -> Overlap:
     software = model.software
     tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    return Overlap(tensor and plan.sequence_parallel, data, software.overlap_pipeline, plan.tp)
+    return Overlap(tensor and plan.sequence_parallel, data, software.overlap_pipeline, plan.tp, 1 - 1 / plan.micro_batches)

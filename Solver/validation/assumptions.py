@@ -30,7 +30,7 @@ Entry = TypeVar("Entry", bound=HasPattern)
 
 @dataclass(frozen=True)
 class Framework:
-    """What a framework does where a run does not say otherwise, in runs up to the year ``until``.
+    """What a framework does where a run does not say otherwise: in runs up to the year ``until``, of models named ``model``.
 
     No ``software`` is the device's usual one.
     """
@@ -45,6 +45,7 @@ class Framework:
     counts_recomputation: bool
     reason: str
     until: int | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class Assumptions:
         """The framework of a run, by its framework, source, or model and notes."""
         year = self._year(run)
         of_the_time = [each for each in self.frameworks if each.until is None or year is None or year <= each.until]
-        return first_found(of_the_time, run.framework, run.source, f"{run.model} {run.notes}") or self.other_framework
+        possible = [each for each in of_the_time if each.model is None or re.search(each.model, run.model, re.IGNORECASE)]
+        return first_found(possible, run.framework, run.source, f"{run.model} {run.notes}") or self.other_framework
 
     def _year(self, run: MeasuredRun) -> int | None:
         """The latest year that source and framework name, as 2021, SC'21 or arXiv 2104.04473."""

@@ -12,9 +12,7 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
-from GraphExtractor.context_parallel import shard_context
 from GraphExtractor.depth import with_layers
-from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.dimensions import Dimensions
 from Solver.results import Status
 from Solver.training.iteration import predict
@@ -44,8 +42,7 @@ class RunPricer:
     """Prices plans of published runs; stores the traces of their models under ``graphs``."""
 
     def __init__(self, graphs: Path) -> None:
-        self._graphs = graphs
-        self._trace = lru_cache(maxsize=None)(self._traced)
+        self._trace = lru_cache(maxsize=None)(lambda key: load_or_extract(key, graphs))
         self._software = lru_cache(maxsize=None)(load_software)
         self._models: dict[tuple[str, str, str], DeviceModel] = {}
 
@@ -79,12 +76,8 @@ class RunPricer:
     ) -> Prediction:
         plan = candidate.plan
         key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)
-        graph = with_layers(self._trace(key, plan.cp), dimensions.layers)
+        graph = with_layers(self._trace(key), dimensions.layers)
         return predict(graph, plan, self._model(device, software, plan.precision.matrix_format), cluster)
-
-    def _traced(self, key: GraphKey, cp: int) -> ModelGraph:
-        graph = load_or_extract(key, self._graphs)
-        return shard_context(graph, cp) if cp > 1 else graph
 
     def _model(self, device: Device, software: str, number_format: str) -> DeviceModel:
         """One model per device, software and number format: it remembers the prices of operators."""

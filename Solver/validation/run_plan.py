@@ -14,8 +14,11 @@ from Solver.validation.assumptions import Assumptions, Framework, Notes
 from Solver.validation.published_numbers import number_in
 from Solver.validation.records import MeasuredRun
 
-YES = ("yes", "true", "on")
-NO = ("", "no", "none", "false", "off", "nan", "-")
+MEBI = 2**20 / 1e6
+NEARLY = 0.1
+UNSAID = frozenset({"", "nan", "-", "?", "n/a", "unknown"})
+NO = frozenset({"no", "none", "false", "off", "0"})
+_CHUNKS = re.compile(r"\bv\s?=?\s?(\d+)", re.IGNORECASE)
 _SHARDED = re.compile(r"fsdp|fully|full_shard|hsdp|stage[- ]?3|zero[- ]?3", re.IGNORECASE)
 _OPTIMIZER_SHARDED = re.compile(r"distributed|dist\w*[ -]opt|yes|true|stage[- ]?1|zero[- ]?1", re.IGNORECASE)
 _EAGER = re.compile(r"(no|without|w/o|not?n?)[- ]?flash|unfused attention|eager", re.IGNORECASE)
@@ -81,13 +84,15 @@ def candidate_plans(
     )
     plans = []
     for size in _micro_batch_sizes(run, degrees, samples, rules):
-        sized = replace(base, micro_batch_size=size)
+        batch = _whole_micro_batches(samples, size * degrees.dp)
+        sized = replace(base, micro_batch_size=size, global_batch_size=batch)
         sized = replace(sized, interleave=_interleave(run, sized, layers))
         for recompute in _recomputations(run):
             plan, equal = _with_equal_stages(replace(sized, recompute=recompute), layers)
             choices = [
+                (batch != samples, Choice("batch", f"{batch}, of whole micro-batches")),
                 (run.micro_batch_size is None, Choice("micro_batch", str(size))),
-                (_is_open(run.interleave), Choice("interleave", str(plan.interleave))),
+                (_stated_chunks(run.interleave) is None, Choice("interleave", str(plan.interleave))),
                 (recompute_of(run) is None, Choice("recompute", recompute.value)),
                 (equal, Choice("stages", f"{(layers + 2) // plan.chunks} layers per chunk")),
             ]
@@ -96,44 +101,31 @@ def candidate_plans(
 
 
 def degrees_of(run: MeasuredRun, framework: Framework, notes: Notes) -> Degrees:
-    """Parallel degrees that multiply to the number of devices.
+    """Parallel degrees that multiply to the number of devices; at most one of tp, pp and dp is filled in, as what is left.
 
     Raises:
         InputError: they are not known, or they do not.
     """
     known = {"tp": run.tp, "pp": run.pp, "dp": run.dp, "cp": run.cp}
-    stated = math.prod(value for value in known.values() if value is not None)
-    devices = run.devices
+    found = {name: value or 1 for name, value in known.items()}
+    missing = [name for name in ("tp", "pp", "dp") if known[name] is None]
+    devices = run.devices or (None if missing else math.prod(found.values()))
     if devices is None:
-        if run.dp is None or run.tp is None or run.pp is None:
-            raise InputError("it does not say on how many devices it ran")
-        devices = stated
-    if devices % stated:
-        raise InputError(f"{_spelled(known)} do not divide its {devices} devices")
-    open_degrees = [name for name, value in known.items() if value is None]
-    alone = (run.tp is None and run.pp is None) and (run.dp == devices or _stated_zero(run) == 3 or framework.zero_stage == 3)
-    if alone or (stated == devices):
-        found = {name: value or 1 for name, value in known.items()}
-        found["dp"] = devices // math.prod(value for name, value in found.items() if name != "dp")
-    elif run.tp is not None and run.pp is not None and (run.dp is None or run.cp is None):
-        left = "dp" if run.dp is None else "cp"
-        found = {name: value or 1 for name, value in known.items()}
-        found[left] = devices // math.prod(value for name, value in found.items() if name != left)
-    elif len([name for name in open_degrees if name != "cp"]) == 1:  # tp or pp is what is left
-        left = next(name for name in open_degrees if name != "cp")
-        found = {name: value or 1 for name, value in known.items()}
-        found[left] = devices // math.prod(value for name, value in found.items() if name != left)
-    else:
-        raise InputError(
-            f"it does not say {' and '.join(name for name in open_degrees if name in {'tp', 'pp'}) or 'its degrees'}"
-        )
-    degrees = Degrees(devices, **found)
-    if degrees.tp * degrees.pp * degrees.dp * degrees.cp != devices:
-        raise InputError(f"{_spelled(known)} multiply to {stated}, but it ran on {devices} devices")
-    filled = [f"{name} {found[name]}" for name in open_degrees if name != "cp" or found[name] > 1]
+        raise InputError("it does not say on how many devices it ran")
+    shards_weights = framework.zero_stage == 3 or _stated_zero(run) == 3
+    if len(missing) > 1 and "dp" in missing and shards_weights:
+        missing = ["dp"]
+    if len(missing) == 1:
+        found[missing[0]] = max(devices // math.prod(value for name, value in found.items() if name != missing[0]), 1)
+    elif missing and found["dp"] != devices:
+        raise InputError(f"it does not say {' and '.join(missing)}")
+    if math.prod(found.values()) != devices:
+        stated = " x ".join(f"{name} {value}" for name, value in found.items())
+        raise InputError(f"{stated} are not the {devices} devices that it ran on")
+    filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return degrees
+    return Degrees(devices, **found)
 
 
 def samples_of(run: MeasuredRun, sequence_length: int, notes: Notes) -> int:
@@ -144,17 +136,30 @@ def samples_of(run: MeasuredRun, sequence_length: int, notes: Notes) -> int:
     """
     if run.global_batch is None:
         raise InputError("it does not say its global batch")
-    samples = run.global_batch / sequence_length if run.global_batch_in_tokens else run.global_batch
+    samples = run.global_batch
+    if run.global_batch_in_tokens:
+        samples /= sequence_length
+        if samples != round(samples) and (samples * MEBI).is_integer():  # 4M tokens are 2^22
+            samples *= MEBI
     if samples != round(samples) or run.global_batch_in_tokens:
         notes.assume("batch", str(round(samples)))
     return max(round(samples), 1)
 
 
+def _whole_micro_batches(samples: int, together: int) -> int:
+    """The batch nearest to ``samples`` in which every replica has whole micro-batches, ``together`` sequences at a time.
+
+    Where that is further off than a tenth, ``samples``: the last micro-batches are smaller then.
+    """
+    nearest = max(round(samples / together), 1) * together
+    return nearest if abs(nearest - samples) <= NEARLY * samples else samples
+
+
 def recompute_of(run: MeasuredRun) -> Recompute | None:
     """What the run says of recomputation; None where it says nothing that can be used."""
     words = run.recompute
-    if words in NO[1:]:
-        return None if words in {"nan", "-"} else Recompute.NONE
+    if words in NO:
+        return Recompute.NONE
     for mode, names in (
         (Recompute.SELECTIVE, ("selective", "partial", "attention", "core")),
         (Recompute.FULL, ("full", "yes", "true", "all", "uniform", "block", "checkpoint")),
@@ -206,13 +211,13 @@ def _stated_zero(run: MeasuredRun) -> int | None:
         return 3
     if _OPTIMIZER_SHARDED.search(run.zero):
         return 1
-    return 0 if run.zero in NO[1:-2] else None
+    return 0 if run.zero in NO else None
 
 
 def _sequence_parallel(run: MeasuredRun, framework: Framework) -> bool:
-    if run.sequence_parallel in {"", "nan", "-", "?", "unknown"}:
+    if run.sequence_parallel in UNSAID:
         return framework.sequence_parallel
-    return run.sequence_parallel not in NO and run.sequence_parallel != "0"
+    return run.sequence_parallel not in NO
 
 
 def _micro_batch_sizes(run: MeasuredRun, degrees: Degrees, samples: int, rules: Assumptions) -> tuple[int, ...]:
@@ -222,21 +227,26 @@ def _micro_batch_sizes(run: MeasuredRun, degrees: Degrees, samples: int, rules: 
     return tuple(size for size in rules.micro_batch_sizes if share % size == 0) or (1,)
 
 
-def _is_open(interleave: str) -> bool:
-    """Interleaved, without how many chunks."""
-    return number_in(interleave) is None and interleave.lower() not in NO
+def _stated_chunks(interleave: str) -> int | None:
+    """Chunks per stage; None where the run is interleaved without saying how."""
+    if interleave.lower() in UNSAID | NO:
+        return 1
+    named = _CHUNKS.search(interleave)
+    number = float(named[1]) if named is not None else number_in(interleave)
+    return None if number is None else max(int(number), 1)
 
 
 def _interleave(run: MeasuredRun, plan: TrainingPlan, layers: int) -> int:
     """Chunks per stage: as the run says, or the fewest that make an interleaved schedule of equal chunks."""
     if plan.pp == 1:
         return 1
-    if not _is_open(run.interleave):
-        return max(int(number_in(run.interleave) or 1), 1)
+    stated = _stated_chunks(run.interleave)
+    if stated is not None:
+        return stated
     if plan.micro_batches % plan.pp:  # the schedule does not exist
         return 1
-    counts = range(2, layers // plan.pp + 1)
-    return next((chunks for chunks in counts if _equal(layers, plan.pp * chunks) or _equal(layers + 2, plan.pp * chunks)), 1)
+    counts = [(blocks, chunks) for blocks in (layers, layers + 2) for chunks in range(2, layers // plan.pp + 1)]
+    return next((chunks for blocks, chunks in counts if _equal(blocks, plan.pp * chunks)), 1)
 
 
 def _equal(layers: int, chunks: int) -> bool:
@@ -253,7 +263,3 @@ def _with_equal_stages(plan: TrainingPlan, layers: int) -> tuple[TrainingPlan, b
     if plan.pp == 1 or _equal(layers, plan.chunks) or not _equal(layers + 2, plan.chunks) or layers + 2 < 2 * plan.chunks:
         return plan, False
     return replace(plan, stage_layers=((layers + 2) // plan.chunks,) * plan.chunks), True
-
-
-def _spelled(known: dict[str, int | None]) -> str:
-    return " x ".join(f"{name} {value}" for name, value in known.items() if value is not None)

@@ -49,7 +49,9 @@ def test_words_where_a_count_belongs_are_listed(tmp_path, cell):
 
 def test_scales_and_units_are_understood(tmp_path):
     first, second = read_runs(
-        written(tmp_path, 'GPT,24,1024,A100,8,4M tokens,2,60.1 s,43.5,175,8k', 'GPT,24,1024,A100,"1,024",1.5k,2,1.5,0.435,350M,2048')
+        written(
+            tmp_path, "GPT,24,1024,A100,8,4M tokens,2,60.1 s,43.5,175,8k", 'GPT,24,1024,A100,"1,024",1.5k,2,1.5,0.435,350M,2048'
+        )
     )
     assert (first.global_batch, first.global_batch_in_tokens) == (4e6, True)
     assert (first.iteration_s, first.mfu, first.parameters, first.sequence_length) == (60.1, 0.435, 175e9, 8192)
@@ -58,7 +60,15 @@ def test_scales_and_units_are_understood(tmp_path):
 
 
 def test_lines_are_numbered_as_in_the_file(tmp_path):
-    runs = read_runs(written(tmp_path, "GPT,24,1024,A100,8,64,2,1.5,,,", "", '"GPT\nof two lines",24,1024,A100,8,64,2,1.5,,,', "GPT,24,1024,A100,8,64,2,1.5,,,"))
+    runs = read_runs(
+        written(
+            tmp_path,
+            "GPT,24,1024,A100,8,64,2,1.5,,,",
+            "",
+            '"GPT\nof two lines",24,1024,A100,8,64,2,1.5,,,',
+            "GPT,24,1024,A100,8,64,2,1.5,,,",
+        )
+    )
     assert [run.line for run in runs] == [2, 4, 6]
 
 
@@ -83,7 +93,7 @@ def test_a_single_node_file_brings_its_facts(tmp_path):
     ],
 )
 def test_a_bad_line_is_named_with_its_column(tmp_path, line, words):
-    with pytest.raises(InputError, match="runs.csv") as caught:
+    with pytest.raises(InputError, match=r"line|column") as caught:
         read_runs(written(tmp_path, line))
     assert words in str(caught.value)
 
@@ -93,7 +103,10 @@ def test_a_bad_line_is_named_with_its_column(tmp_path, line, words):
     [
         ("", "is empty"),
         ("a,b", "line 1 lacks column gpu"),
-        ("gpu,n_gpus,layers,hidden,global_batch", "line 1 lacks column measured_iter_time_s or achieved_tflops_per_gpu or mfu_pct"),
+        (
+            "gpu,n_gpus,layers,hidden,global_batch",
+            "line 1 lacks column measured_iter_time_s or achieved_tflops_per_gpu or mfu_pct",
+        ),
         (HEADER + ",hidden", "line 1 names column hidden twice"),
         (HEADER, "no runs"),
     ],

@@ -28,7 +28,14 @@ def test_a_run_that_says_everything_needs_no_assumption():
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [("BLOOM-176B", "bloom"), ("MPT-7B", "mpt"), ("OPT-175B", "opt"), ("MT-NLG 530B", "gpt"), ("Megatron-BERT", "bert"), ("Llama-2-7B", "llama")],
+    [
+        ("BLOOM-176B", "bloom"),
+        ("MPT-7B", "mpt"),
+        ("OPT-175B", "opt"),
+        ("MT-NLG 530B", "gpt"),
+        ("Megatron-BERT", "bert"),
+        ("Llama-2-7B", "llama"),
+    ],
 )
 def test_names_say_the_family(name, family):
     assert found(model=name, parameters=None)[0].family == family
@@ -36,7 +43,14 @@ def test_names_say_the_family(name, family):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Mixtral-8x7B", "experts"), ("GPT-MoE 1.3B", "experts"), ("T5-11B", "encoder"), ("mT5 XXL", "encoder"), ("ViT-22B", "no language model"), ("Switch-C", "experts")],
+    [
+        ("Mixtral-8x7B", "experts"),
+        ("GPT-MoE 1.3B", "experts"),
+        ("T5-11B", "encoder"),
+        ("mT5 XXL", "encoder"),
+        ("ViT-22B", "no language model"),
+        ("Switch-C", "experts"),
+    ],
 )
 def test_models_of_no_family_are_refused(name, words):
     with pytest.raises(InputError, match=words):
@@ -65,7 +79,14 @@ def test_a_model_needs_depth_and_width(column):
 )
 def test_kv_heads_follow_from_the_parameters(name, layers, hidden, heads, ffn, vocabulary, parameters, kv_heads):
     dimensions, notes = found(
-        model=name, layers=layers, hidden=hidden, heads=heads, ffn=ffn, vocabulary=vocabulary, parameters=parameters, sequence_length=4096
+        model=name,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=ffn,
+        vocabulary=vocabulary,
+        parameters=parameters,
+        sequence_length=4096,
     )
     assert dimensions.kv_heads == kv_heads
     assert ("kv_heads" in notes) == (kv_heads != heads)
@@ -119,7 +140,14 @@ def test_parameters_are_those_of_the_published_models(name):
 def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthikanti(layers, heads, samples, sequence, vocabulary):
     hidden = 128 * heads
     dimensions = Dimensions(
-        family="gpt", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, kv_heads=heads, vocabulary=vocabulary, sequence_length=sequence
+        family="gpt",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        kv_heads=heads,
+        vocabulary=vocabulary,
+        sequence_length=sequence,
     )
     common = samples * sequence * layers * hidden**2
     equation_3 = 96 * common * (1 + sequence / (6 * hidden) + vocabulary / (16 * layers * hidden))

@@ -32,7 +32,12 @@ def test_a_run_that_says_everything_has_one_plan_and_no_assumption():
     (candidate,), notes = plans_of(run_with())
     plan = candidate.plan
     assert (plan.tp, plan.pp, plan.dp, plan.cp, plan.micro_batch_size, plan.global_batch_size) == (2, 1, 32, 1, 16, 512)
-    assert (plan.recompute, plan.zero_stage, plan.precision, plan.attention) == (Recompute.FULL, 0, Precision.FP16, Attention.EAGER)
+    assert (plan.recompute, plan.zero_stage, plan.precision, plan.attention) == (
+        Recompute.FULL,
+        0,
+        Precision.FP16,
+        Attention.EAGER,
+    )
     assert not plan.sequence_parallel
     assert not notes
     assert not candidate.choices
@@ -44,7 +49,7 @@ def test_a_run_that_says_everything_has_one_plan_and_no_assumption():
         ({"dp": None}, (2, 1, 32, 1)),
         ({"dp": None, "cp": None}, (2, 1, 32, 1)),
         ({"cp": None}, (2, 1, 32, 1)),
-        ({"cp": None, "dp": 16}, (2, 1, 16, 2)),
+        ({"cp": 2, "dp": None}, (2, 1, 16, 2)),
         ({"tp": None}, (2, 1, 32, 1)),
         ({"tp": None, "pp": None, "dp": 64}, (1, 1, 64, 1)),
         ({"tp": None, "pp": None, "dp": None, "zero": "fsdp"}, (1, 1, 64, 1)),
@@ -61,8 +66,9 @@ def test_degrees_that_are_missing_follow_from_the_devices(given, expected):
     [
         ({"tp": None, "pp": None, "dp": None}, "it does not say tp and pp"),
         ({"pp": None, "dp": None}, "it does not say pp"),
-        ({"tp": 4}, "do not divide its 64 devices"),
-        ({"dp": 16}, "multiply to 32, but it ran on 64 devices"),
+        ({"tp": 4}, "tp 4 x pp 1 x dp 32 x cp 1 are not the 64 devices"),
+        ({"cp": None, "dp": 16}, "tp 2 x pp 1 x dp 16 x cp 1 are not the 64 devices"),
+        ({"tp": 3, "dp": None}, "tp 3 x pp 1 x dp 21 x cp 1 are not the 64 devices"),
         ({"devices": None, "dp": None}, "on how many devices"),
         ({"global_batch": None}, "its global batch"),
     ],
@@ -72,10 +78,25 @@ def test_degrees_that_cannot_be_are_refused(given, words):
         plans_of(run_with(**given))
 
 
-def test_a_batch_in_tokens_is_divided_by_the_sequence():
-    (candidate, *_), notes = plans_of(run_with(global_batch=4e6, global_batch_in_tokens=True, micro_batch_size=1))
-    assert candidate.plan.global_batch_size == 1953
-    assert notes["batch"] == "1953"
+@pytest.mark.parametrize(
+    ("tokens", "sequence_length", "samples"),
+    [(4194304.0, 2048, 2048), (4e6, 4096, 1024), (16e6, 8192, 2048), (3e6, 2000, 1500), (5e6, 3000, 1667)],
+)
+def test_a_batch_in_tokens_is_divided_by_the_sequence(tokens, sequence_length, samples):
+    notes = Notes()
+    assert samples_of(run_with(global_batch=tokens, global_batch_in_tokens=True), sequence_length, notes) == samples
+    assert [(each.rule, each.value) for each in notes.made()] == [("batch", str(samples))]
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro_batch", "whole"),
+    [(512.0, 16, 512), (1000.0, 16, 1024), (500.0, 16, 512), (700.0, 16, 700), (450.0, 16, 450)],
+)
+def test_batches_are_of_whole_micro_batches(batch, micro_batch, whole):
+    """Multiples of 16 x 32 replicas; 450 and 700 are further than a tenth from any."""
+    (candidate,), _ = plans_of(run_with(global_batch=batch, micro_batch_size=micro_batch))
+    assert candidate.plan.global_batch_size == whole
+    assert bool(candidate.choices) == (whole != batch)
 
 
 def test_micro_batches_divide_a_replicas_share():
@@ -92,7 +113,9 @@ def test_micro_batches_divide_a_replicas_share():
 )
 def test_interleaving_without_a_number_takes_the_fewest_equal_chunks(layers, pp, chunks):
     """The first four are those of SC'21's scripts, the fifth is Llama 3."""
-    run = run_with(layers=layers, pp=pp, tp=1, dp=1, devices=pp, interleave="yes(v unknown)", global_batch=2.0 * pp, micro_batch_size=1)
+    run = run_with(
+        layers=layers, pp=pp, tp=1, dp=1, devices=pp, interleave="yes(v unknown)", global_batch=2.0 * pp, micro_batch_size=1
+    )
     (candidate,), _ = plans_of(run)
     assert candidate.plan.interleave == chunks
     assert ("interleave", str(chunks)) in [(each.rule, each.value) for each in candidate.choices]
@@ -103,13 +126,15 @@ def test_interleaving_needs_micro_batches_in_multiples_of_the_stages():
     assert plan_of(run).interleave == 1
 
 
-@pytest.mark.parametrize(("words", "chunks"), [("3", 3), ("", 1), ("no", 1), ("1", 1), ("v=2", 5), ("6 chunks", 6)])
+@pytest.mark.parametrize(("words", "chunks"), [("3", 3), ("", 1), ("no", 1), ("1", 1), ("yes (v=5)", 5), ("6 chunks", 6)])
 def test_interleaving_as_stated(words, chunks):
-    run = run_with(pp=2, tp=1, dp=1, devices=2, layers=50, interleave=words, global_batch=8.0, micro_batch_size=1)
+    run = run_with(pp=2, tp=1, dp=1, devices=2, layers=60, interleave=words, global_batch=8.0, micro_batch_size=1)
     assert plan_of(run).interleave == chunks
 
 
-@pytest.mark.parametrize(("layers", "pp", "interleave", "stages"), [(70, 12, "1", (6,) * 12), (126, 16, "1", (8,) * 16), (126, 16, "2", (4,) * 32)])
+@pytest.mark.parametrize(
+    ("layers", "pp", "interleave", "stages"), [(70, 12, "1", (6,) * 12), (126, 16, "1", (8,) * 16), (126, 16, "2", (4,) * 32)]
+)
 def test_embedding_and_head_count_as_blocks_where_only_so_stages_are_equal(layers, pp, interleave, stages):
     run = run_with(layers=layers, pp=pp, tp=1, dp=1, devices=pp, interleave=interleave, global_batch=64.0, micro_batch_size=1)
     (candidate,), _ = plans_of(run)

@@ -73,6 +73,9 @@ def test_rank_correlation_is_within_models_weighted_by_runs():
 def test_rank_correlation_needs_different_times():
     equal = [result("a", "m", 1.0, time) for time in (1.0, 2.0, 3.0)]
     assert statistics_of(equal)[0].spearman is None
-    assert statistics_of([replace(each, predicted_s=1.0, measured_s=float(n)) for n, each in enumerate(equal, 1)])[0].spearman is None
+    assert (
+        statistics_of([replace(each, predicted_s=1.0, measured_s=float(n)) for n, each in enumerate(equal, 1)])[0].spearman
+        is None
+    )
     ties = [result("a", "m", measured, predicted) for measured, predicted in ((1, 1), (2, 2), (2, 3), (3, 4))]
     assert statistics_of(ties)[0].spearman == pytest.approx(0.9487, abs=1e-4)

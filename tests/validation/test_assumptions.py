@@ -1,0 +1,75 @@
+"""The file of stated rules."""
+
+import re
+from pathlib import Path
+
+import pytest
+from complete_run import run_with
+
+import Solver.validation
+from Estimator.devices.files import load_software
+from Estimator.hardware_files import load_cluster
+from GraphExtractor.graph import Attention
+from GraphExtractor.models.dimensions import parse_dimensions
+from Solver.training.plan import Precision
+from Solver.validation.assumptions import Notes
+from Solver.validation.records import Assumption
+
+SOURCES = Path(Solver.validation.__file__).parent
+NOTED = re.compile(r"(?:assume|Choice)\(\"(\w+)\"")
+
+
+def test_every_rule_is_stated_and_every_stated_rule_is_used(rules):
+    used = {name for file in SOURCES.glob("*.py") for name in NOTED.findall(file.read_text(encoding="utf-8"))}
+    assert used == set(rules.rules)
+
+
+def test_everything_named_exists(rules):
+    for framework in (*rules.frameworks, rules.other_framework):
+        assert framework.software is None or load_software(framework.software).name == framework.software
+        assert Attention(framework.attention)
+        assert Precision(framework.precision)
+        assert framework.reason
+        assert framework.model is None or re.compile(framework.model)
+    for cluster in rules.clusters:
+        assert load_cluster(cluster.cluster).name == cluster.cluster
+    for model in rules.models:
+        assert model.family is None or parse_dimensions(f"{model.family}:layers=2,hidden=256,heads=2")
+    for entry in (*rules.frameworks, rules.recent_devices, *rules.models, *rules.clusters, *rules.conventions):
+        assert re.compile(entry.pattern)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"framework": "Megatron-LM", "source": "SC'21"}, "Megatron-LM 2.x"),
+        ({"framework": "Megatron-LM", "source": "Korthikanti et al. 2022"}, "Megatron-LM"),
+        ({"framework": "Megatron-LM", "source": "NSDI'24"}, "Megatron-Core"),
+        ({"framework": "Megatron-LM", "source": "a paper (arXiv 2402.15627)"}, "Megatron-Core"),
+        ({"framework": "", "source": "MosaicML llm-foundry benchmarks"}, "llm-foundry"),
+        ({"framework": "", "source": "Table 4", "model": "Llama 3 405B"}, "Llama 3 training"),
+        ({"framework": "Megatron-DeepSpeed", "source": "MICRO'24"}, "Megatron-DeepSpeed"),
+        ({"framework": "Megatron-DeepSpeed", "source": "a paper of 2022", "model": "BLOOM 176B"}, "Megatron-DeepSpeed in bf16"),
+        ({"framework": "", "source": "Smith et al. 2022, DeepSpeed", "model": "MT-NLG 530B"}, "Megatron-DeepSpeed in bf16"),
+        ({"framework": "MLPerf 3.1, NeMo", "source": "MLCommons"}, "Megatron-Core"),
+        ({"framework": "MegaScale", "source": "2024"}, "MegaScale"),
+        ({"framework": "PyTorch FSDP", "source": ""}, "FSDP"),
+        ({"framework": "JAX", "source": "a paper", "model": "a model"}, "any other"),
+    ],
+)
+def test_frameworks_are_recognised(rules, changes, name):
+    assert rules.framework_of(run_with(**changes)).name == name
+
+
+def test_notes_join_what_one_rule_filled_in():
+    notes = Notes()
+    notes.assume("dimensions", "24 heads")
+    notes.assume("zero", "1")
+    notes.assume("dimensions", "ffn 4096")
+    assert notes.made() == (Assumption("dimensions", "24 heads; ffn 4096"), Assumption("zero", "1"))
+
+
+def test_used_rules_count_runs(rules):
+    runs = [(Assumption("zero", "1"),), (Assumption("zero", "1"), Assumption("batch", "7")), ()]
+    assert {each.name: each.runs for each in rules.used(runs)} == {"zero": 2, "batch": 1}
+    assert all(each.says and each.reason for each in rules.used(runs))
