@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from Common.errors import InputError, PhazeError
 from Common.files import write_atomically
@@ -17,7 +20,7 @@ BAND = 0.1
 MARGIN = 1.3  # of the times at the ends of the axes
 INCHES = (8.0, 7.0)
 LONGEST_SOURCE = 60
-COLOURS = "tab10"  # ten of them; the markers change where they repeat
+COLOURS = 10  # of the default cycle; the markers change where they repeat
 MARKERS = "osD^v"
 
 
@@ -31,28 +34,24 @@ def draw(report: ValidationReport, path: Path) -> None:
         PhazeError: matplotlib is not installed, or the file cannot be written.
     """
     try:
-        from matplotlib import colormaps
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise PhazeError("pictures need matplotlib; install it: pip install 'phaze[plot]', or pip install matplotlib") from error
-    from io import BytesIO
-
     predicted = [run for run in report.runs if not run.skipped]
     if not predicted:
         raise InputError(f"no run of {report.file} was predicted, so there is nothing to draw; see the reasons in the table")
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
     _draw_band(axes, predicted)
-    colours = colormaps[COLOURS].colors
     for position, statistics in enumerate(each for each in report.sources if each.rows):
         runs = [run for run in predicted if run.source == statistics.source]
         axes.scatter(
-            [run.measured_s for run in runs],
-            [run.predicted_s for run in runs],
+            np.array([run.measured_s for run in runs], dtype=float),
+            np.array([run.predicted_s for run in runs], dtype=float),
             s=22,
             alpha=0.75,
-            color=colours[position % len(colours)],
-            marker=MARKERS[position // len(colours) % len(MARKERS)],
+            color=f"C{position % COLOURS}",
+            marker=MARKERS[position // COLOURS % len(MARKERS)],
             label=f"{_short(statistics.source)}: {statistics.time_mape:.1%} ({len(runs)} runs)",
         )
     axes.set(xscale="log", yscale="log", xlabel="measured iteration time, s", ylabel="predicted iteration time, s")

@@ -24,6 +24,9 @@ SEARCHES = {
     "megatrongpt3": "--tp 4 8 --sequence-length 2048 --hbm-size 32 64 80",
 }
 
+PLAN = "--model megatron-22b --device a100_80gb --tp 8 --micro-batch-size 4 --recompute selective --sequence-parallel"
+PLAN_SEARCH = "--model megatron-175b --device a100_80gb --devices 512 --global-batch-size 1536"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -91,6 +94,19 @@ def search(model: str, flags: str, folder: Path) -> None:
             say(f"    {phase['name']:22s} {phase['seconds']:8.2f} s {phase['peak_bytes'] / 2**20:26.0f} MiB so far")
 
 
+def plans(folder: Path) -> None:
+    """Plans on devices that exist: one evaluated, all searched, published runs predicted; cold and warm."""
+    evaluate = ["evaluate", *PLAN.split(), "--output", str(folder)]
+    searched = ["run_solver", *PLAN_SEARCH.split(), "--output", str(folder / "search")]
+    for name, words in (
+        ("evaluate", evaluate),
+        ("run_solver --device", searched),
+        ("validate", ["validate", "--output", str(folder)]),
+    ):
+        for label in ("cold", "warm"):
+            say(f"  {f'{name}, {label}':24s} {measure(['phaze.py', *words])}")
+
+
 def main() -> None:
     """Run the benchmarks and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,6 +123,8 @@ def main() -> None:
         say("estimates of all core configurations, micro-batch 1 (with extraction)")
         words = ["phaze.py", "prepopulate_estimates", "--model", "bertlarge", "--output", str(folder / "estimates")]
         say(f"  {'bertlarge':24s} {measure(words)}")
+        say(f"plans on devices that exist: evaluate {PLAN}; run_solver {PLAN_SEARCH}; validate, the runs that ship")
+        plans(folder / "plans")
         for model, flags in SEARCHES.items():
             if model == "bertlarge" or not quick:
                 search(model, flags, folder / f"search-{model}")

@@ -51,7 +51,10 @@ def best_stages(pricer: PlanPricer, incumbent_s: float) -> StagedPlan:
     fuller stage can help (``iteration_bound_s``); where there are more than ``MOST_CUTS`` such cuts the balanced one is improved
     by moving single blocks, and the bound stays below the answer.
     """
-    plan, layers = pricer.plan, len(pricer.costs)
+    plan, layers, capacity = pricer.plan, len(pricer.costs), pricer.model.device.memory.capacity.value
+    if pricer.least_bytes > capacity:
+        needed = f"its parameters alone need {pricer.least_bytes / 1e9:.1f} GB per device"
+        return StagedPlan(None, (), np.inf, f"{needed}, {pricer.model.device.title} has {capacity / 1e9:.1f} GB")
     balanced = tuple(int(each) for each in np.diff(chunk_bounds(layers, plan)))
     first = _priced(pricer, balanced)
     if plan.pp > 1 and plan.interleave == 1:

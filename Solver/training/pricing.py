@@ -65,6 +65,12 @@ class PlanPricer:
         self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
         self.stage = lru_cache(maxsize=None)(self._stage)
 
+    @property
+    def least_bytes(self) -> float:
+        """What the fullest stage holds at least, however the layers are cut: its part of the parameters."""
+        parameters = sum(cost.parameters for cost in self.costs) - self.costs[-1].tied_parameters
+        return self._resident_bytes * parameters / self.plan.pp + self.model.software.reserved_memory.value
+
     def stages(self, bounds: Sequence[int]) -> tuple[StageCost, ...]:
         """The stages when chunks start at the layers ``bounds``, whose last entry is the number of layers."""
         plan = self.plan
