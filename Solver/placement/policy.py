@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from Common.records import read_yaml, to_record
 from Solver.placement.problem import TrainingPolicy
 
 
+@cache  # of the file that ships; a search asks for every plan
 def training_policy(optimizer: str, zero_stage: int) -> TrainingPolicy:
     """The entry of ``optimizer`` in ``policies.yaml``, sharded as ``zero_stage`` says."""
     path = Path(__file__).with_name("policies.yaml")

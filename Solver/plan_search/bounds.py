@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from Solver.training.chunks import Overlap, timed_pass
+from Solver.training.chunks import Overlap, through, timed_pass
 from Solver.training.layer_costs import LayerCost
 from Solver.training.plan import TrainingPlan
 
@@ -18,17 +18,20 @@ def iteration_bound_s(plan: TrainingPlan, costs: tuple[LayerCost, ...], overlap:
     """
     blocks = costs[1:-1] or costs
     most = max(fullest, -(-len(blocks) // plan.pp))
-    forward_s = timed_pass([blocks[0].forward] * most, 0.0, overlap).total_s
-    backward_s = (
-        timed_pass([blocks[0].recompute] * most, 0.0, overlap).total_s
-        + timed_pass([blocks[0].backward] * most, 0.0, overlap).total_s
+    forward_s, recompute_s, backward_s = (
+        timed_pass(each.times(most), most, 0.0, overlap).total_s
+        for each in (blocks[0].forward, blocks[0].recompute, blocks[0].backward)
     )
-    through_s = sum(
-        timed_pass([getattr(cost, name) for cost in costs], 0.0, overlap).total_s for name in ("forward", "recompute", "backward")
+    load_s = forward_s + recompute_s + backward_s
+    passes = (
+        through(costs, lambda cost: cost.forward),
+        through(costs, lambda cost: cost.recompute),
+        through(costs, lambda cost: cost.backward),
     )
+    through_s = sum(timed_pass(each, len(costs), 0.0, overlap).total_s for each in passes)
     micro_batches = plan.micro_batches
-    work_s = micro_batches * (forward_s + backward_s)
+    work_s = micro_batches * load_s
     if plan.interleave > 1:
         return max(work_s, through_s)
     meanwhile_s = min(plan.pp - 1, micro_batches - 1) * forward_s
-    return max(work_s, through_s + (micro_batches - 1) * (forward_s + backward_s) - meanwhile_s)
+    return max(work_s, through_s + (micro_batches - 1) * load_s - meanwhile_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from Solver.training.layer_costs import NOTHING, LayerCost, PassCost
@@ -67,24 +67,35 @@ def chunk_cost(costs: Sequence[LayerCost], sync: StageSynchronisation, stage_lay
     """A chunk of the layers ``costs`` on a stage that holds ``stage_layers`` layers in all and communicates as ``sync`` says."""
     share = len(costs) / stage_layers
     gather_s = sync.gather_s * share
-    backward = [cost.backward + cost.accumulation.times(overlap.accumulated) for cost in costs]
+    backward = through(costs, lambda cost: cost.backward + cost.accumulation.times(overlap.accumulated))
     return Chunk(
         layers=len(costs),
-        forward=timed_pass([cost.forward for cost in costs], gather_s, overlap),
-        recompute=timed_pass([cost.recompute for cost in costs], 0.0, overlap),
-        backward=timed_pass(backward, gather_s + sync.reduce_s * share, overlap),
+        forward=timed_pass(through(costs, lambda cost: cost.forward), len(costs), gather_s, overlap),
+        recompute=timed_pass(through(costs, lambda cost: cost.recompute), len(costs), 0.0, overlap),
+        backward=timed_pass(backward, len(costs), gather_s + sync.reduce_s * share, overlap),
         saved_bytes=float(sum(cost.saved_bytes for cost in costs)),
     )
 
 
-def timed_pass(passes: Sequence[PassCost], data_s: float, overlap: Overlap) -> Pass:
-    """A pass through several layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
-    total = sum(passes, NOTHING)
+def through(costs: Sequence[LayerCost], part: Callable[[LayerCost], PassCost]) -> PassCost:
+    """One pass through ``costs``, of which it takes ``part``; layers that repeat are counted, not added one by one."""
+    total, first = NOTHING, 0
+    while first < len(costs):
+        last = first
+        while last < len(costs) and costs[last] is costs[first]:
+            last += 1
+        total += part(costs[first]).times(last - first)
+        first = last
+    return total
+
+
+def timed_pass(total: PassCost, layers: int, data_s: float, overlap: Overlap) -> Pass:
+    """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
     hidden_tensor_s = min(total.tensor_s, total.products_s) * (1 - 1 / overlap.tp) if overlap.tensor else 0.0
     tensor_s = total.tensor_s - hidden_tensor_s
     device_s = total.kernels.device_s + tensor_s + total.context_s
     busy_s = max(device_s, total.kernels.host_s)
-    exposed_data_s = exposed_s(data_s, busy_s, len(passes)) if overlap.data and data_s else data_s
+    exposed_data_s = exposed_s(data_s, busy_s, layers) if overlap.data and data_s else data_s
     return Pass(
         arithmetic_s=total.kernels.arithmetic_s,
         memory_s=total.kernels.memory_s,

@@ -24,9 +24,10 @@ RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
 def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, int, int], recompute: Recompute) -> None:
     """Section 4.2.3: L layers' worth on the first stage, times 1 + (p-1)/(p v) where interleaved, and the embedding's dropout.
 
-    Per layer 34 s·b·h/t with sequence parallelism and selective recomputation (equation 6), 2 s·b·h with full recomputation;
-    the embedding adds a mask of s·b·h bytes per micro-batch in flight on its chunk (section 4.3, where p (1 + (p-1)/(p v)) of them
-    stand for what the interleaved schedule makes 2p - 1), divided by t likewise. One stage holds the head's activations too: with sequence parallelism the parts of its two inputs and the fp32 logits, 4 s·b·v/t (section 4.3).
+    Per layer 34 s·b·h/t with sequence parallelism and selective recomputation (equation 6), 2 s·b·h with full recomputation. The
+    embedding adds a mask of s·b·h bytes per micro-batch in flight on its chunk, divided by t likewise (section 4.3, which counts
+    p (1 + (p-1)/(p v)) of them where the interleaved schedule makes 2p - 1). One stage holds the head's activations too: the
+    parts of its two inputs and the fp32 logits, 4 s·b·v/t (section 4.3).
     """
     name, tp, pp, chunks, size, batch = run
     sequence = recompute is Recompute.SELECTIVE
