@@ -52,7 +52,7 @@ def search_plans(
     """Find the fastest plan of ``space`` that fits in memory; ``graph_of`` gives the graph of a plan's shape.
 
     Raises:
-        InputError: the space is empty.
+        InputError: the space is empty, or the model's blocks are not alike.
     """
     candidates = sorted(_candidates(space, graph_of, model, cluster, advance), key=lambda each: each.bound_s)
     if not candidates:
@@ -89,6 +89,8 @@ def _candidates(
     for shape in space.shapes():
         graph = graph_of(shape)
         costs = layer_costs(graph, shape.recompute, model, cluster)
+        if any(cost is not costs[1] for cost in costs[1:-1]):  # stages are then told apart by more than how many blocks they have
+            raise InputError(f"the layers of {graph.key.model} differ from each other; a plan search needs blocks that are alike")
         for plan in space.plans(shape, len(costs) - 2, cluster):
             found.append(_Candidate(plan, graph, costs, iteration_bound_s(plan, costs, overlap_of(plan, model))))
         advance(1)
