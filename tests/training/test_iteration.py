@@ -7,6 +7,7 @@ import pytest
 from training_cases import SEQUENCE, device_model, graph_for, plan_of
 
 from Common.errors import InputError
+from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.network import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
@@ -170,3 +171,15 @@ def test_a_pipeline_across_nodes_waits_longer_for_its_messages() -> None:
     seconds = [priced(plan).breakdown.pipeline_communication_s for plan in (inside, across)]
     assert seconds[1] > 2 * seconds[0] > 0
     assert np.isfinite(seconds).all()
+
+
+def test_only_micro_batches_behind_the_first_add_their_gradients_up() -> None:
+    model = device_model(host_issue_s=0.0)
+    adding = type(model)(model.device, replace(load_software("megatron_2021"), host_issue=model.software.host_issue), "float16")
+    plan = plan_of(micro_batch_size=1, global_batch_size=4)
+    graph, cluster = graph_for(plan), load_cluster("dgx_a100")
+    parameters = sum(graph.layers[index].parameter_count for index in graph.sequence)
+    once, fused = (predict(graph, plan, each, cluster).iteration_s for each in (adding, model))
+    assert once - fused == pytest.approx(
+        3 * model.accumulation_time(0).memory_s + 3 * adding.accumulation_time(parameters).memory_s
+    )

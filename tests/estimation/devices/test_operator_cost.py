@@ -1,0 +1,123 @@
+"""What operators of a graph cost on a device under a framework: which kernels run and how much each moves."""
+
+from dataclasses import replace
+
+import pytest
+
+from Estimator.devices.device import Software
+from Estimator.devices.files import load_device, load_software
+from Estimator.devices.gemm import product_time
+from Estimator.devices.operator_cost import DeviceModel, KernelTime
+from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, VectorWork, Yields
+
+DEVICE = load_device("a100_80gb")
+MEMORY, GAP_S = DEVICE.memory, DEVICE.launch.gap.value
+SCORES = (2, 16, 512, 512)
+ELEMENTS = 2 * 16 * 512 * 512
+
+
+def model_of(software: str = "megatron_2022", number_format: str = "float16") -> DeviceModel:
+    return DeviceModel(DEVICE, load_software(software), number_format)
+
+
+def tensor(*shape: int) -> Operand:
+    return Operand(shape, "float16", OperandRole.ACTIVATION)
+
+
+def operator(kind: OperatorKind, **given: object) -> Operator:
+    return Operator(0, "it", kind, Phase.FORWARD, Yields.OUTPUT, **given)  # type: ignore[arg-type]
+
+
+def softmax(causal: bool, dropout: bool, shape: tuple[int, ...] = SCORES, phase: Phase = Phase.FORWARD) -> Operator:
+    function = "softmax" if phase is Phase.FORWARD else "softmax_backward"
+    works = (VectorWork(function, ELEMENTS), *((VectorWork("dropout", ELEMENTS),) if dropout else ()))
+    scores = tensor(*shape)
+    made = operator(OperatorKind.REDUCTION, vector=works, reads=(scores,), writes=(scores,), core_attention=True, causal=causal)
+    return replace(made, phase=phase)
+
+
+def streamed_s(traffic_bytes: float, function: str) -> float:
+    return traffic_bytes / (MEMORY.bandwidth.value * MEMORY.efficiency_of((function,))) + GAP_S
+
+
+def host_kernels(time: KernelTime, software: Software) -> float:
+    return time.host_s / software.host_issue.value
+
+
+def test_a_product_is_one_kernel_and_its_fused_tail_is_free() -> None:
+    gemm = Gemm(1, 4096, 4096, 4096)
+    plain = operator(
+        OperatorKind.GEMM, gemms=(gemm,), reads=(tensor(4096, 4096), tensor(4096, 4096)), writes=(tensor(4096, 4096),)
+    )
+    biased = replace(plain, vector=(VectorWork("add", 4096 * 4096),))
+    model = model_of()
+    assert model.operator_time(plain).arithmetic_s == pytest.approx(product_time(gemm, DEVICE, "float16", 2).seconds + GAP_S)
+    assert model.operator_time(biased) == model.operator_time(plain)
+    assert host_kernels(model.operator_time(plain), model.software) == 1
+
+
+def test_an_activation_behind_a_product_is_a_kernel_that_reads_and_writes() -> None:
+    gemm, elements = Gemm(1, 4096, 1024, 4096), 4096 * 4096
+    kept = operator(  # the product itself is saved for the backward pass: both it and the activation are written
+        OperatorKind.GEMM,
+        gemms=(gemm,),
+        vector=(VectorWork("add", elements), VectorWork("gelu", elements)),
+        reads=(tensor(4096, 1024), tensor(1024, 4096)),
+        writes=(tensor(4096, 4096), tensor(4096, 4096)),
+    )
+    time, model = model_of().operator_time(kept), model_of()
+    assert time.memory_s == pytest.approx(streamed_s(2 * 2 * elements, "gelu"))
+    assert host_kernels(time, model.software) == 2
+
+
+def test_a_masked_softmax_reads_half_of_the_scores() -> None:
+    megatron, fsdp = model_of(), model_of("pytorch_fsdp")
+    masked = megatron.operator_time(softmax(causal=True, dropout=False)).memory_s
+    assert masked == pytest.approx(streamed_s(1.5 * 2 * ELEMENTS, "causal_softmax"))
+    assert megatron.operator_time(softmax(causal=False, dropout=False)).memory_s == pytest.approx(
+        streamed_s(2 * 2 * ELEMENTS, "softmax")
+    )
+    assert fsdp.operator_time(softmax(causal=True, dropout=False)).memory_s > masked
+
+
+def test_dropout_of_probabilities_is_a_kernel_with_a_mask() -> None:
+    model = model_of()
+    without, with_dropout = (model.operator_time(softmax(causal=True, dropout=each)) for each in (False, True))
+    assert with_dropout.memory_s - without.memory_s == pytest.approx(streamed_s(5 * ELEMENTS, "dropout"))
+    assert host_kernels(with_dropout, model.software) == 2
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_softmax_falls_apart_where_the_fused_kernel_does_not_fit(phase: Phase) -> None:
+    """Megatron-LM's kernel wants micro-batch x heads to be a multiple of 4."""
+    model = model_of()
+    fused = model.operator_time(softmax(True, False, (1, 4, 512, 512), phase))
+    apart = model.operator_time(softmax(True, False, (1, 2, 512, 512), phase))
+    assert host_kernels(apart, model.software) == model.software.unfused_softmax_kernels.value
+    assert apart.memory_s > 5 * fused.memory_s
+
+
+def test_causal_attention_skips_half_of_the_scores() -> None:
+    gemms = (Gemm(32, 2048, 128, 2048), Gemm(32, 2048, 2048, 128))
+    whole = operator(OperatorKind.ATTENTION, gemms=gemms, reads=(tensor(2, 2048, 16, 128),), writes=(tensor(2, 2048, 16, 128),))
+    times = [model_of().operator_time(each).arithmetic_s - GAP_S for each in (whole, replace(whole, causal=True))]
+    assert times[0] == pytest.approx(2 * times[1])
+
+
+def test_fp8_speeds_up_products_with_weights_alone() -> None:
+    device = load_device("h100")
+    weights = operator(
+        OperatorKind.GEMM, gemms=(Gemm(1, 8192, 8192, 8192),), reads=(tensor(8192, 8192),), writes=(tensor(8192, 8192),)
+    )
+    scores = operator(
+        OperatorKind.GEMM, gemms=(Gemm(64, 2048, 512, 2048),), reads=(tensor(64, 2048, 512),), writes=(tensor(64, 2048, 2048),)
+    )
+    bf16, fp8 = (DeviceModel(device, load_software("megatron_core"), each) for each in ("bfloat16", "float8"))
+    assert 1.5 < bf16.operator_time(weights).device_s / fp8.operator_time(weights).device_s < 2.0
+    assert bf16.operator_time(scores) == fp8.operator_time(scores)
+
+
+def test_gradients_are_added_up_where_the_framework_uses_kernels_for_it() -> None:
+    moved = {name: model_of(name).accumulation_time(10**9).memory_s for name in ("megatron_2021", "megatron_2022")}
+    assert moved["megatron_2022"] == 0.0
+    assert moved["megatron_2021"] == pytest.approx(6e9 / (MEMORY.bandwidth.value * MEMORY.efficiency.value))
