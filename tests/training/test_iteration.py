@@ -180,6 +180,4 @@ def test_only_micro_batches_behind_the_first_add_their_gradients_up() -> None:
     graph, cluster = graph_for(plan), load_cluster("dgx_a100")
     parameters = sum(graph.layers[index].parameter_count for index in graph.sequence)
     once, fused = (predict(graph, plan, each, cluster).iteration_s for each in (adding, model))
-    assert once - fused == pytest.approx(
-        3 * model.accumulation_time(0).memory_s + 3 * adding.accumulation_time(parameters).memory_s
-    )
+    assert once - fused == pytest.approx(3 * adding.accumulation_time(parameters).memory_s)
