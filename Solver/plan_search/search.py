@@ -88,13 +88,21 @@ def _candidates(
     found = []
     for shape in space.shapes():
         graph = graph_of(shape)
-        costs = layer_costs(graph, shape.recompute, model, cluster)
-        if any(cost is not costs[1] for cost in costs[1:-1]):  # stages are then told apart by more than how many blocks they have
-            raise InputError(f"the layers of {graph.key.model} differ from each other; a plan search needs blocks that are alike")
-        for plan in space.plans(shape, len(costs) - 2, cluster):
-            found.append(_Candidate(plan, graph, costs, iteration_bound_s(plan, costs, overlap_of(plan, model))))
+        plans = list(space.plans(shape, len(graph.sequence) - 2, cluster))
+        if plans:  # widths that do not divide the devices have none, and may not even fit on them
+            costs = _costs(graph, shape, model, cluster)
+            for plan in plans:
+                bound_s = iteration_bound_s(plan, costs, overlap_of(plan, model))
+                found.append(_Candidate(plan, graph, costs, bound_s))
         advance(1)
     return found
+
+
+def _costs(graph: ModelGraph, shape: TrainingPlan, model: DeviceModel, cluster: Cluster) -> tuple[LayerCost, ...]:
+    costs = layer_costs(graph, shape.recompute, model, cluster)
+    if any(cost is not costs[1] for cost in costs[1:-1]):  # stages are then told apart by more than how many blocks they have
+        raise InputError(f"the layers of {graph.key.model} differ from each other; a plan search needs blocks that are alike")
+    return costs
 
 
 def _explored(candidate: _Candidate, model: DeviceModel, cluster: Cluster, best_s: float) -> _Explored:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from training_cases import device_model, graph_for, plan_of
 
 from Common.errors import InputError
+from Estimator.cluster import with_devices
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Recompute
@@ -141,6 +142,16 @@ def test_nothing_fits_in_no_memory_and_the_reason_is_said() -> None:
     assert result.plan is None and not result.optimal
     assert result.counts.infeasible == result.counts.space > 0
     assert "GB" in result.reason
+
+
+def test_widths_that_the_devices_do_not_have_are_passed_over() -> None:
+    cluster = with_devices(CLUSTER, 2)
+    wide, narrow = (
+        search_plans(space_of(2, tp_widths=widths), graph_for, device_model(), cluster, lambda done: None)
+        for widths in ((1, 2, 4), (1, 2))
+    )
+    assert wide.counts == narrow.counts
+    assert wide.prediction == narrow.prediction
 
 
 def test_a_space_without_plans_is_refused() -> None:
