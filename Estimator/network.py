@@ -15,7 +15,7 @@ Clusters that state a library are priced by ``Estimator.network_library``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from Common.errors import InputError
 from Estimator.cluster import Cluster, Tier, Topology
@@ -24,30 +24,34 @@ from Estimator.network_lines import CollectiveLine, Crossing, crossings
 from GraphExtractor.graph import CollectiveKind
 
 
-def collective_s(kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster) -> float:
-    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart.
+def collective_s(
+    kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, first: int = 0
+) -> float:
+    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``.
 
     Raises:
         InputError: the group does not fit on the cluster.
     """
-    lines = collective_lines(kind, group_size, stride, cluster)
+    lines = collective_lines(kind, group_size, stride, cluster, first)
     return min(line.seconds(payload_bytes) for line in lines) if payload_bytes else 0.0
 
 
-def collective_lines(kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster) -> tuple[CollectiveLine, ...]:
+def collective_lines(
+    kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
+) -> tuple[CollectiveLine, ...]:
     """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
 
     Raises:
         InputError: the group does not fit on the cluster.
     """
-    if group_size < 1 or stride < 1 or (group_size - 1) * stride >= cluster.num_devices:
+    if group_size < 1 or stride < 1 or first + (group_size - 1) * stride >= cluster.num_devices:
         raise InputError(
             f"{group_size} devices, {stride} apart, do not fit on the {cluster.num_devices} of cluster {cluster.name}; "
             "choose smaller degrees or a larger cluster"
         )
     if group_size == 1:
         return (CollectiveLine("none", 0.0, 0.0),)
-    crossed = crossings(group_size, stride, cluster)
+    crossed = crossings(group_size, stride, cluster, first)
     if cluster.library is not None:
         return library_lines(kind, group_size, crossed, cluster.library)
     halves = _textbook_lines(group_size, crossed)
@@ -75,6 +79,19 @@ def _textbook_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[Colle
         if all(crossing.tier.topology is Topology.TORUS for crossing in used):
             lines.append(CollectiveLine("torus", start_s + steps_s, left / sum(each.device_bytes_per_s for each in used)))
     return tuple(lines)
+
+
+def slowest_collective_s(
+    kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, starts: Iterable[int]
+) -> float:
+    """Seconds of the slowest of like groups that start at the devices ``starts``: all wait for it.
+
+    Blocks repeat, so of starts that lie alike in all inner blocks one is priced.
+    """
+    period = max((tier.group_size for tier in cluster.tiers[:-1]), default=1)
+    step = stride if period % stride == 0 else 1  # within a stride, all starts see the same blocks
+    alike = {start % period // step * step for start in starts} if group_size > 1 else {0}
+    return max(collective_s(kind, payload_bytes, group_size, stride, cluster, start) for start in alike)
 
 
 def tier_between(first_device: int, second_device: int, cluster: Cluster) -> Tier:

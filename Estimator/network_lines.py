@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from Estimator.cluster import Cluster, Tier
@@ -41,8 +42,10 @@ class Crossing:
     device_bytes_per_s: float
 
 
-def crossings(group_size: int, stride: int, cluster: Cluster) -> tuple[Crossing, ...]:
-    """The tiers of ``cluster`` as a group sees them (aligned to the blocks), up to the one that joins all its members."""
+def crossings(group_size: int, stride: int, cluster: Cluster, first: int = 0) -> tuple[Crossing, ...]:
+    """The tiers of ``cluster`` as a group sees them whose first member is device ``first``, up to the one that joins them all."""
+    if any(first % tier.group_size for tier in cluster.tiers[:-1]):
+        return _crossings_of([first + index * stride for index in range(group_size)], cluster)
     crossed, inside, within = [], 1, 1
     for tier in cluster.tiers:
         outermost = tier is cluster.tiers[-1]  # joins all, also where a last stride reaches beyond its end
@@ -60,5 +63,31 @@ def crossings(group_size: int, stride: int, cluster: Cluster) -> tuple[Crossing,
         )
         inside, within = together, tier.group_size
         if together == group_size:
+            break
+    return tuple(crossed)
+
+
+def _crossings_of(members: list[int], cluster: Cluster) -> tuple[Crossing, ...]:
+    """The same for any devices, by counting how many of them share each block."""
+    crossed, within = [], 1
+    counts = Counter(members)
+    for tier in cluster.tiers:
+        outermost = tier is cluster.tiers[-1]
+        blocks = Counter(0 if outermost else member // tier.group_size for member in members)
+        inside, together = max(counts.values()), max(blocks.values())
+        crossed.append(
+            Crossing(
+                tier=tier,
+                inside=inside,
+                together=together,
+                hops=len(counts) - len(blocks),
+                ports=min(counts.values()),
+                device_bytes_per_s=tier.bandwidth_bytes_per_s
+                * tier.efficiency
+                * tier.share(-(-together // inside), tier.group_size // within),
+            )
+        )
+        counts, within = blocks, tier.group_size
+        if len(blocks) == 1:
             break
     return tuple(crossed)

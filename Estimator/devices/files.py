@@ -45,6 +45,7 @@ UNITS = {
         "reserved_memory": "bytes",
     },
 }
+FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
 
 
@@ -63,6 +64,11 @@ def load_device(name_or_path: str) -> Device:
     for function, passes in device.memory.passes.items():
         _check_quantities(passes, path, f"memory.passes.{function}.")
         require(passes.reads.value >= 1, path, f"memory.passes.{function}.reads.value", passes.reads.value, "at least 1")
+    for key, given in (("matrix.peak", device.matrix.peak), ("matrix.formats", device.matrix.formats)):
+        for number_format in given:
+            require(number_format in FORMATS, path, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
+    processors = device.matrix.processors.value
+    require(processors >= 1 and processors == int(processors), path, "matrix.processors.value", processors, "a whole number")
     require(len(device.matrix.peak) > 0, path, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
     require(len(device.matrix.tiles) > 0, path, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
     for tile in device.matrix.tiles:

@@ -43,6 +43,7 @@ class PlanRequest:
     cluster: Cluster
     software: Software
     space: PlanSpace
+    hardware: Mapping[str, str]  # device, cluster and software as they were named: names, or absolute paths of YAML files
     name: str
     graphs: Path
     run: Path
@@ -61,9 +62,7 @@ class PlanRequest:
         space = self.space
         return {
             "model": self.model,
-            "device": self.device.name,
-            "cluster": self.cluster.name,
-            "software": self.software.name,
+            **self.hardware,
             "devices": space.devices,
             "sequence_length": self.sequence_length,
             "global_batch_size": space.base.global_batch_size,
@@ -90,13 +89,16 @@ def plan_request(config: Mapping[str, object], given: Mapping[str, object], sour
     below, above = PLAN_SEARCH.read(config, source), PLAN_SEARCH.read(given, "command line")
     values = {key: value for key, value in PLAN_SEARCH.override(below, above).items() if value is not None}
     model = _model(values)
-    device = load_device(named_file("device", values["device"]))
-    cluster = load_cluster(named_file("cluster", values.get("cluster", device.cluster)))
+    device_file = named_file("device", values["device"])
+    device = load_device(device_file)
+    cluster_file = named_file("cluster", values.get("cluster", device.cluster))
+    cluster = load_cluster(cluster_file)
     if "devices" in values:
         cluster = with_devices(cluster, values["devices"])
     length = values.get("sequence_length") or find_model(model).sequence_length
     space = _space(values, model, length, device, cluster)
-    software = load_software(named_file("software", values.get("software", device.software)))
+    software_file = named_file("software", values.get("software", device.software))
+    software = load_software(software_file)
     root = user_path(values["output"]) if "output" in values else REPOSITORY
     question = (model, length, device, cluster, software, space)
     label = f"{model.partition(':')[0]}-{device.name}-{cluster.num_devices}"
@@ -108,6 +110,7 @@ def plan_request(config: Mapping[str, object], given: Mapping[str, object], sour
         cluster=cluster,
         software=software,
         space=space,
+        hardware={"device": device_file, "cluster": cluster_file, "software": software_file},
         name=name,
         graphs=root / "GraphExtractor" / "out",
         run=root if "output" in values else root / "Solver" / "output" / name,
@@ -145,6 +148,7 @@ def _space(values: Mapping[str, Any], model: str, length: int, device: Device, c
     return PlanSpace(
         devices=cluster.num_devices,
         base=base,
+        sequence_length=length,
         tp_widths=widths,
         micro_batch_sizes=tuple(sizes),
         recompute=tuple(Recompute(mode) for mode in values.get("recompute", tuple(Recompute))),
@@ -155,8 +159,8 @@ def _space(values: Mapping[str, Any], model: str, length: int, device: Device, c
 
 
 def _widths(values: Mapping[str, Any], model: str, cluster: Cluster) -> tuple[int, ...]:
-    """Widths as asked, else all that divide the model and stay within the innermost tier of the cluster."""
+    """Widths as asked, else all that divide the model and the groups of the cluster's innermost tier."""
     if "tp" in values or "max_tp" in values:
         return tp_widths_of(values.get("tp"), values.get("max_tp", 1))
-    inside = cluster.tiers[0].group_size
-    return tuple(width for width in allowed_widths(find_model(model)) if width <= inside and cluster.num_devices % width == 0)
+    inside = min(cluster.tiers[0].group_size, cluster.num_devices)
+    return tuple(width for width in allowed_widths(find_model(model)) if inside % width == 0)

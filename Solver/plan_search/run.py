@@ -66,10 +66,9 @@ def best_json(run: PlanRun) -> bytes:
     request, result = run.request, run.result
     value = None if result.prediction is None else result.prediction.samples_per_s
     head = {"status": result.status.value, "optimal": result.optimal, "objective": "throughput", "value": value}
-    hardware = {"device": request.device.name, "cluster": request.cluster.name, "software": request.software.name}
     models = {} if result.prediction is None else {request.model: _plan_record(run)}
     counts = {"counts": json.loads(to_json(result.counts)), "reason": result.reason}
-    return json.dumps({**head, **hardware, "models": models, **counts}, indent=2).encode()
+    return json.dumps({**head, **request.hardware, "models": models, **counts}, indent=2).encode()
 
 
 def _key(request: PlanRequest, shape: TrainingPlan) -> GraphKey:

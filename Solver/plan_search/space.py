@@ -22,6 +22,7 @@ class PlanSpace:
 
     devices: int
     base: TrainingPlan
+    sequence_length: int
     tp_widths: tuple[int, ...]
     micro_batch_sizes: tuple[int, ...]
     recompute: tuple[Recompute, ...]
@@ -33,7 +34,8 @@ class PlanSpace:
         """Plans that differ in what decides the seconds of a layer: tp, micro-batch, recomputation, sequence parallelism."""
         for tp, size, recompute in product(self.tp_widths, self.micro_batch_sizes, self.recompute):
             for sequence in self.sequence_parallel if tp > 1 else (False,):
-                yield replace(self.base, tp=tp, micro_batch_size=size, recompute=recompute, sequence_parallel=sequence)
+                if not (sequence and self.sequence_length % tp):
+                    yield replace(self.base, tp=tp, micro_batch_size=size, recompute=recompute, sequence_parallel=sequence)
 
     def plans(self, shape: TrainingPlan, blocks: int, cluster: Cluster) -> Iterator[TrainingPlan]:
         """Plans of one shape for a model of ``blocks`` repeated layers between embedding and head."""

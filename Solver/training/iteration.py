@@ -110,8 +110,8 @@ def _prediction(
     pricer: PlanPricer, stages: tuple[StagePrediction, ...], breakdown: IterationBreakdown, iteration_s: float
 ) -> Prediction:
     plan, model, costs = pricer.plan, pricer.model, pricer.costs
-    samples = plan.micro_batch_size * plan.micro_batches * plan.dp
-    runs = plan.micro_batches * plan.dp * plan.tp * plan.cp
+    samples = plan.global_batch_size  # what is run beyond that fills up the last micro-batches
+    runs = samples / plan.micro_batch_size * plan.tp * plan.cp
     model_flops = 3.0 * sum(cost.forward_flops for cost in costs) * runs
     hardware_flops = model_flops + float(sum(cost.recomputed_flops for cost in costs)) * runs
     peak = model.device.peak_flops(model.number_format) * plan.devices

@@ -26,10 +26,14 @@ def message_s(payload_bytes: float, source: int, target: int, plan: TrainingPlan
     """
     if source == target:
         return 0.0
-    last = plan.devices - 1
-    offsets = {0, plan.stage_stride - 1, (plan.dp - 1) * plan.replica_stride}
-    ends = [(source * plan.stage_stride + offset, target * plan.stage_stride + offset) for offset in offsets]
-    tiers = [tier_between(min(a, last), min(b, last), cluster) for a, b in ends]
+    period = max((tier.group_size for tier in cluster.tiers[:-1]), default=1)  # blocks repeat, and so do links
+    replicas = [replica * plan.replica_stride for replica in range(min(plan.dp, period))]
+    ends = [
+        (source * plan.stage_stride + replica + member, target * plan.stage_stride + replica + member)
+        for replica in replicas
+        for member in {0, plan.tp * plan.cp - 1}
+    ]
+    tiers = [tier_between(first, second, cluster) for first, second in ends]
     whole = max(transfer_s(payload_bytes, tier) for tier in tiers)
     if plan.tp == 1 or plan.sequence_parallel:
         return whole

@@ -15,6 +15,7 @@ from Solver.pipeline.schedule import FloatArray, PipelineCosts
 from Solver.pipeline.simulation import simulate
 from Solver.placement.objective import optimizer_s_per_parameter, resident_bytes_per_parameter
 from Solver.placement.policy import training_policy
+from Solver.placement.problem import TrainingPolicy
 from Solver.training.chunks import Chunk, OncePerIteration, Overlap, chunk_cost, once_per_iteration
 from Solver.training.layer_costs import LayerCost
 from Solver.training.messages import Transfer, message_s
@@ -56,12 +57,15 @@ class PlanPricer:
         check_cluster(plan, cluster)
         self.graph, self.plan, self.model, self.cluster, self.costs = graph, plan, model, cluster, tuple(costs)
         software, memory = model.software, model.device.memory
-        self.policy = replace(training_policy(plan.optimizer, plan.zero_stage), gradient_bytes=software.gradient_bytes.value)
+        policy, gradient_bytes = training_policy(plan.optimizer, plan.zero_stage), software.gradient_bytes.value
+        read_more = gradient_bytes - policy.gradient_bytes
+        self.policy = replace(policy, gradient_bytes=gradient_bytes, optimizer_step_bytes=policy.optimizer_step_bytes + read_more)
         self.overlap = overlap_of(plan, model)
         replicas = np.array(plan.dp * plan.cp)
         bandwidth = memory.bandwidth.value * memory.efficiency.value
         self._update_s = float(optimizer_s_per_parameter(self.policy, replicas, bandwidth))
         self._resident_bytes = float(resident_bytes_per_parameter(self.policy, replicas))
+        self._whole_bytes = unsharded_bytes_per_parameter(self.policy)
         self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
         self.stage = lru_cache(maxsize=None)(self._stage)
 
@@ -130,9 +134,18 @@ class PlanPricer:
             layers=len(layers),
             parameters=parameters,
             parameter_state_bytes=self._resident_bytes * parameters,
-            workspace_bytes=float(max(cost.workspace_bytes for cost in layers)),
+            workspace_bytes=max(cost.workspace_bytes + self._whole_bytes * cost.parameters for cost in layers),
             reserved_bytes=self.model.software.reserved_memory.value,
         )
+
+
+def unsharded_bytes_per_parameter(policy: TrainingPolicy) -> float:
+    """What a device holds of a layer at work beyond its own part of it.
+
+    From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, and those of the next layer.
+    """
+    gradient = policy.gradient_bytes if policy.zero_stage >= 2 else 0.0
+    return gradient + (2 * policy.weight_bytes if policy.zero_stage == 3 else 0.0)
 
 
 def overlap_of(plan: TrainingPlan, model: DeviceModel) -> Overlap:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.accelerator import Cluster
-from Estimator.network import collective_s
+from Estimator.network import collective_s, slowest_collective_s
 from GraphExtractor.graph import CollectiveKind
-from Solver.placement.problem import TrainingPolicy
+from Solver.placement.problem import GroupOrder, TrainingPolicy
 from Solver.training.plan import TrainingPlan
 
 
@@ -33,15 +33,17 @@ def stage_synchronisation(
 
     Replicas and context-parallel devices hold the same weights, so their gradients are reduced over both.
     """
-    group = plan.dp * plan.cp
-    stride = plan.tp if plan.group_order is plan.group_order.DATA_INNER or plan.dp == 1 else plan.replica_stride
+    starts = [stage * plan.stage_stride + member for stage in range(plan.pp) for member in range(plan.tp)]
+    one_group = plan.cp == 1 or plan.dp == 1 or plan.group_order is GroupOrder.DATA_INNER
 
     def seconds(kind: CollectiveKind, bytes_per_parameter: float, pieces: int = 1) -> float:
-        if plan.group_order is not plan.group_order.DATA_INNER and plan.cp > 1 and plan.dp > 1:
-            inner = collective_s(kind, parameters * bytes_per_parameter / pieces, plan.cp, plan.tp, cluster)
-            shared = parameters * bytes_per_parameter / pieces / plan.cp
-            return pieces * (inner + collective_s(kind, shared, plan.dp, plan.replica_stride, cluster))
-        return pieces * collective_s(kind, parameters * bytes_per_parameter / pieces, group, stride, cluster)
+        payload = parameters * bytes_per_parameter / pieces
+        if one_group:
+            stride = plan.tp if plan.dp == 1 or plan.group_order is GroupOrder.DATA_INNER else plan.replica_stride
+            return pieces * slowest_collective_s(kind, payload, plan.dp * plan.cp, stride, cluster, starts)
+        parts_s = slowest_collective_s(kind, payload, plan.cp, plan.tp, cluster, starts)
+        replicas_s = slowest_collective_s(kind, payload / plan.cp, plan.dp, plan.replica_stride, cluster, starts)
+        return pieces * (parts_s + replicas_s)
 
     gradient, weight = policy.gradient_bytes, policy.weight_bytes
     if policy.zero_stage == 0:

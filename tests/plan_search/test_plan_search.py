@@ -118,7 +118,7 @@ def space_of(devices: int, **given: object) -> PlanSpace:
         "interleave": (1, 3),
         "zero_stages": (0, 1),
     }
-    return PlanSpace(devices=devices, base=base, **(defaults | given))  # type: ignore[arg-type]
+    return PlanSpace(devices=devices, base=base, sequence_length=256, **(defaults | given))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("devices", [1, 4, 8, 16])
