@@ -36,7 +36,7 @@ def draw(report: ValidationReport, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise PhazeError("pictures need matplotlib; install it: pip install 'phaze[plot]', or pip install matplotlib") from error
+        raise PhazeError("pictures need matplotlib; install it: .venv/bin/python -m pip install matplotlib") from error
     predicted = [run for run in report.runs if not run.skipped]
     if not predicted:
         raise InputError(f"no run of {report.file} was predicted, so there is nothing to draw; see the reasons in the table")

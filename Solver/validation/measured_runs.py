@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from Solver.validation.published_numbers import number_in
 from Solver.validation.records import MeasuredRun
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
+LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
 REQUIRED = ("gpu", "n_gpus", "layers", "hidden", "global_batch")
 MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct")
 COLUMNS = (
@@ -70,10 +70,9 @@ class _Line:
             if text and text.lower() not in {"nan", "na", "n/a", "none", "-", "--", "?", "unknown"}:
                 self.unclear.append(column)
             return None
-        if not math.isfinite(value) or value < 0:
-            raise InputError(
-                f"{self.path}, line {self.number}, column {column} is {text!r}; give a positive number, or leave it empty"
-            )
+        if not 0 <= value < LARGEST:
+            given = f"{self.path}, line {self.number}, column {column} is {text!r}"
+            raise InputError(f"{given}; give a positive number below {LARGEST:.0e}, or leave it empty")
         return value * factor or None
 
     def whole(self, column: str) -> int | None:
