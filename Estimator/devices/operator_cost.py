@@ -9,7 +9,7 @@ from functools import lru_cache
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
-from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase
+from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorKind, Phase
 
 SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
@@ -45,10 +45,6 @@ class DeviceModel:
         self.software = software
         self.number_format = number_format
         self._price = lru_cache(maxsize=None)(self._priced)
-
-    def graph_time(self, graph: OperatorGraph) -> KernelTime:
-        """Sum over the operators of a graph: they run one after another in one stream."""
-        return sum((self.operator_time(operator) for operator in graph.operators), KernelTime())
 
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Adding the weight gradients of a micro-batch to those of the ones before it."""

@@ -51,9 +51,9 @@ def test_one_device_takes_what_its_kernels_take_one_after_another() -> None:
     model = device_model(host_issue_s=0.0)
     graph = graph_for(plan)
     kernels = sum(
-        model.graph_time(operators).device_s
+        model.operator_time(operator).device_s
         for index in graph.sequence
-        for operators in (graph.layers[index].forward, graph.layers[index].backward)
+        for operator in (*graph.layers[index].forward.operators, *graph.layers[index].backward.operators)
     )
     parameters = sum(graph.layers[index].parameter_count - graph.layers[index].tied_count for index in graph.sequence)
     memory = model.device.memory
