@@ -96,6 +96,11 @@ class Cluster:
     tiers: tuple[Tier, ...]
     library: CollectiveLibrary | None = None
 
+    @property
+    def period(self) -> int:
+        """Devices after which the blocks within the last tier repeat: what starts as many apart sees the same links."""
+        return max((tier.group_size for tier in self.tiers[:-1]), default=1)
+
 
 def with_devices(cluster: Cluster, num_devices: int) -> Cluster:
     """The part of ``cluster`` that holds its first ``num_devices`` devices, without tiers that join nothing more.

@@ -88,9 +88,8 @@ def slowest_collective_s(
 
     Blocks repeat, so of starts that lie alike in all inner blocks one is priced.
     """
-    period = max((tier.group_size for tier in cluster.tiers[:-1]), default=1)
-    step = stride if period % stride == 0 else 1  # within a stride, all starts see the same blocks
-    alike = {start % period // step * step for start in starts} if group_size > 1 else {0}
+    step = stride if cluster.period % stride == 0 else 1  # within a stride, all starts see the same blocks
+    alike = {start % cluster.period // step * step for start in starts} if group_size > 1 else {0}
     return max(collective_s(kind, payload_bytes, group_size, stride, cluster, start) for start in alike)
 
 

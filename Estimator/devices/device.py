@@ -73,6 +73,10 @@ class Memory:
         known = [self.functions[name].value for name in functions if name in self.functions]
         return min(known, default=self.efficiency.value)
 
+    def stream_bytes_per_s(self, functions: tuple[str, ...] = ()) -> float:
+        """Bandwidth that a kernel which computes ``functions`` reaches; without any, that of copies and element-wise kernels."""
+        return self.bandwidth.value * self.efficiency_of(functions)
+
 
 @dataclass(frozen=True)
 class Launch:

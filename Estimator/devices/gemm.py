@@ -71,5 +71,5 @@ def attention_time(
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(
         flops / (device.peak_flops(number_format) * reached * share),
-        traffic_bytes / (device.memory.bandwidth.value * device.memory.efficiency.value),
+        traffic_bytes / (device.memory.stream_bytes_per_s()),
     )

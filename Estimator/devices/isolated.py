@@ -23,7 +23,7 @@ class Stream:
         memory, elements = device.memory, self.rows * self.row_length
         again = elements * element_bytes * device.reads_again(self.function, self.row_length * element_bytes)
         moved = traffic_bytes(self.function, elements, element_bytes) + again
-        return moved / (memory.bandwidth.value * memory.efficiency_of((self.function,)))
+        return moved / memory.stream_bytes_per_s((self.function,))
 
 
 @dataclass(frozen=True)

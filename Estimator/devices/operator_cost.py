@@ -48,9 +48,7 @@ class DeviceModel:
 
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Adding the weight gradients of a micro-batch to those of the ones before it."""
-        memory = self.device.memory
-        bytes_per_s = memory.bandwidth.value * memory.efficiency.value
-        return KernelTime(memory_s=self.software.accumulation.value * parameters / bytes_per_s)
+        return KernelTime(memory_s=self.software.accumulation.value * parameters / self.device.memory.stream_bytes_per_s())
 
     def operator_time(self, operator: Operator) -> KernelTime:
         """Time of one operator."""
@@ -117,8 +115,7 @@ class DeviceModel:
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _stream(self, traffic_bytes: float, functions: tuple[str, ...]) -> KernelTime:
-        memory = self.device.memory
-        seconds = traffic_bytes / (memory.bandwidth.value * memory.efficiency_of(functions))
+        seconds = traffic_bytes / self.device.memory.stream_bytes_per_s(functions)
         return KernelTime(memory_s=seconds + self.device.launch.gap.value, host_s=self.software.host_issue.value)
 
     def _kernel(self, time: ProductTime) -> KernelTime:

@@ -19,7 +19,7 @@ from GraphExtractor.widths import allowed_widths, check_key
 from Solver.plan_search.settings import PLAN_SEARCH, refuse_settings_of_chips
 from Solver.plan_search.space import PlanSpace
 from Solver.study import REPOSITORY, tp_widths_of
-from Solver.training.plan import Precision, TrainingPlan
+from Solver.training.plan import Precision, TrainingPlan, usual_precision
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)
 DEFAULT_GLOBAL_BATCH_SIZE = 4096
@@ -129,11 +129,10 @@ def _model(values: Mapping[str, Any]) -> str:
 
 def _space(values: Mapping[str, Any], model: str, length: int, device: Device, cluster: Cluster) -> PlanSpace:
     batch = values.get("global_batch_size", DEFAULT_GLOBAL_BATCH_SIZE)
-    precision = values.get("precision", "bf16" if "bfloat16" in device.matrix.peak else "fp16")
     base = TrainingPlan(
         global_batch_size=batch,
         optimizer=values.get("optimizer", "adam"),
-        precision=Precision(precision),
+        precision=Precision(values.get("precision", usual_precision(device))),
         attention=Attention(values.get("attention", "flash")),
     )
     device.peak_flops(base.precision.matrix_format)

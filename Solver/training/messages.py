@@ -26,8 +26,7 @@ def message_s(payload_bytes: float, source: int, target: int, plan: TrainingPlan
     """
     if source == target:
         return 0.0
-    period = max((tier.group_size for tier in cluster.tiers[:-1]), default=1)  # blocks repeat, and so do links
-    replicas = [replica * plan.replica_stride for replica in range(min(plan.dp, period))]
+    replicas = [replica * plan.replica_stride for replica in range(min(plan.dp, cluster.period))]
     ends = [
         (source * plan.stage_stride + replica + member, target * plan.stage_stride + replica + member)
         for replica in replicas

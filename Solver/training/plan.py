@@ -8,6 +8,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Estimator.cluster import Cluster
+from Estimator.devices.device import Device
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Solver.pipeline.schedule import PipelineSchedule
 from Solver.placement.problem import GroupOrder
@@ -29,6 +30,11 @@ class Precision(StrEnum):
     def matrix_format(self) -> str:
         """Format of products with weights."""
         return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}[self.value]
+
+
+def usual_precision(device: Device) -> Precision:
+    """What a plan trains in unless it says otherwise: bf16, or fp16 on devices without it."""
+    return Precision.BF16 if Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from Solver.pipeline.schedule import PipelineSchedule
 from Solver.placement.problem import GroupOrder
 from Solver.study import Study, read_config
 from Solver.training.evaluation import Evaluation
-from Solver.training.plan import Precision, TrainingPlan, check_plan
+from Solver.training.plan import Precision, TrainingPlan, check_plan, usual_precision
 from Solver.training.plan_settings import EVALUATION
 
 HARDWARE_KEYS = frozenset({"device", "cluster", "software"})
@@ -137,7 +137,7 @@ def _plan(values: Mapping[str, Any], device: Device) -> TrainingPlan:
     names = {field.name for field in fields(TrainingPlan)}
     stated = {key: converters.get(key, lambda same: same)(value) for key, value in values.items() if key in names}
     defaults = {
-        "precision": Precision.BF16 if Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16,
+        "precision": usual_precision(device),
         "global_batch_size": dp * values.get("micro_batch_size", 1),
         "zero_stage": 3 if values.get("fsdp") else 0,
     }

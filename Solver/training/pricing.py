@@ -56,14 +56,13 @@ class PlanPricer:
         check_plan(plan)
         check_cluster(plan, cluster)
         self.graph, self.plan, self.model, self.cluster, self.costs = graph, plan, model, cluster, tuple(costs)
-        software, memory = model.software, model.device.memory
+        software = model.software
         policy, gradient_bytes = training_policy(plan.optimizer, plan.zero_stage), software.gradient_bytes.value
         read_more = gradient_bytes - policy.gradient_bytes
         self.policy = replace(policy, gradient_bytes=gradient_bytes, optimizer_step_bytes=policy.optimizer_step_bytes + read_more)
         self.overlap = overlap_of(plan, model)
         replicas = np.array(plan.dp * plan.cp)
-        bandwidth = memory.bandwidth.value * memory.efficiency.value
-        self._update_s = float(optimizer_s_per_parameter(self.policy, replicas, bandwidth))
+        self._update_s = float(optimizer_s_per_parameter(self.policy, replicas, model.device.memory.stream_bytes_per_s()))
         self._resident_bytes = float(resident_bytes_per_parameter(self.policy, replicas))
         self._whole_bytes = unsharded_bytes_per_parameter(self.policy)
         self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
