@@ -13,7 +13,7 @@ from functools import cached_property
 
 import networkx as nx
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 
@@ -67,6 +67,7 @@ class CollectiveKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
 
 
 class CollectiveGroup(StrEnum):
@@ -125,7 +126,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective over a parallel group; ``payload_bytes`` is the size of the full (unsharded) tensor."""
+    """A collective over a parallel group.
+
+    ``payload_bytes`` is the size of the full (unsharded) tensor; of an all-to-all it is what one device holds, of which all but
+    its own part leaves it.
+    """
 
     kind: CollectiveKind
     payload_bytes: int
@@ -219,11 +224,13 @@ class SavedBytes:
 
 @dataclass(frozen=True)
 class LayerGraph:
-    """One distinct layer (per device, i.e. already divided by tp).
+    """One distinct layer (per device, i.e. already divided by tp, and its experts by ep).
 
-    ``backward_selective`` is the backward DAG with the core-attention operators run again in it (equal to ``backward``
-    where the layer has none). ``parameter_count`` counts every parameter the layer reads as its own, ``tied_count`` the
-    part of it that another layer owns too (a tied head): counted once where both layers share a device.
+    ``name`` says what it is: embedding, block, head, or the module it was made from. ``backward_selective`` is the backward DAG
+    with the core-attention operators run again in it (equal to ``backward`` where the layer has none). ``parameter_count``
+    counts every parameter the layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
+    head): counted once where both layers share a device. ``expert_parameter_count`` is the part of it in experts, which meet
+    some of the tokens only and which the devices of an expert-parallel group divide among them.
     ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved.
     """
 
@@ -232,7 +239,8 @@ class LayerGraph:
     backward: OperatorGraph
     backward_selective: OperatorGraph
     parameter_count: int
-    matmul_parameter_count: int  # those that enter matrix products (N of 2·N·tokens)
+    matmul_parameter_count: int  # those that enter matrix products with every token (N of 2·N·tokens)
+    expert_parameter_count: int
     tied_count: int
     saved: SavedBytes
     workspace_bytes: int
@@ -258,7 +266,10 @@ class LayerTensor:
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a model graph was made for; ``cp`` devices share the ``sequence_length`` tokens of a sequence."""
+    """What a model graph was made for.
+
+    ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples of their own share the experts.
+    """
 
     model: str
     micro_batch_size: int
@@ -268,13 +279,15 @@ class GraphKey:
     sequence_parallel: bool = False
     dtype: str = "bfloat16"
     cp: int = 1
+    ep: int = 1
 
 
 @dataclass(frozen=True)
 class ModelGraph:
-    """A training step of a model, per device of a tensor-parallel (and context-parallel) group.
+    """A training step of a model, per device of its tensor-, context- and expert-parallel groups.
 
-    ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed.
+    ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed. Layers depend
+    on each other through ``tensors`` alone, which need not make a chain of them.
     ``block_parameter_count`` is the part of ``total_parameter_count`` that one repeated block adds; 0 where blocks differ.
     """
 

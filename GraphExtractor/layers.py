@@ -15,6 +15,7 @@ from GraphExtractor.fusion import Group, Readers, fuse
 from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, Yields
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, keeping, peak_temporaries
+from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Source, Value, ValueTable
 
@@ -23,23 +24,24 @@ from GraphExtractor.values import Source, Value, ValueTable
 class TracedLayers:
     """All layers of a traced step, in order, and the tensors between them (positions are those of the trace)."""
 
+    places: tuple[LayerPlace, ...]
     layers: tuple[LayerGraph, ...]
     tensors: tuple[LayerTensor, ...]
 
 
-def layers_of(step: TracedStep, blocks: str) -> TracedLayers:
-    """Build the layer graphs of a traced step; ``blocks`` is the module path of the repeated layers.
+def layers_of(step: TracedStep) -> TracedLayers:
+    """Build the layer graphs of a traced step.
 
     Raises:
         PhazeError: a backward operator belongs to no forward operator of its layer.
     """
     values = ValueTable(step)
-    operators = traced_operators(step, values, blocks)
+    operators = traced_operators(step, values)
     users = readers(operators)
     results = frozenset(values[node] for node in step.gradients.values())
     kept = keeping(operators, users, step.layer_count)
     owners = _parameter_owners(operators, step)
-    hashes = _structural_hashes(step, blocks)
+    hashes = _structural_hashes(step)
     layers = tuple(
         _layer(
             layer,
@@ -53,7 +55,7 @@ def layers_of(step: TracedStep, blocks: str) -> TracedLayers:
         )
         for layer in range(step.layer_count)
     )
-    return TracedLayers(layers, _tensors(operators, users))
+    return TracedLayers(step.places, layers, _tensors(operators, users))
 
 
 def _layer(
@@ -71,22 +73,31 @@ def _layer(
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
     parameters = {use.value for traced in operators for use in traced.uses if use.value.source is Source.PARAMETER}
-    in_products = {
+    multiplied = {
         use.value
         for traced in operators
         if traced.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not traced.backward
         for use in traced.uses
         if use.value in parameters and len(use.value.shape) > 1
     }
+    # a batch of weights, each multiplied with some of the tokens; convolutions have kernels of three axes too
+    of_experts = {
+        use.value
+        for traced in operators
+        if traced.kind is OperatorKind.GEMM and not traced.backward
+        for use in traced.uses
+        if use.value in multiplied and len(use.value.shape) == 3
+    }
     weight_gradients = {value for traced in operators if traced.yields is Yields.WEIGHT_GRADIENT for value in traced.outputs}
     weight_gradients |= results
     return LayerGraph(
-        name="embedding" if layer == 0 else "head" if layer == step.layer_count - 1 else "block",
+        name=step.places[layer].name,
         forward=forward,
         backward=backward,
         backward_selective=builder.selective(passes[1], backward, kept.none - kept.selective),
         parameter_count=sum(value.elements for value in parameters),
-        matmul_parameter_count=sum(value.elements for value in in_products),
+        matmul_parameter_count=sum(value.elements for value in multiplied - of_experts),
+        expert_parameter_count=sum(value.elements for value in of_experts),
         tied_count=sum(value.elements for value in parameters if owners[value] < layer),
         saved=kept.bytes(),
         workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
@@ -190,7 +201,7 @@ def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[Lay
     return tuple(tensors)
 
 
-def _structural_hashes(step: TracedStep, blocks: str) -> dict[int, str]:
+def _structural_hashes(step: TracedStep) -> dict[int, str]:
     """Hash of each layer's traced nodes: operations, module paths within the layer, wiring, shapes and dtypes."""
     nodes: dict[int, list[Node]] = {}
     for node, origin in sorted(step.origins.items()):
@@ -201,7 +212,7 @@ def _structural_hashes(step: TracedStep, blocks: str) -> dict[int, str]:
         digest = hashlib.blake2b(digest_size=8)
         for node in members:
             origin = step.origins[node]
-            path = origin.module.removeprefix(f"{blocks}.{layer - 1}")
+            path = origin.module.removeprefix(step.places[layer].path)
             wiring = _canonical((node.args, sorted(node.kwargs.items())), index, step)
             digest.update(
                 repr((str(node.target), path, origin.backward, wiring, _canonical(node.meta["val"], index, step))).encode()

@@ -94,8 +94,8 @@ class _Work:
     causal: bool = False
 
 
-def traced_operators(step: TracedStep, values: ValueTable, blocks: str) -> tuple[TracedOperator, ...]:
-    """All operators of a traced step in execution order; names leave out ``blocks``, the path of the repeated layers."""
+def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
+    """All operators of a traced step in execution order; names leave out the path of their layer's module."""
     nodes = [
         node
         for node in step.graph.nodes
@@ -106,11 +106,11 @@ def traced_operators(step: TracedStep, values: ValueTable, blocks: str) -> tuple
     ]
     real = frozenset(nodes)
     weight_gradients = _weight_gradient_makers(step, values, nodes)
-    return tuple(_traced(node, step, values, blocks, real, weight_gradients) for node in nodes)
+    return tuple(_traced(node, step, values, real, weight_gradients) for node in nodes)
 
 
 def _traced(
-    node: Node, step: TracedStep, values: ValueTable, blocks: str, real: frozenset[Node], weight_gradients: frozenset[Node]
+    node: Node, step: TracedStep, values: ValueTable, real: frozenset[Node], weight_gradients: frozenset[Node]
 ) -> TracedOperator:
     origin = step.origins[node]
     uses, outputs = values.uses(node), values.outputs(node)
@@ -124,7 +124,7 @@ def _traced(
     work = _work(node, name, uses, outputs)
     return TracedOperator(
         node=node,
-        name=_label(origin.module.removeprefix(f"{blocks}.{origin.layer - 1}").removeprefix("."), name, work.kind, yields),
+        name=_label(origin.module.removeprefix(step.places[origin.layer].path).removeprefix("."), name, work.kind, yields),
         layer=origin.layer,
         backward=origin.backward,
         core_attention=origin.core_attention,

@@ -7,6 +7,7 @@ all-gather before the weight gradient brings the rest back. The input gradient d
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch.fx import Node
@@ -32,7 +33,7 @@ def gather_again(step: TracedStep) -> TracedStep:
         for reader in readers:
             for node in views:
                 reader.replace_input_with(node, again[node])
-    return TracedStep(step.graph, origins, step.parameters, step.inputs, step.gradients, step.layer_count)
+    return replace(step, origins=origins)
 
 
 def _is_forward_gather(node: Node, origins: dict[Node, NodeOrigin]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,15 @@ class ExpandedLayers:
     tensors: tuple[LayerTensor, ...]
 
 
-def every_block(count: int) -> Representatives:
-    """Each block stands for itself."""
+def every_block(blocks: torch.nn.Module) -> Representatives:
+    """Each block of a list stands for itself."""
+    count = len(list(blocks.children()))
     return Representatives(tuple(range(count)), (1,) * count)
 
 
-def representatives(blocks: torch.nn.ModuleList) -> Representatives:
-    """Of every run of equally built blocks the first two, the third (for all in between) and the last."""
-    structures = [_structure(block) for block in blocks]
+def representatives(blocks: torch.nn.Module) -> Representatives:
+    """Of every run of equally built blocks of a list the first two, the third (for all in between) and the last."""
+    structures = [structure(block) for block in blocks.children()]
     kept: list[int] = []
     copies: list[int] = []
     start = 0
@@ -52,7 +54,16 @@ def representatives(blocks: torch.nn.ModuleList) -> Representatives:
     return Representatives(tuple(kept), tuple(copies))
 
 
-def _structure(block: torch.nn.Module) -> list[object]:
+def keep(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
+    """The list of the chosen blocks alone."""
+    from torch import nn
+
+    children = list(blocks.children())
+    kept = [children[index] for index in chosen.kept]
+    return nn.Sequential(*kept) if isinstance(blocks, nn.Sequential) else nn.ModuleList(kept)
+
+
+def structure(block: torch.nn.Module) -> list[object]:
     """Modules, parameter shapes and plain settings of a block, without its number."""
     return [
         (
@@ -67,18 +78,19 @@ def _structure(block: torch.nn.Module) -> list[object]:
     ]
 
 
-def expand(traced: TracedLayers, chosen: Representatives) -> ExpandedLayers | None:
+def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:
     """All layers from the traced ones, or None where the representatives do not prove what the others look like.
 
-    A representative of several blocks must equal the traced block before it (in a run of alternating blocks it does not),
-    and its tensors may only go to the next layer or come from a layer that feeds the whole run.
+    ``copies_of`` says for how many blocks the module at a path stands (default 1). A representative of several blocks must
+    equal the traced block before it (in a run of alternating blocks it does not), and its tensors may only go to the next layer
+    or come from a layer that feeds the whole run.
     """
-    copies = (1, *chosen.copies, 1)
+    copies = tuple(copies_of.get(place.path, 1) for place in traced.places)
     starts = [sum(copies[:position]) for position in range(len(copies))]
     layers: list[LayerGraph] = []
     sequence: list[int] = []
     for position, layer in enumerate(traced.layers):
-        if copies[position] > 1 and layer != traced.layers[position - 1]:
+        if copies[position] > 1 and (position == 0 or layer != traced.layers[position - 1]):
             return None
         if layer not in layers:
             layers.append(layer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.nn import functional
@@ -20,8 +20,20 @@ from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
 
 
-def shard(model: torch.nn.Module, blocks: torch.nn.ModuleList, plan: TensorParallelPlan, key: GraphKey) -> None:
-    """Shrink ``model`` in place to one device of a group of ``key.tp``; call under the fake mode it was built in."""
+@runtime_checkable
+class ShardsItself(Protocol):
+    """A module of ours that knows how it is divided."""
+
+    def shard(self, key: GraphKey) -> None:
+        """Shrink to one device's part, in place."""
+
+
+def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> None:
+    """Shrink ``model`` in place to one device's part; call under the fake mode it was built in."""
+    if key.tp * key.ep * key.cp > 1:
+        for module in list(model.modules()):
+            if isinstance(module, ShardsItself):
+                module.shard(key)
     if key.tp == 1:
         return
     sharder = _Sharder(model, key)
@@ -39,7 +51,7 @@ def shard(model: torch.nn.Module, blocks: torch.nn.ModuleList, plan: TensorParal
     sharder.retie()
     sharder.communicate(plan)
     if key.sequence_parallel:
-        first = model.get_submodule(plan.first) if plan.first else blocks[0]
+        first = model.get_submodule(plan.first) if plan.first else first_block
         first.register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
 
 

@@ -6,7 +6,7 @@ and module path by hooks; every backward node carries the autograd sequence numb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,9 @@ from torch.nn.modules import module as module_hooks
 
 from Common.errors import InputError, PhazeError
 from GraphExtractor.graph import Attention
+from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.opaque import whole_operators
+from GraphExtractor.segments import LayerPlace, Stamp, segments
 
 
 @dataclass(frozen=True)
@@ -45,27 +47,39 @@ class NodeOrigin:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step. Layers are 0 (before the blocks), 1..n (the blocks), n+1 (behind them)."""
+    """A traced step; ``places`` are its layers in execution order."""
 
     graph: torch.fx.Graph
     origins: Mapping[torch.fx.Node, NodeOrigin]
     parameters: Mapping[torch.fx.Node, str]
     inputs: Mapping[torch.fx.Node, str]
     gradients: Mapping[str, torch.fx.Node]  # of every parameter
-    layer_count: int
+    places: tuple[LayerPlace, ...]
+
+    @property
+    def layer_count(self) -> int:
+        """Number of layers."""
+        return len(self.places)
 
 
-class _Stamp:
-    """Hooks that keep torch's tracing metadata at the layer and module being executed."""
+class _Stamper:
+    """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of layer modules."""
 
-    def __init__(self, model: torch.nn.Module, blocks: torch.nn.ModuleList) -> None:
+    def __init__(self, model: torch.nn.Module, layer_modules: Sequence[LayerModule]) -> None:
         self.names = {module: name for name, module in model.named_modules()}
-        self.blocks = blocks
+        self.layer_modules = {model.get_submodule(each.path): each for each in layer_modules}
+        self.runs: list[LayerModule] = []
         self.path = [""]
-        self.layer = 0
+        self.inside = False
 
     def write(self, *, backward: bool = False) -> None:
-        traceback.current_meta["custom"] = {"layer": self.layer, "module": self.path[-1], "backward": backward}
+        stamp = Stamp(len(self.runs), self.inside, self.path[-1])
+        traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
+
+    def begin(self, module: torch.nn.Module, *_: Any) -> None:
+        self.runs.append(self.layer_modules[module])
+        self.inside = True
+        self.write()
 
     def enter(self, module: torch.nn.Module, *_: Any) -> None:
         if module in self.names:
@@ -73,24 +87,19 @@ class _Stamp:
             self.write()
 
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
+        if module in self.layer_modules:
+            self.inside = False
         if module in self.names:
             self.path.pop()
             self.write()
-
-    def move_to(self, layer: int) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
-            self.layer = layer
-            self.write()
-
-        return hook
 
     @contextmanager
     def stamping(self) -> Iterator[None]:
         handles = [
             module_hooks.register_module_forward_pre_hook(self.enter),
+            # behind the module's own hooks, so that what prepares its input runs before it
+            *(module.register_forward_pre_hook(self.begin) for module in self.layer_modules),
             module_hooks.register_module_forward_hook(self.leave, always_call=True),
-            *(block.register_forward_pre_hook(self.move_to(i)) for i, block in enumerate(self.blocks, 1)),
-            self.blocks[-1].register_forward_hook(self.move_to(len(self.blocks) + 1)),
         ]
         self.write()
         try:
@@ -102,7 +111,7 @@ class _Stamp:
 
 def trace_step(
     model: torch.nn.Module,
-    blocks: torch.nn.ModuleList,
+    layer_modules: Sequence[LayerModule],
     inputs: Mapping[str, torch.Tensor],
     loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
     fake: FakeTensorMode,
@@ -115,7 +124,7 @@ def trace_step(
         PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
     """
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    stamp = _Stamp(model, blocks)
+    stamper = _Stamper(model, layer_modules)
 
     class Step(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -129,9 +138,9 @@ def trace_step(
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamp.stamping(), whole_operators(attention):
+        with stamper.stamping(), whole_operators(attention):
             loss = torch.func.functional_call(step, named, (values,))
-        stamp.write(backward=True)
+        stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
@@ -154,27 +163,32 @@ def trace_step(
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
     if missing:
         raise PhazeError(f"no gradient reaches the parameters {', '.join(missing)}; every parameter must take part in the loss")
+    named = dict(zip(placeholders, parameters, strict=False))
+    origins, places = _origins(traced.graph, stamper.runs, frozenset(named))
     return TracedStep(
         graph=traced.graph,
-        origins=_origins(traced.graph),
-        parameters=dict(zip(placeholders, parameters, strict=False)),
+        origins=origins,
+        parameters=named,
         inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),
         gradients=dict(zip(parameters, results, strict=True)),
-        layer_count=len(blocks) + 2,
+        places=places,
     )
 
 
-def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
+def _origins(
+    graph: torch.fx.Graph, runs: Sequence[LayerModule], parameters: frozenset[torch.fx.Node]
+) -> tuple[dict[torch.fx.Node, NodeOrigin], tuple[LayerPlace, ...]]:
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    stamps = {node: node.meta["custom"]["stamp"] for node in calls if not node.meta.get("custom", {}).get("backward", True)}
+    found = segments(stamps, runs, parameters)
     origins: dict[torch.fx.Node, NodeOrigin] = {}
     by_sequence_number: dict[int, torch.fx.Node] = {}
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    for node in calls:
-        stamp = node.meta.get("custom", {})
-        if not stamp.get("backward", True):
-            core, causal = stamp.get("core_attention", False), stamp.get("causal", False)
-            origins[node] = NodeOrigin(stamp["layer"], stamp["module"], False, core, None, causal=causal)
-            # the first node of a number owns the gradient function, later ones are not differentiable
-            by_sequence_number.setdefault(node.meta["seq_nr"], node)
+    for node, stamp in stamps.items():
+        notes = node.meta["custom"]
+        core, causal = notes.get("core_attention", False), notes.get("causal", False)
+        origins[node] = NodeOrigin(found.layer[node], stamp.module, False, core, None, causal=causal)
+        # the first node of a number owns the gradient function, later ones are not differentiable
+        by_sequence_number.setdefault(node.meta["seq_nr"], node)
     for node in calls:
         if node in origins:
             continue
@@ -187,4 +201,4 @@ def _origins(graph: torch.fx.Graph) -> dict[torch.fx.Node, NodeOrigin]:
             raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
         origin = origins[forward]
         origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
-    return origins
+    return origins, found.places

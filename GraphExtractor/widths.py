@@ -10,10 +10,8 @@ from GraphExtractor.models.base import ModelFamily
 
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
-    """Tensor-parallel widths dividing attention heads, key/value heads and ffn; the vocabulary is padded to fit."""
-    if not family.plan.column:
-        return (1,)
-    common = math.gcd(family.heads, family.kv_heads, family.ffn)
+    """Tensor-parallel widths that divide all ``family.divided_sizes``."""
+    common = math.gcd(*family.divided_sizes.values()) or 1
     return tuple(width for width in range(1, common + 1) if common % width == 0)
 
 
@@ -28,17 +26,25 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         "sequence length": key.sequence_length,
         "tensor parallel width": key.tp,
         "context parallel degree": key.cp,
+        "expert parallel degree": key.ep,
     }
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
-    if key.tp > 1 and not family.plan.column:
+    if key.tp > 1 and not family.divided_sizes:
         raise InputError(f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its family a plan")
     widths = allowed_widths(family)
     if key.tp not in widths:
+        words = [f"{size} {name}" for name, size in family.divided_sizes.items()]
         raise InputError(
-            f"tensor parallel width {key.tp} does not divide {key.model}, which has {family.heads} attention heads, "
-            f"{family.kv_heads} key/value heads and ffn width {family.ffn}; use one of {', '.join(map(str, widths))}"
+            f"tensor parallel width {key.tp} does not divide {key.model}, which has {' and '.join(words)}; "
+            f"use one of {', '.join(map(str, widths))}"
+        )
+    if key.ep > 1 and (not family.experts or family.experts % key.ep):
+        raise InputError(
+            f"expert parallel degree {key.ep} does not divide the {family.experts} experts of {key.model}; use a divisor of them"
+            if family.experts
+            else f"{key.model} has no experts; use expert parallel degree 1"
         )
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(
@@ -48,6 +54,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     check_context(key, key.cp)
     if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
         raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
+    family.check(key)
 
 
 def check_context(key: GraphKey, cp: int) -> None:

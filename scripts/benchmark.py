@@ -112,14 +112,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="bertlarge only")
     quick = parser.parse_args().quick
-    from GraphExtractor.models.registry import MODELS
+    from GraphExtractor.models.registry import listed_models
 
     say(f"machine: {machine()}")
     say(f"help\n  {'--help':24s} {measure(['phaze.py', '--help'])}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         say("extraction of a model at its own sequence length, micro-batch 1, tp 1")
-        extraction(["bertlarge"] if quick else list(MODELS), folder / "graphs")
+        extraction(["bertlarge"] if quick else list(listed_models()), folder / "graphs")
         say("estimates of all core configurations, micro-batch 1 (with extraction)")
         words = ["phaze.py", "prepopulate_estimates", "--model", "bertlarge", "--output", str(folder / "estimates")]
         say(f"  {'bertlarge':24s} {measure(words)}")

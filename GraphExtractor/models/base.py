@@ -1,4 +1,4 @@
-"""What a model family must provide: one class per family, one registry line per published configuration."""
+"""What a model family must provide: one file per family, which names its published configurations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from GraphExtractor.layer_modules import LayerModules
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +27,7 @@ class TensorParallelPlan:
     a per-device width (``module glob -> attributes``). Under sequence parallelism the sequence is split at the input of
     ``first`` (default: the first block), so that what follows the lookup already works on parts (Korthikanti et al. 2022,
     section 4.3), and gathered at the head's input, or behind ``last`` where the model's code needs the whole sequence
-    before the head.
+    before the head. Modules with a ``shard(key)`` method of their own split themselves besides.
     """
 
     column: tuple[str, ...] = ()
@@ -49,28 +51,37 @@ class CrossEntropy(Protocol):
 class ModelFamily(ABC):
     """One model configuration; subclasses know how a family is built, fed and split. Must not import torch at module level.
 
-    To add a model: a subclass in a new file (or none, for another size of a known family) and one line in ``registry.py``.
-
-    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released, or 0.
-    ``sequence_length`` is the default; where positions are learned, the table grows to whatever is asked for.
+    ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was released, or 0; of models
+    with experts ``published_active_count`` is the part a token meets. ``sequence_length`` is the default; where positions are
+    learned, the table grows to whatever is asked for. ``layers`` counts all repeated blocks.
     """
 
     folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
-    blocks: ClassVar[str]  # path of the ModuleList holding the repeated layers
+    blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
 
     layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    vocabulary: int
     sequence_length: int
-    published_parameter_count: int
-    kv_heads: int = 0  # 0: as many as heads
+    published_parameter_count: int = 0
+    published_active_count: int = 0
+    vocabulary: int = 0
+    experts: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.kv_heads:
-            object.__setattr__(self, "kv_heads", self.heads)
+    @property
+    def divided_sizes(self) -> Mapping[str, int]:
+        """Sizes that a tensor-parallel width has to divide, by what they are called; none: no width but 1."""
+        return {}
+
+    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
+        """Which modules of ``model`` are layers."""
+        return LayerModules(self.blocks)
+
+    def check(self, key: GraphKey) -> None:  # noqa: B027  (most families have nothing to add)
+        """Refuse what this family in particular cannot be extracted for.
+
+        Raises:
+            InputError: says what was given, what is allowed and what to do.
+        """
 
     def padded_vocabulary(self, tp: int) -> int:
         """Vocabulary rounded up to a multiple of 128·tp, as Megatron does."""
@@ -98,6 +109,27 @@ class ModelFamily(ABC):
     @abstractmethod
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """Run the forward pass up to the scalar training loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerFamily(ModelFamily):
+    """A model of equal transformer blocks."""
+
+    hidden: int
+    heads: int
+    ffn: int
+    kv_heads: int = 0  # 0: as many as heads
+
+    def __post_init__(self) -> None:
+        if not self.kv_heads:
+            object.__setattr__(self, "kv_heads", self.heads)
+
+    @property
+    def divided_sizes(self) -> Mapping[str, int]:
+        """See base class; the vocabulary is padded to fit."""
+        if not self.plan.column:
+            return {}
+        return {"attention heads": self.heads, "key/value heads": self.kv_heads, "ffn columns": self.ffn}
 
 
 def token_ids(key: GraphKey) -> torch.Tensor:

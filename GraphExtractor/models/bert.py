@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bert(ModelFamily):
+class Bert(TransformerFamily):
     """BertForPreTraining (Devlin et al. 2018): post-LN encoder."""
 
     folder: ClassVar[str] = "Bert"
-    blocks: ClassVar[str] = "bert.encoder.layer"
+    blocks: ClassVar[tuple[str, ...]] = ("bert.encoder.layer",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.intermediate.dense"),
         row=("*.layer.*.output.dense",),
@@ -86,3 +87,25 @@ class MegatronBert(Bert):
             # the same projections, but with a choice of attention implementation, which Megatron's copy never got
             layer.attention.self = BertSelfAttention(attention_config)
         return model
+
+
+def _bert(family: type[Bert], layers: int, hidden: int, heads: int, vocabulary: int, published: int) -> Bert:
+    return family(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        vocabulary=vocabulary,
+        sequence_length=512,
+        published_parameter_count=published,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Devlin et al. 2018 and its released checkpoints; Shoeybi et al. 2019, tables 1 and 4
+        "bertbase": _bert(Bert, 12, 768, 12, 30522, 110_106_428),
+        "bertlarge": _bert(Bert, 24, 1024, 16, 30522, 336_226_108),
+        "megatronbert": _bert(MegatronBert, 24, 1024, 16, 29056, 336_000_000),
+    }
+)

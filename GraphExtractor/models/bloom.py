@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bloom(ModelFamily):
+class Bloom(TransformerFamily):
     """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU as one operator."""
 
     folder: ClassVar[str] = "Bloom"
-    blocks: ClassVar[str] = "transformer.h"
+    blocks: ClassVar[tuple[str, ...]] = ("transformer.h",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attention.projection", "*.mlp.dense_h_to_4h"),
         row=("*.self_attention.output", "*.mlp.dense_4h_to_h"),
@@ -57,3 +58,29 @@ class Bloom(ModelFamily):
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+def _bloom(layers: int, hidden: int, heads: int, published: int) -> Bloom:
+    return Bloom(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        vocabulary=250880,
+        sequence_length=2048,
+        published_parameter_count=published,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # BigScience 2022, table 3 and the released checkpoints
+        "bloom-560m": _bloom(24, 1024, 16, 559_214_592),
+        "bloom-1b1": _bloom(24, 1536, 16, 1_065_314_304),
+        "bloom-1b7": _bloom(24, 2048, 16, 1_722_408_960),
+        "bloom-3b": _bloom(30, 2560, 32, 3_002_557_440),
+        "bloom-7b1": _bloom(30, 4096, 32, 7_069_016_064),
+        "bloom-176b": _bloom(70, 14336, 112, 176_247_271_424),
+    }
+)
+ALIASES = MappingProxyType({"bloom": "bloom-176b"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Llama(ModelFamily):
+class Llama(TransformerFamily):
     """LlamaForCausalLM (Touvron et al. 2023), RMSNorm as the fused kernel every trainer uses."""
 
     folder: ClassVar[str] = "Llama"
-    blocks: ClassVar[str] = "model.layers"
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
         row=("*.self_attn.o_proj", "*.mlp.down_proj"),
@@ -59,3 +60,43 @@ class Llama(ModelFamily):
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+def _llama(
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    published: int,
+    sequence_length: int,
+    kv_heads: int = 0,
+    vocabulary: int = 32000,
+) -> Llama:
+    return Llama(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=ffn,
+        vocabulary=vocabulary,
+        sequence_length=sequence_length,
+        published_parameter_count=published,
+        kv_heads=kv_heads,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
+        "llama-7b": _llama(32, 4096, 32, 11008, 6_738_415_616, 2048),
+        "llama-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 2048),
+        "llama-33b": _llama(60, 6656, 52, 17920, 32_528_943_616, 2048),
+        "llama-65b": _llama(80, 8192, 64, 22016, 65_285_660_672, 2048),
+        "llama2": _llama(32, 4096, 32, 11008, 6_738_415_616, 4096),
+        "llama2-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 4096),
+        "llama2-70b": _llama(80, 8192, 64, 28672, 68_976_648_192, 4096, kv_heads=8),
+        "llama3-8b": _llama(32, 4096, 32, 14336, 8_030_261_248, 8192, kv_heads=8, vocabulary=128256),
+        "llama3-70b": _llama(80, 8192, 64, 28672, 70_553_706_496, 8192, kv_heads=8, vocabulary=128256),
+        "llama3-405b": _llama(126, 16384, 128, 53248, 405_853_388_800, 8192, kv_heads=8, vocabulary=128256),
+    }
+)
+ALIASES = MappingProxyType({"llama2-7b": "llama2"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mpt(ModelFamily):
+class Mpt(TransformerFamily):
     """MptForCausalLM (MosaicML 2023)."""
 
     folder: ClassVar[str] = "MPT"
-    blocks: ClassVar[str] = "transformer.blocks"
+    blocks: ClassVar[tuple[str, ...]] = ("transformer.blocks",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attn.projection", "*.ffn.up_proj"),
         row=("*.attn.output", "*.ffn.down_proj"),
@@ -60,3 +61,31 @@ class Mpt(ModelFamily):
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+def _mpt(layers: int, hidden: int, heads: int, published: float = 0) -> Mpt:
+    return Mpt(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        vocabulary=50432,
+        sequence_length=2048,
+        published_parameter_count=round(published),
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b
+        "mpt-125m": _mpt(12, 768, 12),
+        "mpt-350m": _mpt(24, 1024, 16),
+        "mpt-760m": _mpt(24, 1536, 12),
+        "mpt-1b": _mpt(24, 2048, 16),
+        "mpt-3b": _mpt(32, 2560, 20),
+        "mpt-7b": _mpt(32, 4096, 32, 6_649_286_656),
+        "mpt-13b": _mpt(40, 5120, 40),
+        "mpt-30b": _mpt(48, 7168, 56, 29.95e9),
+        "mpt-70b": _mpt(80, 8192, 64),
+    }
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, token_ids
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opt(ModelFamily):
+class Opt(TransformerFamily):
     """OPTForCausalLM (Zhang et al. 2022)."""
 
     folder: ClassVar[str] = "OPT"
-    blocks: ClassVar[str] = "model.decoder.layers"
+    blocks: ClassVar[tuple[str, ...]] = ("model.decoder.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.fc1"),
         row=("*.self_attn.out_proj", "*.fc2"),
@@ -58,3 +59,34 @@ class Opt(ModelFamily):
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         output = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])
         return cross_entropy(output.logits, inputs["labels"])
+
+
+def _opt(layers: int, hidden: int, heads: int, published: float, word_embedding: int = 0, pre_norm: bool = True) -> Opt:
+    return Opt(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        vocabulary=50272,
+        sequence_length=2048,
+        published_parameter_count=round(published),
+        word_embedding=word_embedding,
+        pre_norm=pre_norm,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Zhang et al. 2022, table 1; released checkpoints up to 30B
+        "opt-125m": _opt(12, 768, 12, 125_239_296),
+        "opt": _opt(24, 1024, 16, 331_196_416, word_embedding=512, pre_norm=False),
+        "opt-1.3b": _opt(24, 2048, 32, 1_315_758_080),
+        "opt-2.7b": _opt(32, 2560, 32, 2_651_596_800),
+        "opt-6.7b": _opt(32, 4096, 32, 6_658_473_984),
+        "opt-13b": _opt(40, 5120, 40, 12_853_473_280),
+        "opt-30b": _opt(48, 7168, 56, 29_974_540_288),
+        "opt-66b": _opt(64, 9216, 72, 66e9),
+        "opt-175b": _opt(96, 12288, 96, 175e9),
+    }
+)
+ALIASES = MappingProxyType({"opt-350m": "opt"})

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from whole_traces import traced_step
 
 from Common.errors import InputError, PhazeError
 from GraphExtractor import GraphKey, allowed_widths, check_invariants, extract_graph, find_model
 from GraphExtractor.graph import Attention, OperatorKind
-from GraphExtractor.models.base import ModelFamily, token_ids
+from GraphExtractor.models.base import TransformerFamily, token_ids
 from GraphExtractor.models.gpt import Gpt
 
 KEY = GraphKey("nano", 2, 32, 1)
@@ -46,9 +47,9 @@ class NanoModel(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nano(ModelFamily):
+class Nano(TransformerFamily):
     folder = "Nano"
-    blocks = "blocks"
+    blocks = ("blocks",)
     block: type[nn.Module] = NanoBlock
 
     def build(self, key, vocabulary, attention):
@@ -93,16 +94,11 @@ def test_layers_that_differ_stay_apart():
 
 
 def test_representatives_equal_the_layers_of_the_whole_model():
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from GraphExtractor.extract import build_model, trace_model
     from GraphExtractor.layers import layers_of
-    from GraphExtractor.replication import every_block
 
-    family = Gpt(layers=7, hidden=64, heads=4, ffn=256, vocabulary=512, sequence_length=64, published_parameter_count=0)
+    family = Gpt(layers=7, hidden=64, heads=4, ffn=256, vocabulary=512, sequence_length=64)
     key = GraphKey("tiny", 1, 64, 2)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    whole = layers_of(trace_model(key, family, every_block(7), build_model(key, family, fake), fake), family.blocks)
+    whole = layers_of(traced_step(key, family))
     assert len(whole.layers) == 9
     assert len({layer.structural_hash for layer in whole.layers[1:-1]}) == 1
     graph = extract_graph(key, family)

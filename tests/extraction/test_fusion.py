@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from whole_traces import traced_step
 
 from GraphExtractor import GraphKey, find_model
 from GraphExtractor.graph import Attention, OperatorKind, Yields
@@ -14,20 +15,15 @@ TRACED = [("gpt2", 1, "flash"), ("bertbase", 2, "flash"), ("llama2", 1, "flash")
 @pytest.fixture(scope="module", params=TRACED, ids=lambda case: case[0])
 def passes(request):
     """Per layer and pass of a traced model: (unfused operators, groups they are fused into, readers of every value)."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from GraphExtractor.extract import build_model, trace_model
     from GraphExtractor.fusion import fuse
     from GraphExtractor.operators import readers, traced_operators
-    from GraphExtractor.replication import every_block
     from GraphExtractor.values import ValueTable
 
     model, tp, attention = request.param
     family = replace(find_model(model), layers=2)
     key = GraphKey(model, 2, 256, tp, Attention(attention))
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    step = trace_model(key, family, every_block(2), build_model(key, family, fake), fake)
-    operators = traced_operators(step, ValueTable(step), family.blocks)
+    step = traced_step(key, family)
+    operators = traced_operators(step, ValueTable(step))
     users = readers(operators)
     found = []
     for layer in range(step.layer_count):

@@ -13,7 +13,7 @@ import pytest
 from Common.errors import ArtefactError, InputError
 from GraphExtractor import GraphKey, canonical_name, find_model, graph_path, load, load_or_extract, store
 from GraphExtractor.graph import Attention
-from GraphExtractor.models.registry import MODELS
+from GraphExtractor.models.registry import listed_models
 
 KEY = GraphKey("bertbase", 1, 128, 1)
 
@@ -45,7 +45,7 @@ def test_names_follow_the_original_and_tell_settings_apart():
     assert graph_path(key, Path("out"), family) == Path(f"out/GPT/{name}_graph.json.gz")
     parallel = replace(key, tp=8, attention=Attention.EAGER, sequence_parallel=True)
     assert graph_path(parallel, Path("out"), family).name == f"{name}_tmp_8_eager_sp_graph.json.gz"
-    assert {find_model(model).folder for model in MODELS} == {"Bert", "GPT", "OPT", "Llama", "Bloom", "MPT"}
+    assert {find_model(model).folder for model in listed_models()} == {"Bert", "GPT", "OPT", "Llama", "Bloom", "MPT"}
 
 
 def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):

@@ -1,0 +1,141 @@
+"""Which layer every traced operator belongs to.
+
+A layer module makes a layer each time it runs. What runs between layer modules (embeddings, final norms, heads, additions of
+skip connections) is grouped by the layers its data comes from, so that nothing is tied together that does not depend on each
+other: the embedding of a decoder is a layer of its own beside its encoder. Such a group is a layer where it has parameters, or
+brings branches together; else it joins the layer it follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from GraphExtractor.layer_modules import LayerModule
+
+
+@dataclass(frozen=True)
+class LayerPlace:
+    """A layer of a trace: its name, and the path of its module ("" for what runs between modules)."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Where a forward node was traced: in (``inside``) or behind run number ``run`` of a layer module (0: before the first)."""
+
+    run: int
+    inside: bool
+    module: str
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The layers of a trace in execution order, and the position of every forward node's layer among them."""
+
+    places: tuple[LayerPlace, ...]
+    layer: Mapping[Node, int]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Nodes between layer modules whose data comes from the same runs (bits of ``sources``)."""
+
+    run: int
+    sources: int
+
+
+def segments(stamps: Mapping[Node, Stamp], runs: Sequence[LayerModule], parameters: frozenset[Node]) -> Segments:
+    """Divide the forward nodes ``stamps``, in execution order, into layers; ``runs[i]`` is the module of run i + 1."""
+    sources = _Sources(stamps, len(runs), parameters)
+    groups: dict[_Group, list[Node]] = {}
+    late: list[Node] = []  # made from nothing but parameters and constants: they go with what reads them first
+    for node, stamp in stamps.items():
+        if stamp.inside:
+            continue
+        if stamp.run and node not in sources.data:
+            late.append(node)
+        else:
+            groups.setdefault(_Group(stamp.run, sources.of[node]), []).append(node)
+    weights = parameters | frozenset(late)
+    with_parameters = {
+        group for group, nodes in groups.items() if any(weights.intersection(node.all_input_nodes) for node in nodes)
+    }
+    keys: list[_Group | int] = []  # layers in execution order: groups, and runs by number
+    for run in range(len(runs) + 1):
+        keys += [run] if run else []
+        mine = [group for group in groups if group.run == run and not _joins(group, sources, with_parameters)]
+        layers = [group for group in mine if group.sources or run == 0 or group in with_parameters]
+        keys += [group for depth in sorted({_depth(each) for each in layers}) for group in layers if _depth(group) == depth]
+    position = {key: index for index, key in enumerate(keys)}
+    layer = {node: position[stamp.run] for node, stamp in stamps.items() if stamp.inside}
+    for group, nodes in groups.items():
+        if group in position:
+            layer.update(dict.fromkeys(nodes, position[group]))
+        elif group.sources:
+            layer.update(dict.fromkeys(nodes, position[group.run]))
+        else:
+            late += nodes
+    for node in sorted(late, reverse=True):
+        layer[node] = min((layer[user] for user in node.users if user in layer), default=position.get(stamps[node].run, 0))
+    places = [_place(key, runs, groups, stamps, parameters, last=key == keys[-1]) for key in keys]
+    return Segments(tuple(places), layer)
+
+
+class _Sources:
+    """The runs that every node's data comes from, as bits; a run's results come from it and from all its sources.
+
+    ``data`` are the nodes made from more than parameters and constants.
+    """
+
+    def __init__(self, stamps: Mapping[Node, Stamp], runs: int, parameters: frozenset[Node]) -> None:
+        self.of: dict[Node, int] = {}
+        self.run = [0] * (runs + 1)
+        self.data: set[Node] = set()
+        for node, stamp in stamps.items():
+            found = 0
+            for source in node.all_input_nodes:
+                made = stamps.get(source)
+                if made is not None:
+                    found |= self.run[made.run] | 1 << made.run if made.inside else self.of[source]
+                if source in self.data or (source.op == "placeholder" and source not in parameters):
+                    self.data.add(node)
+            if stamp.inside:
+                self.run[stamp.run] |= found & ~(1 << stamp.run)
+            self.of[node] = found
+
+
+def _depth(group: _Group) -> int:
+    """Groups behind the same run feed each other only from fewer sources to more."""
+    return group.sources.bit_count()
+
+
+def _joins(group: _Group, sources: _Sources, with_parameters: set[_Group]) -> bool:
+    """Whether a group only goes on with the run it follows."""
+    if group in with_parameters or not group.sources >> group.run & 1 or not group.run:
+        return False
+    return not group.sources & ~(sources.run[group.run] | 1 << group.run)
+
+
+def _place(
+    key: _Group | int,
+    runs: Sequence[LayerModule],
+    groups: Mapping[_Group, Sequence[Node]],
+    stamps: Mapping[Node, Stamp],
+    parameters: frozenset[Node],
+    *,
+    last: bool,
+) -> LayerPlace:
+    if isinstance(key, int):
+        return LayerPlace(runs[key - 1].name, runs[key - 1].path)
+    if key.run == 0:
+        return LayerPlace("embedding" if runs else "model", "")
+    if last:
+        return LayerPlace("head", "")
+    named = [node for node in groups[key] if any(source in parameters for source in node.all_input_nodes)]
+    modules = [stamps[node].module for node in (*named, *groups[key])]
+    return LayerPlace(next((module for module in modules if module), "joint"), "")
