@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def print_result(result: SearchResult, stream: TextIO) -> None:
     lines = [
         f"best: {accelerator_words(best.accelerator)} with {best.hbm_bytes / GIB:g} GiB HBM, "
         f"{best.objective.value.replace('_', ' ')} {best.value:.6g} {UNITS[best.objective]}, {_proof(best)}",
-        *(_explained(name, plan) for name, plan in best.models.items()),
+        *(_explained(label(name), plan) for name, plan in best.models.items()),
+        *(f"{label(name)}: {plan.plans_lost}" for name, plan in best.models.items() if plan.plans_lost),
         _counted(result),
         f"files: {result.run_directory}",
     ]
@@ -67,7 +69,7 @@ def optimum_table(result: SearchResult) -> Table:
                 f"{point.hbm_bytes / GIB:g}",
                 accelerator_words(point.accelerator),
                 f"{point.accelerator.area_mm2:.2f}",
-                name,
+                label(name),
                 str(plan.micro_batch_size),
                 plan.recompute,
                 f"{plan.tp} x {plan.pp} x {plan.dp}",
@@ -84,7 +86,7 @@ def size_table(rows: Sequence[SizeRow]) -> Table:
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
     table = new_table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
     for row in rows:
-        size = (row.model, f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
+        size = (label(row.model), f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
         if row.accelerator is None:
             table.add_row(*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
         else:
@@ -181,7 +183,12 @@ def _against_expert(plan: ModelPlan) -> str:
 
 
 def _proof(point: DesignPoint) -> str:
-    return "proven optimal over the whole space" if point.optimal else f"not proven optimal ({point.status.value})"
+    if point.optimal:
+        return "proven optimal over the whole space"
+    bound = point.certificate.best_open_bound if point.certificate else None
+    if bound is not None and any(plan.plans_lost for plan in point.models.values()):
+        return f"not proven optimal ({point.status.value}, within {1.0 - point.value / bound:.1%} of the best there can be)"
+    return f"not proven optimal ({point.status.value})"
 
 
 def _explained(name: str, plan: ModelPlan) -> str:

@@ -97,6 +97,7 @@ class ModelPlan:
     vc_utilization: float
     expert: ExpertReport | None
     speedup_over_expert: float | None
+    plans_lost: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,9 @@ class ScheduleConfirmation:
 class Certificate:
     """Why the design point is called optimal: no other point can reach it, and its schedules were solved again as ILPs."""
 
-    best_open_bound: float | None  # the best objective any pruned point could have had (None: none was pruned)
+    # The best objective that any pruned point could have had (None: none was pruned). Where plans were lost, that any point
+    # could have had with any plan (None: unknown, because schedules are not proven either).
+    best_open_bound: float | None
     schedules: tuple[ScheduleConfirmation, ...]
 
 

@@ -99,6 +99,7 @@ def infeasible(problem: PlacementProblem, reason: str) -> Placement:
         recompute=problem.variants[0].recompute,
         micro_batches_per_pipeline=0,
         stages=(),
+        order=(),
         breakdown=None,
         reason=reason,
     )

@@ -20,7 +20,7 @@ from Solver.placement.objective import (
     transfer_s,
     weight_gather,
 )
-from Solver.placement.problem import GroupOrder, LayerTimes, Placement, PlacementProblem, Stage
+from Solver.placement.problem import GroupOrder, LayerTimes, Placement, PlacementProblem, PlanVariant, Stage
 from Solver.results import Breakdown, Status
 
 
@@ -80,6 +80,8 @@ def evaluate_plan(
 ) -> Placement:
     """Time and memory of the plan with stages starting at layers 0 and ``cuts``, under ``order`` or the faster of both orders.
 
+    The stages follow the execution order; a branching problem in another order is given as the chain of ``in_order``.
+
     A plan that does not fit in memory or on the cluster has status INFEASIBLE and says why; its time is given all the same.
 
     Raises:
@@ -103,29 +105,31 @@ def stage_memory(problem: PlacementProblem, placement: Placement) -> tuple[Stage
         index for index, plan in enumerate(problem.variants) if plan.tp == placement.tp and plan.recompute is placement.recompute
     )
     bounds = [*(stage.first_layer for stage in placement.stages), placement.stages[-1].last_layer + 1]
-    return _memory(problem, variant, placement.dp, bounds)
+    return _memory(problem, variant, placement.dp, bounds, placement.order)
 
 
-def _memory(problem: PlacementProblem, variant: int, dp: int, bounds: Sequence[int]) -> tuple[StageMemory, ...]:
+def _memory(
+    problem: PlacementProblem, variant: int, dp: int, bounds: Sequence[int], order: Sequence[int]
+) -> tuple[StageMemory, ...]:
     plan = problem.variants[variant]
+    layers = [list(order[first:last]) for first, last in itertools.pairwise(bounds)]
     pp = len(bounds) - 1
     micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
     resident = float(resident_bytes_per_parameter(problem.policy, np.array(dp)))
     return tuple(
         StageMemory(
-            resident * _held(problem, variant, bounds, stage),
-            min(pp - stage, micro_batches) * float(plan.saved_bytes[bounds[stage] : bounds[stage + 1]].sum()),
-            float(plan.workspace_bytes[bounds[stage] : bounds[stage + 1]].max()),
+            resident * _held(plan, layers[stage], pp),
+            min(pp - stage, micro_batches) * float(plan.saved_bytes[layers[stage]].sum()),
+            float(plan.workspace_bytes[layers[stage]].max()),
         )
         for stage in range(pp)
     )
 
 
-def _held(problem: PlacementProblem, variant: int, bounds: Sequence[int], stage: int) -> float:
-    """Parameters of a stage; what first and last layer share counts once where one stage has both."""
-    plan = problem.variants[variant]
-    held = float(plan.parameter_count[bounds[stage] : bounds[stage + 1]].sum())
-    return held - plan.tied_parameter_count if len(bounds) == 2 else held
+def _held(plan: PlanVariant, layers: Sequence[int], pp: int) -> float:
+    """Parameters of a stage; what its layers share counts once where there is one stage only."""
+    held = float(plan.parameter_count[list(layers)].sum())
+    return held - plan.tied_parameter_count if pp == 1 else held
 
 
 def _evaluate(
@@ -136,7 +140,8 @@ def _evaluate(
     collectives = network.data_collectives(order, plan.tp, pp, degree)
     link_tiers = network.boundary_tiers(order, plan.tp, pp, degree)[0]
     gather = weight_gather(policy, collectives, float(plan.parameter_count.sum()), bounds[-1])
-    held = [_held(problem, variant, bounds, stage) for stage in range(pp)]
+    in_execution_order = range(bounds[-1])
+    held = [_held(plan, in_execution_order[first:last], pp) for first, last in itertools.pairwise(bounds)]
 
     def message_s(cut: int, sizes: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
         """The message over boundary ``cut`` (1..pp-1); nothing crosses the ends of the chain."""
@@ -177,7 +182,7 @@ def _evaluate(
         optimizer_s=optimizer_s,
     )
     iteration_s = total_s(breakdown)
-    memory = _memory(problem, variant, dp, bounds)
+    memory = _memory(problem, variant, dp, bounds, in_execution_order)
     reason = _misfit(problem, plan.tp * pp * dp, dp, [each.total_bytes for each in memory])
     return Placement(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,
@@ -192,6 +197,7 @@ def _evaluate(
             Stage(bounds[stage], bounds[stage + 1] - 1, plan.tp * dp, stages[stage].load_s, memory[stage].total_bytes)
             for stage in range(pp)
         ),
+        order=tuple(in_execution_order),
         breakdown=breakdown,
         reason=reason,
         group_order=order,

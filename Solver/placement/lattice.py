@@ -1,215 +1,136 @@
-"""The sets of layers that the last stages of a pipeline can hold, for layer graphs that branch.
+"""The sets of layers that the last stages of a pipeline can hold where the layer graph branches, and the stages between them.
 
-Such a set is closed under successors. A chain of n layers has n + 1 of them; parallel branches multiply their numbers, so a limit
-is set on how many are handled exactly.
+A plan is a chain of sets, each closed under successors and within the one before it; a stage is what one set has and the next
+one lacks. n layers in a chain have n + 1 such sets, parallel branches multiply their numbers. While the stages are few, all
+are kept and the placement is exact. Beyond that only some sets are: those after which every branch is cut between runs of
+``length`` layers, and the suffixes of the execution order. Any plan made of them is a plan of the whole problem, so what is
+lost is optimality alone; ``relaxation`` bounds by how much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from Common.errors import InputError
-from Solver.placement.kernels import EPSILON, outer
-from Solver.placement.problem import FloatArray, IntArray
+from Solver.placement.kernels import outer
+from Solver.placement.layer_graph import Edge, edges_between_groups, runs
+from Solver.placement.problem import IntArray
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-MOST_SETS = 20_000
+MOST_SETS = 4_000
+MOST_STAGES = 60_000  # 0.4 ms for the bound of each accelerator and recomputation mode
 
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
     """Sets of layers, small to large: set 0 is empty, the last one holds all layers.
 
-    ``members`` (sets, layers) says what is in each. ``smaller[first[d] : first[d + 1]]`` are the sets that set d becomes without
-    one of its first layers, which are ``removed`` at the same places.
+    ``members`` (sets, layers) says what is in each. ``part[first[s] : first[s + 1]]`` are the smaller sets within set s: what
+    they leave of it is a stage. ``lost`` tells which sets were left out and is empty where none was.
     """
 
-    members: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    members: NDArray[np.bool_]
     first: IntArray
-    smaller: IntArray
-    removed: IntArray
+    part: IntArray
+    lost: str
+
+    @property
+    def whole(self) -> IntArray:
+        """The larger set of every stage, as ``part`` is the smaller one."""
+        return np.repeat(np.arange(len(self.members)), np.diff(self.first))
 
 
-def lattice_of(layers: int, edges: Iterable[tuple[int, int]]) -> Lattice:
-    """All successor-closed sets of the graph with these (producer, consumer) ``edges``.
+@lru_cache(maxsize=16)  # a search asks for the same few models again and again
+def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
+    """All sets of the layers joined by these (producer, consumer) ``edges``, or as many as are dealt with."""
+    every = _within_limits(layers, [1 << layer for layer in range(layers)], edges)
+    if every is not None:
+        return every
+    too_many = f"the {layers} layers branch into more than {MOST_STAGES:,} possible stages"
+    suffixes = [(1 << layers) - (1 << start) for start in range(layers + 1)]
+    found = runs(layers, edges)
+    for length in range(2, max(map(len, found)) + 1):
+        parts = [run[start : start + length] for run in found for start in range(0, len(run), length)]
+        groups = [sum(1 << layer for layer in part) for part in parts]
+        lost = (
+            f"{too_many}; considered were those that cut the execution order anywhere or the branches between runs of "
+            f"{length} layers"
+        )
+        some = _within_limits(layers, groups, edges_between_groups(groups, edges), suffixes, lost)
+        if some is not None:
+            return some
+    step = 1
+    while True:  # ends: with one step over all layers there is one stage
+        where = "anywhere" if step == 1 else f"after every {step} layers"
+        lost = f"{too_many}; considered were those that cut the execution order {where}"
+        few = _with_stages(_as_members([0, *reversed(suffixes[:-1:step])], layers), lost)
+        if few is not None:
+            return few
+        step += 1
 
-    Raises:
-        InputError: the edges have a cycle, or there are more than ``MOST_SETS`` sets.
-    """
-    following, preceding = [0] * layers, [0] * layers
+
+def _within_limits(
+    layers: int, groups: Sequence[int], edges: Sequence[Edge], besides: Sequence[int] = (), lost: str = ""
+) -> Lattice | None:
+    """The sets that ``groups`` of layers (as bits, joined by ``edges``) form, and ``besides``; None if they are too many."""
+    sets = set(besides)
+    for found in _closed_sets(groups, edges):
+        sets.add(found)
+        if len(sets) > MOST_SETS:
+            return None
+    return _with_stages(_as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), lost)
+
+
+def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
+    """Unions of groups closed under successors, as bits of layers."""
+    following = [0] * len(groups)
     for source, destination in edges:
         following[source] |= 1 << destination
-        preceding[destination] |= 1 << source
-    index = {0: 0}
-    sets = [0]
-    for current in sets:  # grows while it is read: breadth first, so small sets come first
-        for layer in range(layers):
-            grown = current | 1 << layer
-            if grown != current and following[layer] & ~current == 0 and grown not in index:
-                index[grown] = len(sets)
-                sets.append(grown)
-        if len(sets) > MOST_SETS:
-            raise InputError(
-                f"the {layers} layers branch into more than {MOST_SETS} sets that stages could end at, too many to place exactly"
-                "; merge layers of a branch or put the layers into one sequence and place that chain"
-            )
-    if sets[-1] != (1 << layers) - 1:
-        raise InputError("the tensors between the layers form a cycle; a layer may only use what layers before it have made")
-    first, smaller, removed = [0], [], []
-    for current in sets:
-        for layer in range(layers):
-            if current >> layer & 1 and preceding[layer] & current == 0:
-                smaller.append(index[current & ~(1 << layer)])
-                removed.append(layer)
-        first.append(len(smaller))
-    members = np.array([[bool(current >> layer & 1) for layer in range(layers)] for current in sets])
-    return Lattice(members, np.array(first), np.array(smaller, dtype=np.int64), np.array(removed, dtype=np.int64))
+    seen, queue = {0}, [(0, 0)]
+    for of_groups, of_layers in queue:  # grows while it is read
+        yield of_layers
+        for group, layers in enumerate(groups):
+            grown = of_groups | 1 << group
+            if grown not in seen and following[group] & ~of_groups == 0:
+                seen.add(grown)
+                queue.append((grown, of_layers | layers))
 
 
-class SetCosts(NamedTuple):
-    """One case on a lattice, for compiled kernels: sums over each set (sets,), transfers at the cut before it (tiers, sets)."""
+def _as_members(sets: Sequence[int], layers: int) -> NDArray[np.bool_]:
+    return np.array([[bool(each >> layer & 1) for layer in range(layers)] for each in sets])
 
-    first: IntArray
-    smaller: IntArray
-    removed: IntArray
-    work: FloatArray
-    parameters: FloatArray
-    saved: FloatArray
-    workspace: FloatArray  # (layers,)
-    entering: FloatArray
-    leaving: FloatArray
-    tiers: IntArray  # tier of the link into the stage at each position from the end
-    in_flight: int
-    resident_bytes: float
-    hbm_bytes: float
+
+def _with_stages(members: NDArray[np.bool_], lost: str) -> Lattice | None:
+    """Find the pairs of sets within each other; None if they are too many. The sets grow in size."""
+    packed = np.packbits(members, axis=1, bitorder="little")
+    padded = np.zeros((len(members), -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    words = padded.view(np.uint64)
+    first, part = np.zeros(len(members) + 1, np.int64), np.empty(MOST_STAGES, np.int64)
+    count = _pairs_within(words, first, part)
+    return Lattice(members, first, part[:count].copy(), lost) if count <= MOST_STAGES else None
 
 
 @outer
-def least_transfers_of_sets(costs: SetCosts, stages: int, limit: float, cap: float, rest: IntArray) -> tuple[float, float, float]:
-    """Least transfer sum over exactly ``stages`` stages with loads to ``limit`` and parameters to ``cap``; infinity if none.
-
-    Also the largest load and parameter sum of that cut. ``rest[position, set]`` (stages + 1, sets) becomes the set that the
-    stages after the one at ``position`` hold.
-    """
-    sets = len(costs.work)
-    best = np.full((stages + 1, sets), np.inf)
-    load_of, held_of = np.zeros((stages + 1, sets)), np.zeros((stages + 1, sets))
-    best[0, 0] = 0.0
-    seen, space, stack = np.full(sets, -1), np.zeros(sets), np.empty(sets, np.int64)
-    for whole in range(1, sets):
-        stack[0], space[whole], seen[whole] = whole, 0.0, whole
-        top = 1
-        while top > 0:
-            top -= 1
-            part = stack[top]
-            if part != whole:
-                work = costs.work[whole] - costs.work[part]
-                held = costs.parameters[whole] - costs.parameters[part]
-                if work > limit * EPSILON or held > cap * EPSILON:
-                    continue
-                saved = costs.saved[whole] - costs.saved[part]
-                for position in range(1, stages + 1):
-                    memory = held * costs.resident_bytes + min(position, costs.in_flight) * saved + space[part]
-                    if memory > costs.hbm_bytes * EPSILON:
-                        break
-                    if best[position - 1, part] == np.inf or (position == stages) != (whole == sets - 1):
-                        continue
-                    before, behind = costs.tiers[position], costs.tiers[position - 1]
-                    load = work + costs.entering[before, whole] + costs.leaving[behind, part]
-                    if load > limit * EPSILON:
-                        continue
-                    transfers = best[position - 1, part] + costs.entering[before, whole] + costs.leaving[before, whole]
-                    if transfers < best[position, whole]:
-                        best[position, whole] = transfers
-                        load_of[position, whole] = max(load, load_of[position - 1, part])
-                        held_of[position, whole] = max(held, held_of[position - 1, part])
-                        rest[position, whole] = part
-            for k in range(costs.first[part], costs.first[part + 1]):
-                smaller = costs.smaller[k]
-                if seen[smaller] != whole:
-                    seen[smaller] = whole
-                    space[smaller] = max(space[part], costs.workspace[costs.removed[k]])
-                    stack[top] = smaller
-                    top += 1
-    return best[stages, sets - 1], load_of[stages, sets - 1], held_of[stages, sets - 1]
-
-
-@outer
-def bottlenecks_of_sets(costs: SetCosts, most_stages: int) -> FloatArray:
-    """Least possible largest load for every number of stages up to ``most_stages`` (index 0 unused), with one kind of link."""
-    sets = len(costs.work)
-    best = np.full((sets, most_stages + 1), np.inf)
-    sizes, widest = np.zeros(sets, np.int64), np.zeros(sets)
-    seen, space, queue = np.full(sets, -1), np.zeros(sets), np.empty(sets, np.int64)
-    for whole in range(1, sets):
-        k = costs.first[whole]
-        sizes[whole] = sizes[costs.smaller[k]] + 1
-        widest[whole] = max(widest[costs.smaller[k]], costs.workspace[costs.removed[k]])
-        memory = costs.parameters[whole] * costs.resident_bytes + min(1, costs.in_flight) * costs.saved[whole] + widest[whole]
-        if memory <= costs.hbm_bytes * EPSILON:
-            best[whole, 1] = costs.work[whole] + costs.entering[0, whole]
-        queue[0], space[whole], seen[whole] = whole, 0.0, whole
-        head, tail = 0, 1
-        while head < tail:  # small stages first, so that ``best`` soon tells that larger ones do not help
-            part = queue[head]
-            head += 1
-            helps = part == whole
-            if not helps:
-                work = costs.work[whole] - costs.work[part]
-                held = costs.parameters[whole] - costs.parameters[part]
-                saved = costs.saved[whole] - costs.saved[part]
-                load = work + costs.entering[0, whole] + costs.leaving[0, part]
-                for position in range(2, min(most_stages, sizes[whole]) + 1):
-                    memory = held * costs.resident_bytes + min(position, costs.in_flight) * saved + space[part]
-                    if memory > costs.hbm_bytes * EPSILON:
-                        break
-                    helps |= work < best[whole, position]
-                    best[whole, position] = min(best[whole, position], max(load, best[part, position - 1]))
-            if helps:
-                for k in range(costs.first[part], costs.first[part + 1]):
-                    smaller = costs.smaller[k]
-                    if seen[smaller] != whole:
-                        seen[smaller] = whole
-                        space[smaller] = max(space[part], costs.workspace[costs.removed[k]])
-                        queue[tail] = smaller
-                        tail += 1
-    return best[sets - 1]
-
-
-@outer
-def stage_values_within(costs: SetCosts, of_load: bool, lower: float, upper: float) -> tuple[float, float]:
-    """Least and largest stage load (or parameter sum) that some set of layers has in [lower, upper]; (inf, -inf) if none."""
-    sets = len(costs.work)
-    sums = costs.work if of_load else costs.parameters
-    tiers = len(costs.entering) if of_load else 1
-    least, largest = np.inf, -np.inf
-    seen, stack = np.full(sets, -1), np.empty(sets, np.int64)
-    for whole in range(1, sets):
-        stack[0], seen[whole] = whole, whole
-        top = 1
-        while top > 0:
-            top -= 1
-            part = stack[top]
-            value = sums[whole] - sums[part]
-            if value > upper * EPSILON:
-                continue
-            if part != whole:
-                for before in range(tiers):
-                    for behind in range(tiers):
-                        here = value
-                        if of_load:
-                            here += costs.entering[before, whole] + costs.leaving[behind, part]
-                        if lower <= here * EPSILON and here <= upper * EPSILON:
-                            least, largest = min(least, here), max(largest, here)
-            for k in range(costs.first[part], costs.first[part + 1]):
-                smaller = costs.smaller[k]
-                if seen[smaller] != whole:
-                    seen[smaller] = whole
-                    stack[top] = smaller
-                    top += 1
-    return least, largest
+def _pairs_within(words: NDArray[np.uint64], first: IntArray, part: IntArray) -> int:
+    """Fill ``first`` and ``part`` as of a ``Lattice`` and return the number of pairs; one too many as soon as there are."""
+    count = 0
+    for whole in range(len(words)):
+        for smaller in range(whole):
+            within = True
+            for word in range(words.shape[1]):
+                if words[smaller, word] & ~words[whole, word]:
+                    within = False
+                    break
+            if within:
+                if count == len(part):
+                    return count + 1
+                part[count] = smaller
+                count += 1
+        first[whole + 1] = count
+    return count

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.accelerator import Cluster
-from GraphExtractor.graph import Recompute
+from GraphExtractor.graph import LayerTensor, Recompute
 from Solver.results import Breakdown, Status
 
 FloatArray = NDArray[np.float64]
@@ -40,10 +40,13 @@ class TrainingPolicy:
 
 @dataclass(frozen=True, eq=False)
 class PlanVariant:
-    """The layers of the chain, per device, for one tensor parallel width and recomputation. Arrays have shape (layers,).
+    """The layers in execution order, per device, for one width and recomputation. Arrays have shape (layers,).
 
-    ``cut_bytes[i]`` and ``cut_gradient_bytes[i]`` cross the cut before layer i (entry 0 is 0). ``tied_parameter_count``
-    parameters are owned by first and last layer: counted once when both are on the same stage, else synchronised between them.
+    ``cut_bytes[i]`` and ``cut_gradient_bytes[i]`` cross the cut before layer i (entry 0 is 0). ``tied_parameter_count`` sums,
+    over the layers, the parameters that an earlier layer owns too. A plan of one stage holds them once. With several stages
+    every layer that reads them holds a copy of its own, which counts too much where two such layers share a stage, and the
+    copies' gradients are synchronised over the distance between first and last stage.
+    ``tensors`` join the layers where these need not form a chain; they are what makes ``cut_bytes`` in execution order.
     """
 
     tp: int
@@ -54,6 +57,7 @@ class PlanVariant:
     cut_bytes: FloatArray
     cut_gradient_bytes: FloatArray
     tied_parameter_count: float
+    tensors: tuple[LayerTensor, ...] | None = None  # None: every layer needs the one before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +97,10 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage: layers [first, last], seconds per micro-batch with its transfers, bytes on each of its tp·dp devices."""
+    """A pipeline stage: seconds per micro-batch with its transfers, bytes on each of its tp·dp devices.
+
+    Its first and last layer are places in the plan's order of the layers.
+    """
 
     first_layer: int
     last_layer: int
@@ -104,7 +111,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Placement:
-    """A plan: degrees, stages first to last, and the time of one iteration of the global batch."""
+    """A plan: degrees, stages first to last, and the time of one iteration of the global batch.
+
+    ``order`` are the layers, by their place in execution order, as the stages hold them one after another.
+    """
 
     status: Status
     iteration_s: float
@@ -115,6 +125,7 @@ class Placement:
     recompute: Recompute
     micro_batches_per_pipeline: int
     stages: tuple[Stage, ...]
+    order: tuple[int, ...]
     breakdown: Breakdown | None
     reason: str = ""  # why infeasible
     group_order: GroupOrder = GroupOrder.DATA_INNER  # immaterial on a network of one tier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Prepared:
     smallest_bytes: float  # device memory that the leanest plan needs where none fits, inf without cases at all, else 0
 
 
+@lru_cache(maxsize=16)  # a search asks for the same few problems again and again
 def prepare(problem: PlacementProblem) -> Prepared:
     """Prefix sums, link prices, candidate parameter sums and per-case bounds of ``problem``.
 

@@ -47,7 +47,8 @@ def scored_point(run: Run, optimum: JointOptimum, inputs: Sequence[ModelInputs],
         with run.progress.phase(f"ILP confirmation of {model}, {hbm_bytes / GIB:g} GiB", len(layers)) as advance:
             confirmations += confirm_schedules(run, layers, item, optimum.row, advance)
         schedules += layers
-    optimal = counts.complete and all(item.proven for item in inputs) and all(item.agrees for item in confirmations)
+    proven = all(item.proven for item in inputs) and all(item.agrees for item in confirmations)
+    optimal = counts.complete and proven and not optimum.lost
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -56,7 +57,7 @@ def scored_point(run: Run, optimum: JointOptimum, inputs: Sequence[ModelInputs],
         accelerator=run.hardware.accelerators.accelerator(optimum.row),
         hbm_bytes=hbm_bytes,
         models=plans,
-        certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
+        certificate=Certificate(optimum.best_open_bound if proven or not optimum.lost else None, tuple(confirmations)),
     )
     return ScoredPoint(point, tuple(schedules))
 
@@ -87,7 +88,8 @@ def _reference_point(
         for model, choice in optimum.choices.items():
             item = _inputs_of(inputs, model, choice.group.key.micro_batch_size)
             plans[model] = model_plan(run, choice, item, schedule_layers(run, choice, item))
-    best_status = Status.OPTIMAL if all(item.proven for item in inputs) else Status.FEASIBLE
+    optimal = optimum is not None and not optimum.lost and all(item.proven for item in inputs)
+    best_status = Status.OPTIMAL if optimal else Status.FEASIBLE
     return ReferencePoint(
         name=chip.name,
         source=chip.source,

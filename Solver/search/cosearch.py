@@ -140,7 +140,7 @@ def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
         model=key.model,
         hbm_bytes=key.hbm_bytes,
         micro_batch_size=key.micro_batch_size,
-        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        status=Status.OPTIMAL if proven and not group.lost else Status.FEASIBLE,
         value=float(values[point]),
         accelerator=run.hardware.accelerators.accelerator(accelerator),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
@@ -148,7 +148,7 @@ def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
         tp=plan.tp,
         pp=int(group.pp[point]),
         dp=int(group.dp[point]),
-        reason="",
+        reason=group.lost,
     )
 
 

@@ -54,14 +54,15 @@ def extract_graphs(run: Run, model: str, micro_batch_size: int, advance: Advance
 def model_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     """Price the operators of ``graphs`` and schedule their layers on every accelerator of ``run``."""
     key, hardware = graphs[0].key, run.hardware
-    label = f"{key.model}, micro-batch {key.micro_batch_size}"
+    label = f"{key.label}, micro-batch {key.micro_batch_size}"
     with run.progress.phase(f"operator latencies of {label}", 1) as advance:
-        table = load_or_populate(graphs, hardware.accelerators, hardware.platform, hardware.cluster, run.stores.estimates)
+        accelerators, folder, strict = hardware.accelerators, run.stores.estimates, run.study.strict
+        table = load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, folder, strict=strict)
         advance(1)
     with run.progress.phase(f"layer schedules of {label}", sum(3 * len(graph.layers) for graph in graphs)) as advance:
         times = []
         for graph in graphs:
-            path = run.stores.estimates / key.model / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
+            path = run.stores.estimates / key.label / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
             times.append(layer_times(graph, table, hardware.accelerators, run.solver, path, advance))
     return ModelInputs(key.model, key.micro_batch_size, graphs, table, tuple(times))
 

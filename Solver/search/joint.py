@@ -26,12 +26,16 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class JointOptimum:
-    """The best accelerator of an HBM size; ``best_open_bound`` is what the best unevaluated accelerator could reach."""
+    """The best accelerator of an HBM size; ``best_open_bound`` is what the best unevaluated accelerator could reach.
+
+    Where plans were lost (``PointGroup.lost``) it is what the best accelerator of all could reach with any plan.
+    """
 
     row: int
     value: float
     choices: dict[str, Choice]
     best_open_bound: float | None
+    lost: bool
 
 
 def joint_optimum(
@@ -54,7 +58,10 @@ def joint_optimum(
             unknown = mean[~known]
             open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
             choices = {model: best.choice(top) for model, best in bounds.items()}
-            return JointOptimum(top, float(mean[top]), choices, open_bound)
+            lost = any(group.lost for model_groups in groups.values() for group in model_groups)
+            if lost:
+                open_bound = _ceiling(groups, weights, objective)
+            return JointOptimum(top, float(mean[top]), choices, open_bound, lost)
         for best in bounds.values():
             best.evaluate(order[:CANDIDATES_AT_ONCE])
 
@@ -66,6 +73,17 @@ def best_for_all_models(study: Study, groups: Sequence[PointGroup], hbm_bytes: i
         for model in study.models
     }
     return joint_optimum(by_model, {model.name: model.weight for model in study.models}, study.objective)
+
+
+def _ceiling(groups: Mapping[str, Sequence[PointGroup]], weights: Mapping[str, float], objective: Objective) -> float:
+    """What no accelerator exceeds with any plans."""
+    best = {
+        model: np.max(
+            [group.objective_ceiling(objective).reshape(-1, group.accelerators).max(axis=0) for group in model_groups], axis=0
+        )
+        for model, model_groups in groups.items()
+    }
+    return float(_weighted_mean(best, weights).max())
 
 
 @dataclass(frozen=True, eq=False)

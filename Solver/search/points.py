@@ -1,7 +1,8 @@
 """Design points of one model, micro-batch size and HBM size: evaluated, pruned by a bound, or infeasible.
 
 A point is pruned only when an evaluated point is at least as good as its *bound* in throughput, area and energy together, so
-neither the Pareto front nor the optimum of any objective that is monotone in them can be lost.
+neither the Pareto front nor the optimum of any objective that is monotone in them can be lost. Where layers branch so much that
+``lost`` names plans that are not considered, all of this holds among the others; ``throughput_ceiling`` bounds every plan.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.placement import lower_bounds_s, place_batch, place_chain
+from Solver.placement import lower_bounds_s, place, place_batch, relaxed_bounds_s, what_is_lost
 from Solver.placement.problem import BatchTimes, FloatArray, LayerTimes, Placement, PlacementProblem
 from Solver.results import Objective
 from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
@@ -65,6 +67,7 @@ class PointGroup:
         self.area_mm2 = np.tile(area_mm2, len(problem.variants))
         self.energy_j = variant_energy_j.T.ravel()
         self._single = [single_variant(problem, times, index) for index in range(len(problem.variants))]
+        self.lost = what_is_lost(problem)
         self._store = store
         count = self.accelerators * len(problem.variants)
         self.bound_s = store.bounds(lambda: np.concatenate([lower_bounds_s(*single) for single in self._single]))
@@ -82,6 +85,16 @@ class PointGroup:
         bound_s = np.where(known, self.iteration_s, np.where(self.status == PointStatus.INFEASIBLE, np.inf, self.bound_s))
         bound: FloatArray = self.batch_samples / bound_s
         return bound
+
+    @property
+    def throughput_ceiling(self) -> FloatArray:
+        """Samples per second that no plan of a point exceeds, also none of those that ``lost`` names."""
+        return self._ceiling_of_all_plans if self.lost else self.throughput_bound
+
+    @cached_property
+    def _ceiling_of_all_plans(self) -> FloatArray:
+        ceiling: FloatArray = self.batch_samples / np.concatenate([relaxed_bounds_s(*single) for single in self._single])
+        return ceiling
 
     def rows(self, points: NDArray[np.int64]) -> NDArray[np.int64]:
         """Accelerators of ``points``."""
@@ -128,9 +141,14 @@ class PointGroup:
         value = objective_value(objective, self.throughput_bound, self.area_mm2, self.energy_j)
         return np.where(self.status == PointStatus.INFEASIBLE, -np.inf, value)
 
+    def objective_ceiling(self, objective: Objective) -> FloatArray:
+        """What no plan of a point exceeds under ``objective``; -inf where nothing fits."""
+        value = objective_value(objective, self.throughput_ceiling, self.area_mm2, self.energy_j)
+        return np.where(self.throughput_ceiling > 0.0, value, -np.inf)
+
     def why_infeasible(self) -> str:
         """Say what keeps the model from fitting, which does not depend on the accelerator."""
-        placement: Placement = place_chain(self.problem, row_times(self.times, 0))
+        placement: Placement = place(self.problem, row_times(self.times, 0))
         return placement.reason
 
     def _values(self, points: NDArray[np.int64]) -> Values:
@@ -166,7 +184,7 @@ def single_variant(problem: PlacementProblem, times: BatchTimes, index: int) -> 
 
 
 def row_times(times: BatchTimes, row: int) -> LayerTimes:
-    """Times of every layer of the chain on one accelerator."""
+    """Times of every layer, in execution order, on one accelerator."""
     sequence = list(times.sequence)
     return LayerTimes(times.forward_s[row][:, sequence], times.backward_s[row][:, sequence], times.recompute_s[row][:, sequence])
 

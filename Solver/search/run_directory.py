@@ -160,7 +160,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet, models: Sequen
             "status": category(group.status[points].astype(np.int64), [status.name.lower() for status in PointStatus]),
             "throughput_samples_per_s": group.batch_samples / iteration_s,
             "time_per_batch_s": iteration_s,
-            "throughput_bound_samples_per_s": group.throughput_bound[points],
+            "throughput_bound_samples_per_s": group.throughput_ceiling[points],
             "energy_per_sample_j": group.energy_j[points],
             "pp": np.where(evaluated, group.pp[points], 0),
             "dp": np.where(evaluated, group.dp[points], 0),

@@ -12,7 +12,7 @@ from Solver.search.layer_times import GraphTimes
 
 
 def plan_variant(graph: ModelGraph, recompute: Recompute) -> PlanVariant:
-    """Memory and traffic of every layer in the chain, per device, under ``recompute``."""
+    """Memory and traffic of every layer, per device, under ``recompute``, and what joins the layers."""
     layers = [graph.layers[index] for index in graph.sequence]
     cuts = [(0, 0), *(graph.cut_bytes(position) for position in range(1, len(layers)))]
     return PlanVariant(
@@ -23,7 +23,8 @@ def plan_variant(graph: ModelGraph, recompute: Recompute) -> PlanVariant:
         workspace_bytes=np.array([workspace_bytes(layer, recompute) for layer in layers], dtype=float),
         cut_bytes=np.array([activations for activations, _ in cuts], dtype=float),
         cut_gradient_bytes=np.array([gradients for _, gradients in cuts], dtype=float),
-        tied_parameter_count=float(layers[-1].tied_count),
+        tied_parameter_count=float(sum(layer.tied_count for layer in layers)),
+        tensors=graph.tensors,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,8 @@ import numpy as np
 from Common.errors import SolverError
 from Common.progress import Advance
 from GraphExtractor.graph import ModelGraph, OperatorGraph, OperatorKind, Recompute
-from Solver.placement import balanced_cuts, evaluate_plan, place_chain, stage_memory
+from Solver.placement import balanced_cuts, evaluate_plan, place, stage_memory
+from Solver.placement.layer_graph import edges_between, is_chain
 from Solver.placement.problem import Placement, PlacementProblem
 from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
 from Solver.schedule import confirm_with_ilp
@@ -29,9 +31,10 @@ CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the I
 
 @dataclass(frozen=True, eq=False)
 class LayerSchedule:
-    """The schedule of one pass of one distinct layer."""
+    """The schedule of one pass of one distinct layer, ``index`` in its graph; its name need not be its own."""
 
     model: str
+    index: int
     layer: str
     graph: str
     operators: OperatorGraph
@@ -41,7 +44,7 @@ class LayerSchedule:
 
 
 def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
-    """Place the model on the chosen accelerator, which ``place_chain`` checks with the independent evaluator.
+    """Place the model on the chosen accelerator, which ``place`` checks with the independent evaluator.
 
     Raises:
         SolverError: that placement disagrees with the batch solver's, which is a defect.
@@ -49,7 +52,7 @@ def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
     group, point = choice.group, choice.point
     row, variant = group.locate(point)
     problem, batch = single_variant(group.problem, group.times, variant)
-    placement = place_chain(problem, row_times(batch, row))
+    placement = place(problem, row_times(batch, row))
     answers = (float(group.iteration_s[point]), placement.iteration_s)
     if max(answers) - min(answers) > 1e-9 * max(answers):
         raise SolverError(f"placement solvers disagree on {group.key}: {answers} s; please report this with study.yaml")
@@ -67,7 +70,7 @@ def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequenc
     names = layer_names(graph)
     stages = tuple(
         StageReport(
-            layers=names[stage.first_layer : stage.last_layer + 1],
+            layers=tuple(names[layer] for layer in placement.order[stage.first_layer : stage.last_layer + 1]),
             devices=stage.devices,
             load_s=stage.load_s,
             memory_bytes=stage.memory_bytes,
@@ -100,6 +103,7 @@ def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequenc
         vc_utilization=_utilization(schedules, "vc_utilization"),
         expert=None,
         speedup_over_expert=None,
+        plans_lost=group.lost,
     )
 
 
@@ -129,7 +133,7 @@ def schedule_layers(run: Run, choice: Choice, inputs: ModelInputs) -> list[Layer
                 schedule = run.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
                 collective_s = _collective_s(operators, problem)
                 schedules.append(
-                    LayerSchedule(graph.key.model, layer.name, name, operators, schedule, repeats * runs, collective_s)
+                    LayerSchedule(graph.key.model, index, layer.name, name, operators, schedule, repeats * runs, collective_s)
                 )
     return schedules
 
@@ -162,12 +166,17 @@ def confirm_schedules(
 def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, hbm_bytes: int) -> ExpertReport:
     """Price the expert's plan on accelerator ``row``, with the recomputation mode that suits it best.
 
-    ``inputs`` must hold the expert's width. A plan that does not fit is reported with its reason and the time it would take.
+    ``inputs`` must hold the expert's width. A plan that does not fit is reported with its reason and the time it would take,
+    one that does not apply with its reason alone.
     """
+    graph = inputs.graph_of(expert.tp)
+    unsuited = _why_unsuited(graph, expert)
+    if unsuited:
+        source, degrees = expert_plans().source, (expert.tp, expert.pp, expert.dp)
+        return ExpertReport(Status.INFEASIBLE, source, *degrees, Recompute.NONE.value, 0.0, 0.0, unsuited)
     problem = placement_problem(run, inputs, hbm_bytes)
-    sequence = inputs.graphs[0].sequence
-    times = row_times(batch_times(inputs.times, run.study.recompute, sequence), row)
-    cuts = balanced_cuts(len(sequence), expert.pp)
+    times = row_times(batch_times(inputs.times, run.study.recompute, graph.sequence), row)
+    cuts = balanced_cuts(len(graph.sequence), expert.pp)
     placements = [
         evaluate_plan(problem, times, variant, expert.dp, cuts)
         for variant, plan in enumerate(problem.variants)
@@ -187,17 +196,26 @@ def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, h
     )
 
 
+def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
+    """Why blocks cannot be balanced over the expert's stages; empty where they can."""
+    names = [graph.layers[index].name for index in graph.sequence]
+    chain = is_chain(len(names), edges_between(graph.tensors))
+    if not chain or (names[0], names[-1], set(names[1:-1])) != ("embedding", "head", {"block"}):
+        return "the expert's plan balances the blocks between an embedding and a head, and these layers are no such chain"
+    if expert.pp > len(names) - 2:
+        return f"the expert's plan has {expert.pp} stages, the model only {len(names) - 2} blocks"
+    return ""
+
+
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
-    """Name of every layer in the chain; repeated layers are numbered from 0."""
-    seen: dict[int, int] = {}
-    names = []
-    for index in graph.sequence:
-        name = graph.layers[index].name
-        if graph.sequence.count(index) > 1:
-            name = f"{name}.{seen.get(index, 0)}"
-            seen[index] = seen.get(index, 0) + 1
-        names.append(name)
-    return tuple(names)
+    """Name of every layer in execution order; those of one name, alike or not, are numbered from 0."""
+    names = [graph.layers[index].name for index in graph.sequence]
+    often, seen = Counter(names), Counter[str]()
+    numbered = []
+    for name in names:
+        numbered.append(f"{name}.{seen[name]}" if often[name] > 1 else name)
+        seen[name] += 1
+    return tuple(numbered)
 
 
 def model_flops_per_sample(graph: ModelGraph) -> float:
@@ -238,12 +256,12 @@ def _breakdown(placement: Placement, graph: ModelGraph, schedules: Sequence[Laye
     if placement.breakdown is None:
         raise SolverError(f"the placement of {graph.key.model} has no breakdown; please report this with study.yaml")
     slowest = max(placement.stages, key=lambda stage: stage.load_s)
-    stage_layers = [graph.layers[index].name for index in graph.sequence[slowest.first_layer : slowest.last_layer + 1]]
-    runs = {item.layer: 0.0 for item in schedules}
+    stage_layers = placement.order[slowest.first_layer : slowest.last_layer + 1]
+    collective_s = [0.0] * len(graph.layers)
     for item in schedules:
         again = 2 if item.graph == "forward" and placement.recompute is Recompute.FULL else 1
-        runs[item.layer] += item.collective_s * again
-    tensor_s = sum(runs.get(name, 0.0) for name in stage_layers) * placement.micro_batches_per_pipeline
+        collective_s[item.index] += item.collective_s * again
+    tensor_s = sum(collective_s[graph.sequence[layer]] for layer in stage_layers) * placement.micro_batches_per_pipeline
     return TimeBreakdown(**vars(placement.breakdown), tensor_communication_s=tensor_s)
 
 

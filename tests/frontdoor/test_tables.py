@@ -6,6 +6,7 @@ from dataclasses import replace
 from Estimator.accelerator import Accelerator
 from Reporter.tables import accelerator_words, print_result, print_tables, space_table
 from Solver.results import (
+    Certificate,
     Counts,
     DesignPoint,
     ExpertReport,
@@ -96,6 +97,18 @@ def test_an_unproven_optimum_is_not_called_proven() -> None:
     answer = result()
     assert answer.best is not None
     assert "not proven optimal" in shown(replace(answer, best=replace(answer.best, optimal=False, status=Status.FEASIBLE)))
+
+
+def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> None:
+    answer = result()
+    assert answer.best is not None
+    lost = replace(plan(), plans_lost="the 61 layers branch too much")
+    certificate = Certificate(best_open_bound=512.0, schedules=())
+    best = replace(answer.best, optimal=False, status=Status.FEASIBLE, models={"bertlarge": lost}, certificate=certificate)
+    text = shown(replace(answer, best=best))
+    assert "not proven optimal (feasible, within 20.0% of the best there can be)" in text
+    assert "bertlarge: the 61 layers branch too much" in text
+    assert "branch too much" not in shown(answer)
 
 
 def test_an_infeasible_study_says_why() -> None:
