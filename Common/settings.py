@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
@@ -118,7 +119,7 @@ def _read(setting: Setting, value: object, source: str) -> object:
     try:
         if not setting.many:
             return _item(setting, value)
-        items = tuple(_item(setting, item) for item in _listed(value))
+        items = tuple(_item(setting, item) for item in _listed(value, setting.kind))
         if not items:
             raise _NotAllowedError(value, "a list of at least one value")
     except _NotAllowedError as problem:
@@ -139,8 +140,10 @@ class _NotAllowedError(ValueError):
         self.allowed = allowed
 
 
-def _listed(value: object) -> list[object]:
+def _listed(value: object, kind: Kind) -> list[object]:
     if isinstance(value, str):
+        if kind is Kind.TEXT and _names_file(value):
+            return [value]
         words = (
             word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
         )  # a name with dimensions has commas
@@ -148,8 +151,18 @@ def _listed(value: object) -> list[object]:
     if isinstance(value, Mapping):
         return [f"{name}={weight}" for name, weight in value.items()]
     if isinstance(value, list | tuple):
-        return [item for part in value for item in (_listed(part) if isinstance(part, str) else [part])]
+        return [item for part in value for item in (_listed(part, kind) if isinstance(part, str) else [part])]
     return [value]
+
+
+def _names_file(text: str) -> bool:
+    """Whether a text, or what comes before its last equals sign, is a path that exists, with blanks and commas in it."""
+    if "/" not in text and "." not in text:
+        return False
+    try:
+        return any(Path(path).expanduser().is_file() for path in (text, text.rpartition("=")[0]) if path)
+    except (OSError, ValueError, RuntimeError):  # nothing the file system knows
+        return False
 
 
 def _item(setting: Setting, value: object) -> int | float | str | bool:

@@ -38,8 +38,9 @@ def attention_traffic(
         streamed_again = streamed_row
     else:
         kept_rows, streamed_rows = scores.n, scores.m
-        kept_row = 2 * head * (element_bytes + ACCUMULATOR_BYTES) + ACCUMULATOR_BYTES
-        streamed_row = 2 * head * element_bytes + head * ACCUMULATOR_BYTES + STATISTICS_BYTES
+        value_head = gemms[1].n
+        kept_row = (head + value_head) * (element_bytes + ACCUMULATOR_BYTES) + ACCUMULATOR_BYTES
+        streamed_row = (head + value_head) * element_bytes + head * ACCUMULATOR_BYTES + STATISTICS_BYTES
         streamed_again = streamed_row + head * ACCUMULATOR_BYTES  # the query gradients are read and written
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))

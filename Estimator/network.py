@@ -9,7 +9,8 @@ per device and direction and latency L per step, the textbook has (Thakur, Raben
 
 A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
 inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
-Clusters that state a library are priced by ``Estimator.network_library``.
+Clusters that state a library are priced by ``Estimator.network_library``. All-to-alls are in ``Estimator.network_exchange``;
+their S is what one device holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Sequence
 
 from Common.errors import InputError
 from Estimator.cluster import Cluster, Tier, Topology
+from Estimator.network_exchange import library_exchange_lines, textbook_exchange_lines
 from Estimator.network_library import library_lines
 from Estimator.network_lines import CollectiveLine, Crossing, crossings
 from GraphExtractor.graph import CollectiveKind
@@ -52,6 +54,8 @@ def collective_lines(
     if group_size == 1:
         return (CollectiveLine("none", 0.0, 0.0),)
     crossed = crossings(group_size, stride, cluster, first)
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return (textbook_exchange_lines if cluster.library is None else library_exchange_lines)(group_size, crossed)
     if cluster.library is not None:
         return library_lines(kind, group_size, crossed, cluster.library)
     halves = _textbook_lines(group_size, crossed)
@@ -84,13 +88,16 @@ def _textbook_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[Colle
 def slowest_collective_s(
     kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, starts: Iterable[int]
 ) -> float:
-    """Seconds of the slowest of like groups that start at the devices ``starts``: all wait for it.
+    """Seconds of the slowest of like groups that start at the devices ``starts``: all wait for it."""
+    distinct = distinct_starts(stride, cluster, starts) if group_size > 1 else {0}
+    return max(collective_s(kind, payload_bytes, group_size, stride, cluster, start) for start in distinct)
 
-    Blocks repeat, so of starts that lie alike in all inner blocks one is priced.
-    """
-    step = stride if cluster.period % stride == 0 else 1  # within a stride, all starts see the same blocks
-    alike = {start % cluster.period // step * step for start in starts} if group_size > 1 else {0}
-    return max(collective_s(kind, payload_bytes, group_size, stride, cluster, start) for start in alike)
+
+def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set[int]:
+    """Of ``starts`` of groups of devices ``stride`` apart one for those that lie alike in all inner blocks, as blocks repeat."""
+    period = cluster.period
+    step = stride if period % stride == 0 else 1  # within a stride, all starts see the same blocks
+    return {start % period // step * step for start in starts}
 
 
 def tier_between(first_device: int, second_device: int, cluster: Cluster) -> Tier:
@@ -124,6 +131,6 @@ def p2p_s(payload_bytes: float, first_device: int, second_device: int, cluster: 
 
 
 def wire_bytes(kind: CollectiveKind, payload_bytes: float, group_size: int) -> float:
-    """Bytes each device sends in a bandwidth-optimal collective: ``(n-1)/n S``, twice that for an all-reduce."""
+    """Bytes each device sends in a bandwidth-optimal collective or all-to-all: ``(n-1)/n S``, twice that for an all-reduce."""
     half = (group_size - 1) / group_size * payload_bytes
     return 2 * half if kind is CollectiveKind.ALL_REDUCE else half

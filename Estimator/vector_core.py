@@ -7,7 +7,6 @@ An operator on one core has that core's lanes and its part of the bandwidth; on 
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +17,6 @@ from Estimator.systolic import divide_up
 from Estimator.technology import FloatArray
 from Estimator.tensor_core import JOULES_PER_PJ, CoreEstimate
 from GraphExtractor.graph import VectorWork
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,6 @@ class VectorCoreModel:
 
     def __init__(self, cores: VectorCores, platform: Platform) -> None:
         self.platform = platform
-        self._unknown: set[str] = set()
         self._num = cores.num.astype(np.float64)
         self._lanes = cores.width.astype(np.float64)
         self._l2_pj = platform.technology.sram_energy.at(l2_bytes(cores.width, platform))
@@ -68,9 +64,6 @@ class VectorCoreModel:
         return busy + platform.startup_s if work.starts else busy
 
     def cycles_per_element(self, function: str) -> float:
-        """Cost of a vector function; one without an entry costs as much as ``add``, said once in the log."""
+        """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage`` says so)."""
         costs = self.platform.vector_functions.cycles_per_element
-        if function not in costs and function not in self._unknown:
-            self._unknown.add(function)
-            logger.warning("vector function %r has no cost; priced as 'add': add it to the vector functions YAML", function)
         return costs.get(function, costs["add"])

@@ -25,7 +25,8 @@ _EPILOG = """examples:
 class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
-    ``config`` is a file of such settings. ``runs`` and ``plot`` belong to validate, ``tables`` and ``force`` to calibrate.
+    ``config`` is a file of such settings. ``runs`` and ``plot`` belong to validate, ``tables`` and ``force`` to calibrate,
+    ``names`` to models.
     """
 
     mode: str
@@ -37,6 +38,7 @@ class Command:
     runs: str | None = None
     plot: str | None = None
     tables: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     force: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -64,6 +66,7 @@ def parse(words: Sequence[str]) -> Command:
         runs=read.get("runs"),
         plot=read.get("plot"),
         tables=tuple(read.get("tables", ())),
+        names=tuple(read.get("names", ())),
         force=read.get("force", False),
         verbose=options.verbose,
         quiet=options.quiet,

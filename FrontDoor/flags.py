@@ -22,6 +22,7 @@ OTHER_MODES = {
     "evaluate": "predict time and memory of a training plan on devices that exist",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
+    "models": "list the models that have names, with their sizes and tensor parallel widths",
     "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
     "doctor": "check that everything needed is installed and working",
 }
@@ -109,6 +110,12 @@ def _add_calibrate(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="write it even where there is such a file")
 
 
+def _add_models(parser: Parser) -> None:
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="models to show, by name, dimensions or path (default: all that are listed)"
+    )
+
+
 def _add_accelerators(parser: Parser) -> None:
     _add_setting(parser, STUDY, DESIGN_SPACE)
     parser.add_argument(
@@ -163,6 +170,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "evaluate": _add_evaluate,
     "validate": _add_validate,
     "calibrate": _add_calibrate,
+    "models": _add_models,
     "accelerators": _add_accelerators,
     "doctor": _add_doctor,
 }

@@ -15,6 +15,7 @@ from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
 from FrontDoor.evaluate import evaluate
 from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
+from FrontDoor.models import models
 from FrontDoor.plan_search import search_plans
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.validate import validate
@@ -59,7 +60,14 @@ def extract_graph(command: Command) -> int:
     study = _study(command)
     if command.dry_run:
         return _print_size(study, command)
-    rows = [_described(graph) for graphs in _graphs(study, _progress(command)) for graph in graphs]
+    from Estimator.coverage import check_functions
+    from Estimator.design_space import load_design_space
+
+    priced = load_design_space(study.design_space).platform.vector_functions.cycles_per_element
+    rows = []
+    for graphs in _graphs(study, _progress(command)):
+        check_functions(graphs, priced, strict=study.strict)
+        rows += [_described(graph) for graph in graphs]
     print_rows("training graphs, per device", rows, command)
     logger.info("graphs are in %s", study.folders.graphs)
     return DONE
@@ -79,11 +87,12 @@ def prepopulate_estimates(command: Command) -> int:
     for graphs in _graphs(study, progress):
         key = graphs[0].key
         with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}", 1) as advance:
-            load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, study.folders.estimates)
+            folder, strict = study.folders.estimates, study.strict
+            load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, folder, strict=strict)
             advance(1)
         rows.append(
             {
-                "model": key.model,
+                "model": key.label,
                 "micro_batch_size": key.micro_batch_size,
                 "sequence_length": key.sequence_length,
                 "tensor_core_configurations": len(accelerators.tensor_cores),
@@ -146,6 +155,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "evaluate": evaluate,
     "validate": validate,
     "calibrate": calibrate,
+    "models": models,
     "accelerators": accelerators,
     "doctor": doctor,
 }
@@ -187,7 +197,7 @@ def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]
 def _described(graph: ModelGraph) -> dict[str, object]:
     layers = [graph.layers[index] for index in graph.sequence]
     return {
-        "model": graph.key.model,
+        "model": graph.key.label,
         "micro_batch_size": graph.key.micro_batch_size,
         "sequence_length": graph.key.sequence_length,
         "tp": graph.key.tp,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from GraphExtractor.check import check_invariants, check_structure
-    from GraphExtractor.context_parallel import shard_context
     from GraphExtractor.depth import with_layers
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.graph import GraphKey, ModelGraph
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "check_invariants": "check",
     "check_structure": "check",
-    "shard_context": "context_parallel",
     "with_layers": "depth",
     "extract_graph": "extract",
     "GraphKey": "graph",
@@ -47,7 +45,6 @@ __all__ = [
     "graph_path",
     "load",
     "load_or_extract",
-    "shard_context",
     "store",
     "with_layers",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import networkx as nx
 
-from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorKind
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind
 
 TOLERANCE = 0.01
 
@@ -25,30 +26,73 @@ def check_structure(graph: ModelGraph) -> list[str]:
 
 
 def check_invariants(graph: ModelGraph) -> list[str]:
-    """Violations of what every transformer's graph satisfies besides its structure, within 1 %.
+    """Violations of what the graph of every listed model satisfies besides its structure, within 1 %.
 
-    Forward products are 2·N·tokens FLOPs, N the parameters in matrix products, attention's score products left out. A
-    pooler sees one token per sequence, which stays within the tolerance; as it is not split over the tensor- and
-    context-parallel groups its share, and so the tolerance, grows with tp and cp. Backward products are twice the forward
-    ones, where the scores that flash attention computes again are left out; the first block counts in full, as the
-    embedding needs its gradient.
+    Forward products are 2·N·tokens FLOPs, N the parameters in matrix products that every token meets: left out are attention's
+    score products, convolutions, experts, and what sequence parallelism has work on a part of the tokens. A pooler sees one token
+    per sequence, which stays within the tolerance; as it is not split over the tensor- and context-parallel groups its share, and
+    so the tolerance, grows with tp and cp. Backward products are twice the forward ones, where the scores that flash attention
+    computes again are left out; products in layers that no gradient leaves, such as a convolution of the image, count once where
+    they have no input gradient.
     """
     layers = [graph.layers[index] for index in graph.sequence]
     tokens = graph.key.micro_batch_size * graph.key.sequence_length // graph.key.cp
-    parameters = sum(layer.matmul_parameter_count for layer in layers)
+    part = tokens // graph.key.tp if graph.key.sequence_parallel and graph.key.tp > 1 else 0
+    parameters = sum(layer.matmul_parameter_count - _partial(layer, part).parameters for layer in layers)
+    with_all_tokens = sum(product_flops(layer).forward - _partial(layer, part).flops for layer in layers)
     products = [product_flops(layer) for layer in layers]
     forward = sum(flops.forward for flops in products)
-    backward = sum(flops.backward for flops in products)
+    backward = sum(flops.backward for flops in products) + _unneeded_backward(graph)
     score_forward = sum(flops.score_forward for flops in products)
     score_backward = sum(flops.score_backward for flops in products)
     found = []
-    if not _close(forward, 2 * parameters * tokens, TOLERANCE * graph.key.tp * graph.key.cp):
-        found.append(f"forward matrix products take {forward} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
+    if not _close(with_all_tokens, 2 * parameters * tokens, TOLERANCE * graph.key.tp * graph.key.cp):
+        found.append(f"forward matrix products take {with_all_tokens} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
     if not _close(backward, 2 * forward):
         found.append(f"backward matrix products take {backward / max(forward, 1):.3f} times the forward ones instead of 2")
     if not _close(score_backward, 2 * score_forward):
         found.append(f"attention's backward products take {score_backward} FLOPs instead of twice {score_forward}")
     return found
+
+
+@dataclass(frozen=True)
+class _PartialProducts:
+    """Forward products whose parameters do not meet each token once: their FLOPs, and their part of the parameters counted."""
+
+    flops: int
+    parameters: int
+
+
+def _partial(layer: LayerGraph, part: int) -> _PartialProducts:
+    """Convolutions, experts, and products with ``part`` of the tokens (0: none)."""
+    flops = parameters = 0
+    for operator in layer.forward.operators:
+        weights = [read for read in operator.reads if read.role is OperandRole.PARAMETER and len(read.shape) > 1]
+        if operator.kind is OperatorKind.CONV:
+            flops += operator.flops
+            parameters += sum(math.prod(weight.shape) for weight in weights if len(weight.shape) > 2)
+        elif operator.kind is OperatorKind.GEMM and any(len(weight.shape) > 2 for weight in weights):
+            flops += operator.flops  # of experts, which are counted apart
+        elif operator.kind is OperatorKind.GEMM and weights and operator.gemms[0].m == part:
+            flops += operator.flops
+            parameters += sum(math.prod(weight.shape) for weight in weights)
+    return _PartialProducts(flops, parameters)
+
+
+def _unneeded_backward(graph: ModelGraph) -> int:
+    """FLOPs of the input gradients that products in layers without an input to differentiate do without."""
+    behind = {place for tensor in graph.tensors if tensor.gradient_bytes for place in tensor.destinations}
+    missing = 0
+    for place, index in enumerate(graph.sequence):
+        if place in behind:
+            continue
+        layer = graph.layers[index]
+        backward: dict[int | None, int] = {}
+        for operator in layer.backward.operators:
+            backward[operator.forward_id] = backward.get(operator.forward_id, 0) + operator.flops
+        products = (each for each in layer.forward.operators if each.gemms and not each.core_attention)
+        missing += sum(each.flops for each in products if backward.get(each.id) == each.flops)
+    return missing
 
 
 def _close(given: int, expected: int, tolerance: float = TOLERANCE) -> bool:

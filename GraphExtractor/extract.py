@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
+from GraphExtractor.attention import register_attention, whole_operators
 from GraphExtractor.check import check_invariants, check_structure
-from GraphExtractor.context_parallel import shard_context
+from GraphExtractor.context_parallel import check_tokens_apart
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
-from GraphExtractor.opaque import cross_entropy, register_attention
+from GraphExtractor.opaque import cross_entropy
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, every_block, expand, keep, representatives
+from GraphExtractor.sources.outline import Outline, outline, stands_for
+from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, trace_step
 from GraphExtractor.widths import check_key
@@ -42,13 +46,13 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
         key = replace(key, model=canonical_name(key.model))
         family = find_model(key.model)
     check_key(key, family)
-    if key.cp > 1:
-        return shard_context(extract_graph(replace(key, cp=1), family), key.cp)
-    graph = _extract(key, family)
+    with family.failures():
+        graph = _extract(key, family)
+    check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:
         raise PhazeError(f"the graph of {key.model} is not a training graph: {'; '.join(broken)}")
-    for violation in check_invariants(graph):  # holds for transformers; other models may have good reasons
+    for violation in check_invariants(graph) if family.described else ():  # what nobody described may have good reasons
         logger.warning("%s: %s", key.model, violation)
     return graph
 
@@ -58,27 +62,54 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     model = build_model(key, family, fake)
     modules = family.layer_modules(model)
     sizes = _published_size(model, family, family.padded_vocabulary(key.tp)), _block_size(model, modules)
-    expanded = _expanded(key, family, modules, representatives, model, fake)
+    expanded = _expanded(key, family, modules, _representatives(model, modules), model, fake)
     if expanded is None:
         logger.info("the layers of %s differ in more than their position; tracing all of them", key.model)
-        expanded = _expanded(key, family, modules, every_block, build_model(key, family, fake), fake)
+        model = build_model(key, family, fake)
+        blocks = {stack: every_block(model.get_submodule(stack)) for stack in modules.stacks}
+        expanded = _expanded(key, family, modules, blocks, model, fake)
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
     return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes)
+
+
+def _representatives(model: torch.nn.Module, modules: LayerModules) -> dict[str, Representatives]:
+    return {stack: representatives(model.get_submodule(stack)) for stack in modules.stacks}
 
 
 def _expanded(
     key: GraphKey,
     family: ModelFamily,
     modules: LayerModules,
-    choose: Callable[[torch.nn.Module], Representatives],
+    chosen: Mapping[str, Representatives],
     model: torch.nn.Module,
     fake: FakeTensorMode,
 ) -> ExpandedLayers | None:
     """All layers from a trace of the chosen blocks, None where they do not prove what the others look like."""
-    chosen = {stack: choose(model.get_submodule(stack)) for stack in modules.stacks}
     copies = {f"{stack}.{index}".lstrip("."): count for stack, each in chosen.items() for index, count in enumerate(each.copies)}
-    return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
+    shortened = any(count > 1 for count in copies.values())
+    if not shortened or family.described:
+        return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
+    outlines = partial(_outline, key, family, modules, model, fake)
+    whole = outlines()
+    _reduce(model, chosen)
+    try:  # code that nobody described may not run on fewer blocks
+        if stands_for(outlines(), whole, chosen):
+            return expand(layers_of(trace_model(key, family, modules, {}, model, fake)), copies)
+    except InputError as error:
+        logger.debug("%s cannot be traced with fewer blocks: %s", key.model, error)
+    return None
+
+
+def _outline(key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode) -> Outline:
+    with _default_dtype(key.dtype), fake, whole_operators(key.attention):
+        inputs = family.inputs(key)
+        return outline(model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)))
+
+
+def _reduce(model: torch.nn.Module, chosen: Mapping[str, Representatives]) -> None:
+    for stack, each in chosen.items():
+        model.set_submodule(stack, keep(model.get_submodule(stack), each))
 
 
 def trace_model(
@@ -90,25 +121,42 @@ def trace_model(
     fake: FakeTensorMode,
 ) -> TracedStep:
     """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
-    for stack, each in chosen.items():
-        model.set_submodule(stack, keep(model.get_submodule(stack), each))
+    derived = key.tp > 1 and not family.described and not family.divided_sizes
+    if derived:
+        from GraphExtractor.derived_sharding import shard_traced
+
+        return shard_traced(trace_model(replace(key, tp=1), family, modules, chosen, model, fake), key.tp)
+    _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
     with _default_dtype(key.dtype), fake:
-        shard(model, model.get_submodule(layer_modules[0].path), family.plan, key)
-        inputs = family.inputs(key)
+        first = model.get_submodule(layer_modules[0].path) if layer_modules else model
+        shard(model, first, family.parallel_plan, key)
+        inputs = family.inputs(replace(key, sequence_length=key.sequence_length // key.cp))
 
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
 
-    step = trace_step(model, layer_modules, inputs, loss, fake, key.attention)
-    return gather_again(step) if key.sequence_parallel else step
+    step = trace_step(
+        model,
+        layer_modules,
+        inputs,
+        loss,
+        fake,
+        key.attention,
+        key.cp,
+        drop_unused=family.drops_unused,
+        lines=not family.described,
+    )
+    if not family.described:
+        check_step(step, key.model)
+    return gather_again(step) if key.sequence_parallel or key.cp > 1 else step
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
     """Build a model at full size on fake tensors: no weights, no memory."""
     from transformers.initialization import no_init_weights
 
-    attention = register_attention(key.attention)
+    attention = register_attention(key.attention, key.cp)
     with _default_dtype(key.dtype), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):

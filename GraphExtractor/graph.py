@@ -13,9 +13,24 @@ from functools import cached_property
 
 import networkx as nx
 
+from GraphExtractor.names import label
+
 SCHEMA_VERSION = 3
 
-DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+DTYPE_BYTES = {
+    "bfloat16": 2,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 class OperatorKind(StrEnum):
@@ -281,6 +296,11 @@ class GraphKey:
     cp: int = 1
     ep: int = 1
 
+    @property
+    def label(self) -> str:
+        """The model's name as it is safe in file names."""
+        return label(self.model)
+
 
 @dataclass(frozen=True)
 class ModelGraph:
@@ -301,5 +321,14 @@ class ModelGraph:
 
     def cut_bytes(self, position: int) -> tuple[int, int]:
         """Bytes (activations, gradients) crossing the cut before layer ``position`` (1..len(sequence)-1)."""
-        crossing = [t for t in self.tensors if t.source < position <= max(t.destinations)]
-        return sum(t.bytes for t in crossing), sum(t.gradient_bytes for t in crossing)
+        return self._cuts[position]
+
+    @cached_property
+    def _cuts(self) -> list[tuple[int, int]]:
+        """Bytes crossing the cut before every layer."""
+        cuts = [(0, 0)] * len(self.sequence)
+        for tensor in self.tensors:
+            for position in range(tensor.source + 1, max(tensor.destinations) + 1):
+                activations, gradients = cuts[position]
+                cuts[position] = activations + tensor.bytes, gradients + tensor.gradient_bytes
+        return cuts

@@ -35,7 +35,12 @@ def each_layer_module(model: torch.nn.Module, modules: LayerModules) -> tuple[La
         for stack, name in zip(modules.stacks, names, strict=True)
         for child, _ in model.get_submodule(stack).named_children()
     ]
-    return (*children, *(LayerModule(path, path) for path in modules.alone))
+    return (*children, *(LayerModule(path, _called(path, model.get_submodule(path))) for path in modules.alone))
+
+
+def _called(path: str, module: torch.nn.Module) -> str:
+    """A path says what a module is, unless it is a mere number."""
+    return f"{type(module).__name__.lower()}.{path}" if path.isdigit() else path
 
 
 def _distinctive(paths: Sequence[str]) -> list[str]:
@@ -55,9 +60,10 @@ def _distinctive(paths: Sequence[str]) -> list[str]:
 def find_layer_modules(model: torch.nn.Module) -> LayerModules:
     """Look for layers in a model that nobody described.
 
-    Layers are the children of every list (``ModuleList`` or ``Sequential``) in which two or more are built alike, the
-    outermost such list on each path, and the largest modules with parameters that hold no such list, besides plain embeddings,
-    normalisations and linears, which join the layers around them. In a model without any of these, those are the layers.
+    Layers are the children of every list (``ModuleList`` or ``Sequential``) in which two or more are built alike, or of a
+    ``ModuleList`` of one, the outermost such list on each path, and the largest modules with parameters that hold no such list,
+    besides plain embeddings, normalisations and linears, which join the layers around them. In a model without any of these,
+    those are the layers.
     """
     from torch import nn
 
@@ -68,7 +74,7 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
         return any(_is_stack(each) for each in module.modules())
 
     def visit(path: str, module: nn.Module) -> None:
-        if _is_stack(module):
+        if _is_stack(module) and path:
             stacks.append(path)
             return
         for name, child in module.named_children():
@@ -93,7 +99,8 @@ def _is_stack(module: torch.nn.Module) -> bool:
         return False
     children = [structure(child) for child in module.children() if _is_composite(child)]
     alike = any(children.count(child) > 1 for child in children)
-    return alike and len(children) == len(list(module.children()))
+    alone = len(children) == 1 and isinstance(module, nn.ModuleList)  # a block that runs several times, or a shallow model
+    return (alike or alone) and len(children) == len(list(module.children()))
 
 
 def _is_composite(module: torch.nn.Module) -> bool:

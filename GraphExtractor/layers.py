@@ -123,12 +123,22 @@ class GraphBuilder:
         return OperatorGraph(tuple(self._operator(group) for group in groups), self._edges(groups, groups))
 
     def selective(self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]) -> OperatorGraph:
-        """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``."""
+        """Backward pass preceded by the core-attention operators, feeding the readers of what was ``dropped``.
+
+        What they read of what was gathered is the backward pass's own, gathered again.
+        """
         core = tuple(group for group in self.forward if group.head.core_attention)
         if not core:
             return backward
         again = tuple(self._operator(group) for group in core)
-        edges = (*self._edges(core, core), *self._edges(core, groups, dropped), *backward.edges)
+        makers = {member.node: group for group in self.forward for member in group.members}
+        gathered = {
+            (self.ids[group.head.node], reader)
+            for group in groups
+            if group.head.yields is Yields.OUTPUT and group.head.forward in makers
+            for _, reader in self._edges((makers[group.head.forward],), core)
+        }
+        edges = (*self._edges(core, core), *self._edges(core, groups, dropped), *sorted(gathered), *backward.edges)
         return OperatorGraph((*again, *backward.operators), edges)
 
     def _operator(self, group: Group) -> Operator:

@@ -3,17 +3,12 @@
 Views are contracted: an operator reading a transposed slice reads from the operator that made the data. Integer and scalar
 bookkeeping (position ids, lengths, the initial gradient of the loss) moves no data worth pricing and is no operator either.
 
-Vector functions are a closed vocabulary, priced by the Estimator: add sub mul div neg pow sqrt rsqrt exp log sin cos erf tanh
-sigmoid silu gelu relu where compare copy cast dropout softmax log_softmax layer_norm rms_norm sum mean max embedding
-scatter_add nll_loss cross_entropy, and ``<name>_backward`` of softmax log_softmax layer_norm rms_norm gelu relu silu tanh
-sigmoid dropout nll_loss cross_entropy embedding. An unknown torch operator becomes element-wise work under its own name,
-with a warning: nothing is silently free.
+Matrix products are described in ``products``, vector work in ``vocabulary``. An unknown torch operator becomes element-wise work
+under its own name, which whoever prices it warns of: nothing is silently free.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 import operator as python_operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,48 +16,18 @@ from types import MappingProxyType
 
 from torch.fx import Node
 
-from GraphExtractor.graph import Collective, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
+from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
+from GraphExtractor.products import Work, product_work
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, is_bookkeeping, is_view, operator_name
+from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
 
-logger = logging.getLogger(__name__)
-
-
-def _functions(kind: OperatorKind, names: str) -> dict[str, tuple[OperatorKind, str]]:
-    pairs = (name.split(":") for name in names.split())
-    return {pair[0]: (kind, pair[-1]) for pair in pairs}
-
-
-# torch operator -> kind and vector function, written as torch_name[:function]
-VECTOR_FUNCTIONS = MappingProxyType(
-    _functions(
-        OperatorKind.ELEMENTWISE,
-        """add sub rsub:sub mul square:mul div reciprocal:div neg pow sqrt rsqrt exp log sin cos erf tanh sigmoid silu gelu relu
-        where masked_fill:where tril:where triu:where clamp:where eq:compare ne:compare lt:compare le:compare gt:compare
-        ge:compare logical_and:compare logical_or:compare logical_not:compare bitwise_and:compare maximum:compare
-        minimum:compare _to_copy:cast native_dropout:dropout native_dropout_backward:dropout_backward gelu_backward
-        silu_backward tanh_backward sigmoid_backward threshold_backward:relu_backward""",
-    )
-    | _functions(
-        OperatorKind.MOVE,
-        """clone:copy copy cat:copy stack:copy repeat:copy constant_pad_nd:copy slice_backward:copy select_backward:copy
-        fill:copy zero:copy full:copy zeros:copy ones:copy full_like:copy zeros_like:copy ones_like:copy new_zeros:copy
-        new_full:copy new_ones:copy""",
-    )
-    | _functions(
-        OperatorKind.REDUCTION,
-        """_softmax:softmax _safe_softmax:softmax _softmax_backward_data:softmax_backward _log_softmax:log_softmax
-        _log_softmax_backward_data:log_softmax_backward native_layer_norm:layer_norm
-        native_layer_norm_backward:layer_norm_backward rms_norm rms_norm_backward sum mean amax:max max cumsum:sum
-        nll_loss_forward:nll_loss nll_loss_backward cross_entropy cross_entropy_backward""",
-    )
-    | _functions(
-        OperatorKind.GATHER,
-        """embedding index:embedding gather:embedding index_select:embedding embedding_dense_backward:embedding_backward
-        index_put:scatter_add scatter_add index_add:scatter_add scatter:scatter_add""",
-    )
+_COLLECTIVES = MappingProxyType(
+    {kind.value: (kind, CollectiveGroup.TENSOR) for kind in CollectiveKind}
+    | {f"{kind}_keys": (kind, CollectiveGroup.CONTEXT) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
+    | {f"{kind}_rows": (kind, CollectiveGroup.TENSOR) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
+    | {"all_to_all": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.EXPERT)}
 )
-_COLLECTIVES = MappingProxyType({kind.value: kind for kind in CollectiveKind})
 
 
 @dataclass(frozen=True)
@@ -83,15 +48,6 @@ class TracedOperator:
     uses: tuple[Use, ...]
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
-
-
-@dataclass(frozen=True)
-class _Work:
-    kind: OperatorKind
-    gemms: tuple[Gemm, ...] = ()
-    vector: tuple[VectorWork, ...] = ()
-    collective: Collective | None = None
-    causal: bool = False
 
 
 def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
@@ -115,7 +71,14 @@ def _traced(
     origin = step.origins[node]
     uses, outputs = values.uses(node), values.outputs(node)
     name = operator_name(node)
-    if name in {"embedding", "index", "gather", "index_select", "nll_loss_forward"}:  # touches some rows of its first operand
+    if name in {
+        "embedding",
+        "index",
+        "gather",
+        "index_select",
+        "gather_rows",
+        "nll_loss_forward",
+    }:  # touches some rows of its first operand
         touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
         uses = (replace(uses[0], shape=touched), *uses[1:])
     yields = Yields.OUTPUT
@@ -146,85 +109,24 @@ def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
     return (f"{module}." if module else "") + name + (gradient if kind is OperatorKind.GEMM else "")
 
 
-def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> _Work:
-    shapes = [tuple(argument.meta["val"].shape) for argument in node.args if isinstance(argument, Node)]
-    if name in {"mm", "bmm"}:
-        return _Work(OperatorKind.GEMM, (_gemm(shapes[0], node.meta["val"].shape),))
-    if name in {"addmm", "baddbmm"}:
-        return _Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
-    if name == "attention":
-        q, k, v, *bias = shapes
-        return _attention(q, k, v, node.args[3], node.args[4], biased=bool(bias))
-    if name == "attention_backward":
-        _, q, k, v, _, _, *bias = shapes
-        return _attention_backward(q, k, v, node.args[6], node.args[7], biased=bool(bias))
-    if name in {"convolution", "convolution_backward"}:
-        return _convolution(node, name, outputs)
+def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
+    product = product_work(node, name, outputs)
+    if product is not None:
+        return product
     if name in _COLLECTIVES:
-        full = max((*(use.value for use in uses), *outputs), key=lambda value: value.bytes)
-        return _Work(OperatorKind.COLLECTIVE, collective=Collective(_COLLECTIVES[name], full.bytes, node.args[1]))
+        collective, group = _COLLECTIVES[name]
+        sent = sum(use.elements * DTYPE_BYTES[use.value.dtype] for use in uses)
+        devices = next(argument for argument in node.args if isinstance(argument, int))
+        payload = max(sent, sum(value.bytes for value in outputs))
+        return Work(OperatorKind.COLLECTIVE, collective=Collective(collective, payload, devices, group))
     elements = max([value.elements for value in outputs] + [use.elements for use in uses])
     if name == "embedding_dense_backward":  # zero-fills the table's gradient, then adds the rows
         gradient = uses[0].elements
-        return _Work(
+        return Work(
             OperatorKind.GATHER, (), (VectorWork("copy", outputs[0].elements), VectorWork("embedding_backward", gradient))
         )
-    if name not in VECTOR_FUNCTIONS:
-        logger.warning("torch operator %s is not known; priced as element-wise work on %d elements", name, elements)
     kind, function = VECTOR_FUNCTIONS.get(name, (OperatorKind.ELEMENTWISE, name))
-    return _Work(kind, (), (VectorWork(function, elements),))
-
-
-def _gemm(left: tuple[int, ...], result: tuple[int, ...]) -> Gemm:
-    return Gemm(math.prod(result[:-2]), result[-2], left[-1], result[-1])
-
-
-def _attention(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool
-) -> _Work:
-    """Full s x s products even when causal, as Phaze's graphs and the FLOP formula of Korthikanti et al. 2022 have them."""
-    batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
-    scores = batch * rows * columns
-    bias = (VectorWork("add", scores),) if biased else ()
-    drop = (VectorWork("dropout", scores),) if dropout else ()
-    gemms = (Gemm(batch, rows, width, columns), Gemm(batch, rows, columns, value_width))
-    return _Work(OperatorKind.ATTENTION, gemms, (*bias, VectorWork("softmax", scores), *drop), causal=causal)
-
-
-def _attention_backward(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool
-) -> _Work:
-    """Five products: the scores again, dV, dP, dQ and dK (Dao et al. 2022, algorithm 4)."""
-    batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
-    scores, out = batch * rows * columns, batch * rows * value_width
-    drop = (VectorWork("dropout", scores), VectorWork("dropout_backward", scores)) if dropout else ()
-    gemms = (
-        Gemm(batch, rows, width, columns),
-        Gemm(batch, columns, rows, value_width),
-        Gemm(batch, rows, value_width, columns),
-        Gemm(batch, rows, columns, width),
-        Gemm(batch, columns, rows, width),
-    )
-    row_sums = (VectorWork("mul", out), VectorWork("sum", out))
-    bias = (VectorWork("add", scores),) if biased else ()
-    softmax = (VectorWork("exp", scores), VectorWork("softmax_backward", scores))
-    return _Work(OperatorKind.ATTENTION, gemms, (*row_sums, *bias, *softmax, *drop), causal=causal)
-
-
-def _convolution(node: Node, name: str, outputs: tuple[Value, ...]) -> _Work:
-    """GEMM of the im2col form; backward computes both gradients in one operator."""
-    forward = name == "convolution"
-    weight = node.args[1 if forward else 2].meta["val"].shape
-    result = node.meta["val"].shape if forward else node.args[0].meta["val"].shape
-    groups = node.args[8 if forward else 9]
-    rows, inner, columns = result[0] * math.prod(result[2:]), math.prod(weight[1:]), weight[0] // groups
-    if forward:
-        bias = (VectorWork("add", outputs[0].elements),) if node.args[2] is not None else ()
-        return _Work(OperatorKind.CONV, (Gemm(groups, rows, inner, columns),), bias)
-    wanted = node.args[10]
-    gemms = (Gemm(groups, rows, columns, inner),) * wanted[0] + (Gemm(groups, columns, rows, inner),) * wanted[1]
-    bias = (VectorWork("sum", math.prod(result)),) if wanted[2] else ()
-    return _Work(OperatorKind.CONV, gemms, bias)
+    return Work(kind, (), (VectorWork(function, elements),))
 
 
 def _weight_gradient_makers(step: TracedStep, values: ValueTable, nodes: list[Node]) -> frozenset[Node]:

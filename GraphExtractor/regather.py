@@ -1,11 +1,13 @@
-"""Sequence parallelism keeps parts: what a block has gathered is dropped after its forward pass and gathered again in backward.
+"""Sequence and context parallelism keep parts: what was gathered is dropped after forward and gathered again in backward.
 
 Korthikanti et al. 2022, section 4.2.2: only the device's own part of a column-parallel linear's input is kept; an additional
-all-gather before the weight gradient brings the rest back. The input gradient does not need it, so the two can overlap.
+all-gather before the weight gradient brings the rest back. The input gradient does not need it, so the two can overlap. The
+keys and values of a context-parallel group are treated alike, before attention's backward operator.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -37,7 +39,8 @@ def gather_again(step: TracedStep) -> TracedStep:
 
 
 def _is_forward_gather(node: Node, origins: dict[Node, NodeOrigin]) -> bool:
-    return node.target is torch.ops.phaze.all_gather.default and not origins[node].backward
+    gathers = (torch.ops.phaze.all_gather.default, torch.ops.phaze.all_gather_keys.default)
+    return node.target in gathers and not origins[node].backward
 
 
 def _runs_backward(node: Node, origins: dict[Node, NodeOrigin]) -> bool:
@@ -45,8 +48,9 @@ def _runs_backward(node: Node, origins: dict[Node, NodeOrigin]) -> bool:
 
 
 def _views(node: Node, origins: dict[Node, NodeOrigin]) -> Iterator[Node]:
-    """A node and the forward views of it, makers first."""
+    """A node, its single results where it has several, and the forward views of them, makers first."""
     yield node
     for user in node.users:
-        if user in origins and not origins[user].backward and is_view(user):
+        looks = user.target is operator.getitem or (user in origins and is_view(user))
+        if looks and user in origins and not origins[user].backward:
             yield from _views(user, origins)

@@ -7,13 +7,13 @@ several layers keep or read, such as rotary tables, counts at its maker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers
-from GraphExtractor.graph import SavedBytes
+from GraphExtractor.graph import SavedBytes, Yields
 from GraphExtractor.operators import TracedOperator
 from GraphExtractor.values import Source, Value
 
@@ -34,41 +34,43 @@ class Keeping:
 def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Keeping, ...]:
     """What each layer keeps."""
     by_node = {traced.node: traced for traced in operators}
+    made_again = {traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT}
     kept: list[set[Value]] = [set() for _ in range(layer_count)]
+    of_core: list[set[Value]] = [set() for _ in range(layer_count)]  # what core attention reads from outside
     entering: list[set[Value]] = [set() for _ in range(layer_count)]
+
+    def count(users: Iterable[TracedOperator], layers: list[set[Value]], value: Value, maker: TracedOperator | None) -> None:
+        found = sorted({user.layer for user in users})
+        if found:
+            layers[found[0] if len(found) == 1 or maker is None else maker.layer].add(value)
+
     for value, users in readers.items():
         if value.backward or value.source is Source.PARAMETER or value.node.op == "get_attr":
             continue
-        made_in = by_node[value.maker].layer if value.maker else None
-        savers = sorted({user.layer for user in users if user.backward})
-        if savers:
-            kept[savers[0] if len(savers) == 1 or made_in is None else made_in].add(value)
-        elsewhere = sorted({user.layer for user in users if not user.backward and user.layer != made_in})
-        if elsewhere and value.source is not Source.CONSTANT:
-            entering[elsewhere[0] if len(elsewhere) == 1 or made_in is None else made_in].add(value)
+        maker = by_node[value.maker] if value.maker else None
+        forward = [user for user in users if not user.backward]
+        count((user for user in users if user.backward), kept, value, maker)
+        if maker is None or not (maker.core_attention or maker.node in made_again):
+            count((user for user in forward if user.core_attention), of_core, value, maker)
+        if value.source is not Source.CONSTANT:
+            count((user for user in forward if maker is None or user.layer != maker.layer), entering, value, maker)
     return tuple(
-        Keeping(frozenset(kept[layer]), _selective(kept[layer], layer, operators, readers, by_node), frozenset(entering[layer]))
+        Keeping(frozenset(kept[layer]), _selective(kept[layer], readers, by_node) | of_core[layer], frozenset(entering[layer]))
         for layer in range(layer_count)
     )
 
 
-def _selective(
-    kept: Collection[Value],
-    layer: int,
-    operators: tuple[TracedOperator, ...],
-    readers: Readers,
-    by_node: Mapping[Node, TracedOperator],
-) -> frozenset[Value]:
-    core = [traced for traced in operators if traced.layer == layer and traced.core_attention]
-    made = {value for traced in core for value in traced.outputs}
-    inputs = {use.value for traced in core for use in traced.uses if use.value not in made}
-    needed_elsewhere = {
+def _selective(kept: Collection[Value], readers: Readers, by_node: Mapping[Node, TracedOperator]) -> frozenset[Value]:
+    """What core attention does not make again, or something else in the backward pass needs."""
+
+    def of_core(node: Node | None) -> bool:
+        return node is not None and by_node[node].core_attention
+
+    return frozenset(
         value
-        for value in made
-        for user in readers.get(value, ())
-        if user.backward and not (user.forward and by_node[user.forward].core_attention)
-    }
-    return frozenset(value for value in {*kept, *inputs} if value not in made or value in needed_elsewhere)
+        for value in kept
+        if not of_core(value.maker) or any(user.backward and not of_core(user.forward) for user in readers.get(value, ()))
+    )
 
 
 def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]) -> int:

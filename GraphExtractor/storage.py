@@ -11,7 +11,6 @@ from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
 from GraphExtractor.check import check_structure
-from GraphExtractor.context_parallel import shard_context
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
@@ -29,9 +28,11 @@ class StoredGraph:
 
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
-    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_eager][_sp]_graph.json.gz``."""
-    name = f"{key.model}_mbs_{key.micro_batch_size}_sl_{key.sequence_length}"
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_cp_<c>][_ep_<e>][_eager][_sp]_graph.json.gz``."""
+    name = f"{key.label}_mbs_{key.micro_batch_size}_sl_{key.sequence_length}"
     name += f"_tmp_{key.tp}" if key.tp > 1 else ""
+    name += f"_cp_{key.cp}" if key.cp > 1 else ""
+    name += f"_ep_{key.ep}" if key.ep > 1 else ""
     name += "_eager" if key.attention is Attention.EAGER else ""
     name += "_sp" if key.sequence_parallel else ""
     name += f"_{key.dtype}" if key.dtype != "bfloat16" else ""
@@ -86,8 +87,6 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     key = replace(key, model=canonical_name(key.model))
     family = find_model(key.model)
     check_key(key, family)
-    if key.cp > 1:
-        return shard_context(load_or_extract(replace(key, cp=1), folder, force), key.cp)
     dimensions = parse_dimensions(key.model)
     if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
         shared = load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force)

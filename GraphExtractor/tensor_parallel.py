@@ -37,8 +37,8 @@ def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorPara
     if key.tp == 1:
         return
     sharder = _Sharder(model, key)
-    for path, module in list(model.named_modules()):
-        if path == plan.embedding:
+    for path, module in list(_within(model)):
+        if fnmatch(path, plan.embedding):
             sharder.replace(path, _ParallelEmbedding(sharder.part(module.weight, 0), key.tp))
         elif path == plan.head or _matches(path, plan.column):
             sharder.replace(path, sharder.column(module))
@@ -51,8 +51,13 @@ def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorPara
     sharder.retie()
     sharder.communicate(plan)
     if key.sequence_parallel:
-        first = model.get_submodule(plan.first) if plan.first else first_block
-        first.register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
+        for first in [module for path, module in _within(model) if fnmatch(path, plan.first)] or [first_block]:
+            first.register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
+
+
+def _within(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Module]]:
+    """The modules of a model by path, without the model itself."""
+    return ((path, module) for path, module in model.named_modules() if path)
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:
@@ -97,7 +102,7 @@ class _Sharder:
         """Put f, or the all-gather of the sequence, at the entrances and before the head."""
         enter = opaque.gather_sequence if self.sequence_parallel else opaque.copy_to_group
         gathered_early = self.sequence_parallel and plan.last
-        for path, module in self.model.named_modules():
+        for path, module in _within(self.model):
             if _matches(path, plan.entrances) or (path == plan.head and not gathered_early):
                 module.register_forward_pre_hook(_on_input(enter, self.tp), with_kwargs=True)
             if gathered_early and path == plan.last:

@@ -6,6 +6,7 @@ and module path by hooks; every backward node carries the autograd sequence numb
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +23,12 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules import module as module_hooks
 
 from Common.errors import InputError, PhazeError
+from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import LayerModule
-from GraphExtractor.opaque import whole_operators
 from GraphExtractor.segments import LayerPlace, Stamp, segments
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class TracedStep:
     origins: Mapping[torch.fx.Node, NodeOrigin]
     parameters: Mapping[torch.fx.Node, str]
     inputs: Mapping[torch.fx.Node, str]
-    gradients: Mapping[str, torch.fx.Node]  # of every parameter
+    gradients: Mapping[str, torch.fx.Node]  # of every parameter that takes part in the loss
     places: tuple[LayerPlace, ...]
 
     @property
@@ -116,8 +119,15 @@ def trace_step(
     loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
     fake: FakeTensorMode,
     attention: Attention,
+    cp: int = 1,
+    *,
+    drop_unused: bool = False,
+    lines: bool = False,
 ) -> TracedStep:
-    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters.
+    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
+
+    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. With ``lines``
+    forward nodes know the lines of code that made them (``meta["stack_trace"]``), which takes time.
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -138,7 +148,7 @@ def trace_step(
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), whole_operators(attention):
+        with stamper.stamping(), whole_operators(attention, cp):
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])
@@ -146,7 +156,7 @@ def trace_step(
 
     try:
         with fake, traceback.preserve_node_meta():
-            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True)(
+            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=lines)(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
@@ -161,8 +171,13 @@ def trace_step(
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
     missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
+    if missing and not drop_unused:
+        raise PhazeError(
+            f"no gradient reaches the parameters {shortened(missing)}; use them in the loss, or freeze them with "
+            "requires_grad_(False)"
+        )
     if missing:
-        raise PhazeError(f"no gradient reaches the parameters {', '.join(missing)}; every parameter must take part in the loss")
+        logger.warning("no gradient reaches the parameters %s; they are left out", shortened(missing))
     named = dict(zip(placeholders, parameters, strict=False))
     origins, places = _origins(traced.graph, stamper.runs, frozenset(named))
     return TracedStep(
@@ -170,9 +185,14 @@ def trace_step(
         origins=origins,
         parameters=named,
         inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),
-        gradients=dict(zip(parameters, results, strict=True)),
+        gradients={name: result for name, result in zip(parameters, results, strict=True) if result is not None},
         places=places,
     )
+
+
+def shortened(names: Sequence[str], most: int = 6) -> str:
+    """A list of names in words, the first ``most`` of them in full."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _origins(

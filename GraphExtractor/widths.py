@@ -10,7 +10,7 @@ from GraphExtractor.models.base import ModelFamily
 
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
-    """Tensor-parallel widths that divide all ``family.divided_sizes``."""
+    """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can tell."""
     common = math.gcd(*family.divided_sizes.values()) or 1
     return tuple(width for width in range(1, common + 1) if common % width == 0)
 
@@ -28,13 +28,16 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         "context parallel degree": key.cp,
         "expert parallel degree": key.ep,
     }
+    if not key.sequence_length and not family.sequence_length:
+        raise InputError(f"{key.model} has no sequence length of its own; give one with --sequence-length")
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
-    if key.tp > 1 and not family.divided_sizes:
+    derived = not family.described and not family.divided_sizes  # what can be split is only known when it is traced
+    if key.tp > 1 and not family.divided_sizes and not derived:
         raise InputError(f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its family a plan")
     widths = allowed_widths(family)
-    if key.tp not in widths:
+    if key.tp not in widths and not derived:
         words = [f"{size} {name}" for name, size in family.divided_sizes.items()]
         raise InputError(
             f"tensor parallel width {key.tp} does not divide {key.model}, which has {' and '.join(words)}; "

@@ -32,6 +32,7 @@ def plan_search_tables(run: PlanRun) -> list[Table]:
         )
         tables = prediction_tables(evaluation, result.prediction)
     points = [point for point in result.points if point.outcome is PlanOutcome.EVALUATED and point.iteration_s is not None]
+    experts = any(point.plan.ep > 1 for point in result.points)
     ranked = sorted(points, key=lambda point: point.iteration_s or 0.0)[:SHOWN]
     rows: list[dict[str, object]] = [
         {
@@ -39,6 +40,7 @@ def plan_search_tables(run: PlanRun) -> list[Table]:
             "tp": point.plan.tp,
             "pp": point.plan.pp,
             "dp": point.plan.dp,
+            **({"ep": point.plan.ep} if experts else {}),
             "micro_batch": point.plan.micro_batch_size,
             "chunks": point.plan.interleave,
             "recompute": point.plan.recompute.value,

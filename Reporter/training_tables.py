@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
+from GraphExtractor.names import label
 from Reporter.tables import new_table
 from Solver.results import Status
 from Solver.training.evaluation import Evaluation
@@ -70,6 +71,7 @@ def summary_table(evaluation: Evaluation, prediction: Prediction) -> Table:
     plan, capacity_bytes = evaluation.plan, evaluation.device.memory.capacity.value
     degrees = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
     shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one device"
+    shown += f", experts divided by {plan.ep}" if plan.ep > 1 else ""
     reason = f": {prediction.reason}" if prediction.status is Status.INFEASIBLE else ""
     rows = {
         "status": f"{prediction.status.value}{reason}",
@@ -85,7 +87,9 @@ def summary_table(evaluation: Evaluation, prediction: Prediction) -> Table:
         "memory of the fullest stage": f"{prediction.memory_bytes / GB:.1f} GB of {capacity_bytes / GB:.1f} GB",
     }
     table = new_table(
-        f"{evaluation.model}, one iteration under {evaluation.software.name}", ("what", "predicted"), words={"what", "predicted"}
+        f"{label(evaluation.model)}, one iteration under {evaluation.software.name}",
+        ("what", "predicted"),
+        words={"what", "predicted"},
     )
     for name, value in rows.items():
         table.add_row(name, value)

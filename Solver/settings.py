@@ -7,7 +7,9 @@ from Common.settings import Kind, Setting, SettingTable
 MODEL = Setting(
     "model",
     Kind.TEXT,
-    "models to train, each NAME or NAME=WEIGHT; several give the accelerator that is best for their weighted mean",
+    "models to train, each NAME or NAME=WEIGHT; a name is one that 'phaze models' lists, dimensions such as "
+    "gpt:layers=24,hidden=2304,heads=24, or the path of a Hugging Face config.json or of a model.py of your own, which is run; "
+    "several give the accelerator that is best for their weighted mean",
     aliases=("phaze_model", "phaze_model_names", "models"),
     many=True,
 )
@@ -55,6 +57,7 @@ ZERO_STAGE = Setting(
 )
 CLUSTER = Setting("cluster", Kind.TEXT, "cluster, by name or YAML file (default phaze_icml24)")
 DESIGN_SPACE = Setting("design_space", Kind.TEXT, "accelerators to search, by name or YAML file (default phaze_icml24)")
+STRICT = Setting("strict", Kind.SWITCH, "refuse a model with operators that have no cost, instead of pricing them as element-wise")
 
 SETTINGS = (
     MODEL,
@@ -93,6 +96,7 @@ SETTINGS = (
         "folder of the run and of everything it makes (default: GraphExtractor/out, Estimator/..., Solver/output)",
     ),
     Setting("csv", Kind.SWITCH, "also write the design points as CSV"),
+    STRICT,
     Setting(
         "force_reextract_model", Kind.SWITCH, "extract graphs again even where they are on disk", aliases=("force_reextract",)
     ),

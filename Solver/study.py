@@ -15,8 +15,9 @@ from typing import Any
 from Common.errors import InputError
 from Common.files import beside, content_key, named_file, user_path
 from GraphExtractor.graph import Attention, GraphKey, Recompute
+from GraphExtractor.names import is_path, label
 from Solver.results import Objective
-from Solver.settings import STUDY
+from Solver.settings import MODEL, STUDY
 
 GIB = 2**30
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -42,7 +43,7 @@ class SolverName(StrEnum):
 
 @dataclass(frozen=True)
 class WeightedModel:
-    """A model and its weight in the mean of several."""
+    """A model, as ``canonical_name`` has it, and its weight in the mean of several."""
 
     name: str
     weight: float = 1.0
@@ -84,6 +85,7 @@ class Study:
     name: str = ""  # resolved by ``study_from``: never empty there
     output: Path | None = None
     csv: bool = False
+    strict: bool = False
     force_reextract: bool = False
 
     @property
@@ -138,6 +140,7 @@ class Study:
             "name": self.name,
             "output": None if self.output is None else str(self.output),
             "csv": self.csv,
+            "strict": self.strict,
             "force_reextract_model": self.force_reextract,
         }
 
@@ -199,10 +202,24 @@ def read_config(path: Path) -> dict[str, object]:
         raise InputError(
             f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
         )
-    return {
-        key: beside(path.parent, value) if key in {"cluster", "design_space", "design-space"} else value
-        for key, value in content.items()
-    }
+    return {key: _beside(path.parent, str(key).replace("-", "_"), value) for key, value in content.items()}
+
+
+def _beside(folder: Path, key: str, value: object) -> object:
+    if key in {MODEL.key, *MODEL.aliases}:
+        return model_beside(folder, value)
+    return beside(folder, value) if key in {"cluster", "design_space"} else value
+
+
+def model_beside(folder: Path, value: object) -> object:
+    """Models of a file in ``folder``, with paths made absolute against it."""
+    if isinstance(value, Mapping):
+        return {model_beside(folder, name): weight for name, weight in value.items()}
+    if isinstance(value, list):
+        return [model_beside(folder, item) for item in value]
+    if not isinstance(value, str) or not is_path(split_weight(value)[0]) or value.startswith("~"):
+        return value
+    return str(folder / value)
 
 
 def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,8 +246,7 @@ def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
 
     models = []
     for text in texts:
-        parts = _WEIGHT.fullmatch(text)
-        name, weight_text = (parts["name"], parts["weight"]) if parts else (text, None)
+        name, weight_text = split_weight(text)
         try:
             weight = 1.0 if weight_text is None else float(weight_text)
         except ValueError:
@@ -243,6 +259,16 @@ def _models(texts: tuple[str, ...]) -> tuple[WeightedModel, ...]:
     if twice is not None:
         raise InputError(f"model {twice!r} is given twice; list every model once, with a weight if it counts more: {twice}=2")
     return tuple(models)
+
+
+def split_weight(text: str) -> tuple[str, str | None]:
+    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is such a file."""
+    head, equals, weight = text.rpartition("=")
+    if is_path(text) or (equals and is_path(head)):
+        whole = not equals or not is_path(head) or Path(text).expanduser().exists()
+        return (text, None) if whole else (head, weight)
+    parts = _WEIGHT.fullmatch(text)
+    return (parts["name"], parts["weight"]) if parts else (text, None)
 
 
 def tp_widths_of(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...]:
@@ -297,6 +323,8 @@ def _check_output(folder: Path) -> None:
 def _default_name(study: Study) -> str:
     """Models and a hash of everything that can change the answer, so that different studies have different folders."""
     inputs = {
-        key: value for key, value in study.as_mapping().items() if key not in {"name", "output", "csv", "force_reextract_model"}
+        key: value
+        for key, value in study.as_mapping().items()
+        if key not in {"name", "output", "csv", "strict", "force_reextract_model"}
     }
-    return "-".join(model.name for model in study.models)[:60] + "-" + content_key(inputs)[:8]
+    return "-".join(label(model.name) for model in study.models)[:60] + "-" + content_key(inputs)[:8]

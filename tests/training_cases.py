@@ -8,6 +8,7 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import ModelGraph
+from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
 from Solver.training.plan import Precision, TrainingPlan
 
@@ -54,3 +55,34 @@ def device_model(memory_bytes: float | None = None, host_issue_s: float | None =
     if host_issue_s is not None:
         software = replace(software, host_issue=replace(software.host_issue, value=host_issue_s))
     return DeviceModel(device, software, "float16")
+
+
+@lru_cache
+def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
+    """Blocks of two kinds: some dense, the others with 8 experts, of which a token meets two."""
+    return DeepseekV3(
+        layers=layers,
+        dense_layers=dense_layers,
+        hidden=512,
+        heads=8,
+        ffn=2048,
+        expert_ffn=1024,
+        experts=8,
+        chosen=2,
+        groups=2,
+        chosen_groups=1,
+        query_rank=128,
+        key_rank=64,
+        vocabulary=8000,
+        sequence_length=SEQUENCE,
+    )
+
+
+@lru_cache
+def expert_graph(tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False) -> ModelGraph:
+    plan = plan_of(eager=False, tp=tp, ep=ep, cp=cp, dp=ep, global_batch_size=ep, sequence_parallel=sequence_parallel)
+    return extract_graph(plan.graph_key("experts", SEQUENCE), small_experts())
+
+
+def expert_graph_for(plan: TrainingPlan) -> ModelGraph:
+    return expert_graph(plan.tp, plan.ep, plan.cp, plan.sequence_parallel and plan.tp > 1)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
-from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorKind, Phase
+from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorKind, Phase, Yields
 
 SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
@@ -67,7 +67,8 @@ class DeviceModel:
         """Products, and the kernels of the tails that the matrix library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
-        if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1:
+        of_weights = operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT  # batches are experts, else heads
+        if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1 and not of_weights:
             number_format = REDUCED_FORMATS[number_format]
         total = KernelTime()
         for gemm in operator.gemms:

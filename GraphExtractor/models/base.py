@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,9 @@ class ModelFamily(ABC):
     folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
+    described: ClassVar[bool] = True  # whether layers and shapes are known beforehand, not looked for in the model
+    drops_unused: ClassVar[bool] = False  # whether parameters that no gradient reaches are left out, not refused
+    model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
 
     layers: int
     sequence_length: int
@@ -66,6 +71,25 @@ class ModelFamily(ABC):
     published_active_count: int = 0
     vocabulary: int = 0
     experts: int = 0
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> ModelFamily:
+        """The model of a Hugging Face configuration of ``model_type``.
+
+        Raises:
+            InexpressibleError: the configuration asks for what this family does not have.
+        """
+        raise NotImplementedError(f"{cls.__name__} reads no configurations")
+
+    @property
+    def parallel_plan(self) -> TensorParallelPlan:
+        """How this model is split over a tensor-parallel group."""
+        return self.plan
+
+    @property
+    def splits_sequence(self) -> bool:
+        """Whether there is a plan that sequence parallelism can follow."""
+        return bool(self.parallel_plan.column)
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
@@ -82,6 +106,10 @@ class ModelFamily(ABC):
         Raises:
             InputError: says what was given, what is allowed and what to do.
         """
+
+    def failures(self) -> AbstractContextManager[None]:
+        """What goes wrong while the model is built and traced, in words for whoever wrote it; nothing where that is us."""
+        return nullcontext()
 
     def padded_vocabulary(self, tp: int) -> int:
         """Vocabulary rounded up to a multiple of 128·tp, as Megatron does."""

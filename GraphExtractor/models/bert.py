@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Bert(TransformerFamily):
     """BertForPreTraining (Devlin et al. 2018): post-LN encoder."""
 
     folder: ClassVar[str] = "Bert"
+    model_type: ClassVar[str] = "bert"
     blocks: ClassVar[tuple[str, ...]] = ("bert.encoder.layer",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.intermediate.dense"),
@@ -30,6 +32,28 @@ class Bert(TransformerFamily):
         first="bert.embeddings.LayerNorm",
         divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
     )
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Bert:
+        """See base class."""
+        config.expect_architecture("BertForPreTraining", "BertForMaskedLM", "MegatronBertForPreTraining")
+        config.expect("hidden_act", "gelu", "gelu")
+        for dropout in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            config.expect(dropout, 0.1, 0.1)
+        for switch in ("is_decoder", "add_cross_attention"):
+            config.expect(switch, False, False)
+        config.expect("position_embedding_type", "absolute", "absolute")
+        config.expect("type_vocab_size", 2, 2)
+        config.expect("tie_word_embeddings", True, True)
+        large = cls.model_type == "megatron-bert"  # what is left out has the size of the large model there
+        return cls(
+            layers=config.size("num_hidden_layers", 24 if large else 12),
+            hidden=config.size("hidden_size", 1024 if large else 768),
+            heads=config.size("num_attention_heads", 16 if large else 12),
+            ffn=config.size("intermediate_size", 4096 if large else 3072),
+            vocabulary=config.size("vocab_size", 29056 if large else 30522),
+            sequence_length=config.length("max_position_embeddings", 512),
+        )
 
     def _config(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, object]:
         return {
@@ -72,6 +96,7 @@ class Bert(TransformerFamily):
 class MegatronBert(Bert):
     """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms moved into the residual branches."""
 
+    model_type: ClassVar[str] = "megatron-bert"
     plan: ClassVar[TensorParallelPlan] = replace(Bert.plan, first="bert.embeddings.dropout")
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:

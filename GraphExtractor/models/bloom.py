@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Bloom(TransformerFamily):
     """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU as one operator."""
 
     folder: ClassVar[str] = "Bloom"
+    model_type: ClassVar[str] = "bloom"
     blocks: ClassVar[tuple[str, ...]] = ("transformer.h",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attention.projection", "*.mlp.dense_h_to_4h"),
@@ -30,6 +32,24 @@ class Bloom(TransformerFamily):
         first="transformer.word_embeddings_layernorm",
         divided={"*.self_attention": ("heads",)},
     )
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Bloom:
+        """See base class."""
+        hidden = config.size("n_embed", config.size("hidden_size", 64))
+        config.expect_architecture("BloomForCausalLM")
+        config.expect("hidden_dropout", 0.0, 0.0)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("apply_residual_connection_post_layernorm", False, False)
+        config.expect("tie_word_embeddings", True, True)
+        return cls(
+            layers=config.size("n_layer", config.size("num_hidden_layers", 2)),
+            hidden=hidden,
+            heads=config.size("n_head", config.size("num_attention_heads", 8)),
+            ffn=4 * hidden,
+            vocabulary=config.size("vocab_size", 250880),
+            sequence_length=config.length("seq_length", 2048),
+        )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""

@@ -84,6 +84,11 @@ _KEYS = tuple(field.name for field in fields(Dimensions) if field.name != "famil
 _CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
 
 
+def family_names() -> tuple[str, ...]:
+    """Families whose models can be named by dimensions."""
+    return tuple(family.name for family in _FAMILIES)
+
+
 def parse_dimensions(name: str) -> Dimensions | None:
     """Dimensions a model name spells out, in either form; None for any other name.
 

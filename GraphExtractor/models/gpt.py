@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Gpt(TransformerFamily):
     """GPT2LMHeadModel with the tanh-approximated GELU as one operator."""
 
     folder: ClassVar[str] = "GPT"
+    model_type: ClassVar[str] = "gpt2"
     blocks: ClassVar[tuple[str, ...]] = ("transformer.h",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attn.c_attn", "*.mlp.c_fc"),
@@ -31,6 +33,26 @@ class Gpt(TransformerFamily):
         last="transformer.ln_f",
         divided={"*.attn": ("split_size", "num_heads")},
     )
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Gpt:
+        """See base class."""
+        hidden = config.size("n_embd", 768)
+        config.expect_architecture("GPT2LMHeadModel")
+        config.expect("activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh")
+        for dropout in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
+            config.expect(dropout, 0.1, 0.1)
+        for switch in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"):
+            config.expect(switch, False, False)
+        config.expect("tie_word_embeddings", True, True)
+        return cls(
+            layers=config.size("n_layer", 12),
+            hidden=hidden,
+            heads=config.size("n_head", 12),
+            ffn=config.size("n_inner", 4 * hidden),
+            vocabulary=config.size("vocab_size", 50257),
+            sequence_length=config.length("n_positions", 1024),
+        )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Llama(TransformerFamily):
     """LlamaForCausalLM (Touvron et al. 2023), RMSNorm as the fused kernel every trainer uses."""
 
     folder: ClassVar[str] = "Llama"
+    model_type: ClassVar[str] = "llama"
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
@@ -28,6 +30,27 @@ class Llama(TransformerFamily):
         embedding="model.embed_tokens",
         head="lm_head",
     )
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Llama:
+        """See base class."""
+        hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
+        config.expect_architecture("LlamaForCausalLM")
+        config.expect("hidden_act", "silu", "silu")
+        config.expect("attention_bias", False, False)
+        config.expect("mlp_bias", False, False)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("tie_word_embeddings", False, False)
+        config.expect("head_dim", None, None, hidden // heads)
+        return cls(
+            layers=config.size("num_hidden_layers", 32),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=config.size("num_key_value_heads", heads),
+            ffn=config.size("intermediate_size", 11008),
+            vocabulary=config.size("vocab_size", 32000),
+            sequence_length=config.length("max_position_embeddings", 2048),
+        )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""

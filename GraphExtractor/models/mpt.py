@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Mpt(TransformerFamily):
     """MptForCausalLM (MosaicML 2023)."""
 
     folder: ClassVar[str] = "MPT"
+    model_type: ClassVar[str] = "mpt"
     blocks: ClassVar[tuple[str, ...]] = ("transformer.blocks",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attn.projection", "*.ffn.up_proj"),
@@ -29,6 +31,30 @@ class Mpt(TransformerFamily):
         head="lm_head",
         divided={"*.attn": ("heads",)},
     )
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Mpt:
+        """See base class."""
+        hidden = config.size("d_model", 2048)
+        config.expect_architecture("MptForCausalLM", "MPTForCausalLM")
+        for dropout in ("resid_pdrop", "emb_pdrop"):
+            config.expect(dropout, 0.0, 0.0)
+        for switch in ("no_bias", "tie_word_embeddings"):
+            config.expect(switch, True, True)
+        attention = config.inside("attn_config")
+        attention.expect("alibi", True, True)
+        attention.expect("attn_pdrop", 0.0, 0.0)
+        attention.expect("clip_qkv", None, None)
+        attention.expect("qk_ln", False, False)
+        attention.expect("attn_type", "multihead_attention", "multihead_attention")
+        return cls(
+            layers=config.size("n_layers", 24),
+            hidden=hidden,
+            heads=config.size("n_heads", 16),
+            ffn=config.size("expansion_ratio", 4) * hidden,
+            vocabulary=config.size("vocab_size", 50368),
+            sequence_length=config.length("max_seq_len", 2048),
+        )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""

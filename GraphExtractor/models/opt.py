@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Opt(TransformerFamily):
     """OPTForCausalLM (Zhang et al. 2022)."""
 
     folder: ClassVar[str] = "OPT"
+    model_type: ClassVar[str] = "opt"
     blocks: ClassVar[tuple[str, ...]] = ("model.decoder.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.fc1"),
@@ -32,6 +34,30 @@ class Opt(TransformerFamily):
 
     word_embedding: int = 0  # 0: as wide as hidden
     pre_norm: bool = True
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Opt:
+        """See base class."""
+        hidden = config.size("hidden_size", 768)
+        config.expect_architecture("OPTForCausalLM")
+        config.expect("activation_function", "relu", "relu")
+        config.expect("dropout", 0.1, 0.1)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("layerdrop", 0.0, 0.0)
+        config.expect("_remove_final_layer_norm", False, False)
+        for switch in ("enable_bias", "layer_norm_elementwise_affine", "tie_word_embeddings"):
+            config.expect(switch, True, True)
+        config.expect("do_layer_norm_before", True, True, False)
+        return cls(
+            layers=config.size("num_hidden_layers", 12),
+            hidden=hidden,
+            heads=config.size("num_attention_heads", 12),
+            ffn=config.size("ffn_dim", 3072),
+            vocabulary=config.size("vocab_size", 50272),
+            sequence_length=config.length("max_position_embeddings", 2048),
+            word_embedding=config.size("word_embed_proj_dim", hidden),
+            pre_norm=config.values.get("do_layer_norm_before", True),
+        )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""

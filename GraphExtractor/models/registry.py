@@ -1,4 +1,4 @@
-"""Every model name the framework knows: those that the files of this folder list, or dimensions spelled out.
+"""Every model name the framework knows: those that the files of this folder list, dimensions spelled out, or paths of files.
 
 A file adds its published configurations as ``MODELS``, by name, and other names of them as ``ALIASES``. Counts of nine and more
 digits are those of released checkpoints, rounded ones those of the papers named beside them.
@@ -17,6 +17,7 @@ from Common.errors import InputError
 from GraphExtractor import models
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
+from GraphExtractor.names import CONFIG_SUFFIX, absolute_path, is_path
 
 
 @cache
@@ -37,32 +38,62 @@ def _collected(attribute: str) -> dict[str, Any]:
 
 
 def canonical_name(name: str) -> str:
-    """Name under which a model's artefacts are kept: a listed one, or dimensions in the order and form of ``dimensions``.
+    """Name under which a model is known everywhere: a listed one, dimensions in the order and form of ``dimensions``, or a path.
 
     Raises:
-        InputError: no such model, or dimensions that cannot be.
+        InputError: no such model or file, or dimensions that cannot be.
     """
     canonical = listed_aliases().get(name, name)
     if canonical in listed_models():
         return canonical
+    if is_path(name):
+        return absolute_path(name)
     dimensions = parse_dimensions(name)
     if dimensions is not None:
         return dimensions.name
+    if "/" in name:
+        return absolute_path(name)  # which says that it is no file of a model
     known = [*listed_models(), *listed_aliases()]
-    close = difflib.get_close_matches(name.lower(), known, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "give one of them"
+    begun = [each for each in known if _plain(each).startswith(_plain(name))]
+    close = begun[:3] or difflib.get_close_matches(name.lower(), known, n=3)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise InputError(
-        f"unknown model {name!r}; known models are {', '.join(known)}, and dimensions such as "
-        f"gpt:layers=24,hidden=2304,heads=24; {hint}"
+        f"unknown model {name!r}; {hint}'phaze models' lists them, and dimensions such as gpt:layers=24,hidden=2304,heads=24, "
+        "the path of a Hugging Face config.json and that of a model.py of your own are models too"
     )
 
 
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
 def find_model(name: str) -> ModelFamily:
-    """Return the configuration behind a model name, alias or dimensions.
+    """Return the configuration behind a model name, alias, dimensions or path; a user's file is read, not run.
 
     Raises:
-        InputError: no such model, or dimensions that cannot be.
+        InputError: no such model or file, dimensions that cannot be, or a file that describes no model.
     """
     canonical = canonical_name(name)
+    if canonical in listed_models():
+        return listed_models()[canonical]
+    if is_path(canonical):
+        return _of_file(canonical)
     dimensions = parse_dimensions(canonical)
-    return listed_models()[canonical] if dimensions is None else dimensions.model()
+    assert dimensions is not None  # it is canonical
+    return dimensions.model()
+
+
+def families_by_model_type() -> Mapping[str, type[ModelFamily]]:
+    """Families that read Hugging Face configurations, by the type of model these state."""
+    families = {type(family) for family in listed_models().values()}
+    return {family.model_type: family for family in families if family.model_type}
+
+
+def _of_file(path: str) -> ModelFamily:
+    if path.endswith(CONFIG_SUFFIX):
+        from GraphExtractor.sources.hf_config import read_config
+
+        return read_config(path, families_by_model_type())
+    from GraphExtractor.sources.user_module import UserModule
+
+    return UserModule.read(path)

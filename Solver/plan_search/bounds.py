@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from Solver.plan_search.blocks import IntArray, blocks_of
 from Solver.training.chunks import Overlap, through, timed_pass
 from Solver.training.layer_costs import LayerCost
 from Solver.training.plan import TrainingPlan
@@ -10,19 +11,14 @@ from Solver.training.plan import TrainingPlan
 def iteration_bound_s(plan: TrainingPlan, costs: tuple[LayerCost, ...], overlap: Overlap, fullest: int = 0) -> float:
     """Seconds below which no iteration of ``plan`` ends that has ``fullest`` blocks or more on a stage.
 
-    The stage with the most blocks has at least blocks / pp of them (rounded up), however they are cut. In 1F1B its first backward
-    pass waits for the first micro-batch to come back from all stages behind, and it runs at most min(pp, m) forward passes
-    before; so an iteration of m micro-batches takes at least (one micro-batch through all layers) + (m - 1) (its load) -
-    min(pp - 1, m - 1) (its forward pass).
+    The stage with the most blocks has at least blocks / pp of them (rounded up), however they are cut; where blocks differ, the
+    cheapest so many that follow each other. In 1F1B its first backward pass waits for the first micro-batch to come back from all
+    stages behind, and it runs at most min(pp, m) forward passes before; so an iteration of m micro-batches takes at least (one
+    micro-batch through all layers) + (m - 1) (its load) - min(pp - 1, m - 1) (its forward pass).
     Transfers, synchronisation and the optimizer's step only add to that.
     """
-    blocks = costs[1:-1] or costs
-    most = max(fullest, -(-len(blocks) // plan.pp))
-    forward_s, recompute_s, backward_s = (
-        timed_pass(each.times(most), most, 0.0, overlap).total_s
-        for each in (blocks[0].forward, blocks[0].recompute, blocks[0].backward)
-    )
-    load_s = forward_s + recompute_s + backward_s
+    blocks = blocks_of(costs)
+    most = max(fullest, -(-blocks.count // plan.pp))
     passes = (
         through(costs, lambda cost: cost.forward),
         through(costs, lambda cost: cost.recompute),
@@ -30,8 +26,21 @@ def iteration_bound_s(plan: TrainingPlan, costs: tuple[LayerCost, ...], overlap:
     )
     through_s = sum(timed_pass(each, len(costs), 0.0, overlap).total_s for each in passes)
     micro_batches = plan.micro_batches
-    work_s = micro_batches * load_s
-    if plan.interleave > 1:
-        return max(work_s, through_s)
-    meanwhile_s = min(plan.pp - 1, micro_batches - 1) * forward_s
-    return max(work_s, through_s + (micro_batches - 1) * load_s - meanwhile_s)
+    chunk = most // plan.interleave  # interleaved plans have equal chunks
+
+    def bound_s(numbers: IntArray) -> float:
+        forward_s, recompute_s, backward_s = (
+            plan.interleave * timed_pass(each, chunk, 0.0, overlap).total_s
+            for each in (
+                blocks.through(numbers, lambda cost: cost.forward),
+                blocks.through(numbers, lambda cost: cost.recompute),
+                blocks.through(numbers, lambda cost: cost.backward),
+            )
+        )
+        load_s = forward_s + recompute_s + backward_s
+        if plan.interleave > 1:
+            return max(micro_batches * load_s, through_s)
+        meanwhile_s = min(plan.pp - 1, micro_batches - 1) * forward_s
+        return max(micro_batches * load_s, through_s + (micro_batches - 1) * load_s - meanwhile_s)
+
+    return min(bound_s(numbers) for numbers in blocks.runs(chunk))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.names import label
 from GraphExtractor.widths import allowed_widths, check_key
 from Solver.plan_search.settings import PLAN_SEARCH, refuse_settings_of_chips
 from Solver.plan_search.space import PlanSpace
-from Solver.study import REPOSITORY, tp_widths_of
+from Solver.study import REPOSITORY, split_weight, tp_widths_of
 from Solver.training.plan import Precision, TrainingPlan, usual_precision
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)
@@ -27,10 +29,13 @@ DEFAULT_GLOBAL_BATCH_SIZE = 4096
 
 @dataclass(frozen=True)
 class PlanSpaceSize:
-    """Shapes are tp x micro-batch x recomputation x sequence parallelism; a shape has many plans."""
+    """Shapes are tp x micro-batch x recomputation x sequence parallelism; a shape has many plans.
+
+    ``plans`` is None where only a trace tells how many blocks the model has.
+    """
 
     shapes: int
-    plans: int
+    plans: int | None
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,15 @@ class PlanRequest:
     run: Path
     csv: bool
     force_reextract: bool
+    strict: bool = False
 
     @property
     def size(self) -> PlanSpaceSize:
         """What would be searched."""
         shapes = list(self.space.shapes())
         blocks = find_model(self.model).layers
-        return PlanSpaceSize(len(shapes), sum(1 for each in shapes for _ in self.space.plans(each, blocks, self.cluster)))
+        plans = sum(1 for each in shapes for _ in self.space.plans(each, blocks, self.cluster)) if blocks else None
+        return PlanSpaceSize(len(shapes), plans)
 
     def as_mapping(self) -> dict[str, Any]:
         """What was asked, as plain values under the keys of the settings."""
@@ -70,6 +77,7 @@ class PlanRequest:
             "attention": space.base.attention.value,
             "optimizer": space.base.optimizer,
             "tp": list(space.tp_widths),
+            "ep": list(space.ep_degrees),
             "micro_batch_size": list(space.micro_batch_sizes),
             "recompute": [mode.value for mode in space.recompute],
             "sequence_parallel": space.sequence_parallel[0] if len(space.sequence_parallel) == 1 else None,
@@ -101,8 +109,8 @@ def plan_request(config: Mapping[str, object], given: Mapping[str, object], sour
     software = load_software(software_file)
     root = user_path(values["output"]) if "output" in values else REPOSITORY
     question = (model, length, device, cluster, software, space)
-    label = f"{model.partition(':')[0]}-{device.name}-{cluster.num_devices}"
-    name = values.get("name") or f"{label}-{content_key(repr(question))[:8]}"
+    shown = f"{label(model)}-{device.name}-{cluster.num_devices}"
+    name = values.get("name") or f"{shown}-{content_key(repr(question))[:8]}"
     return PlanRequest(
         model=model,
         sequence_length=length,
@@ -116,6 +124,7 @@ def plan_request(config: Mapping[str, object], given: Mapping[str, object], sour
         run=root if "output" in values else root / "Solver" / "output" / name,
         csv=values.get("csv", False),
         force_reextract=values.get("force_reextract_model", False),
+        strict=values.get("strict", False),
     )
 
 
@@ -124,7 +133,7 @@ def _model(values: Mapping[str, Any]) -> str:
     if len(names) != 1:
         given = "none" if not names else ", ".join(names)
         raise InputError(f"a search on given devices places one model, given {given}; name one with --model")
-    return canonical_name(names[0].partition("=")[0] if ":" not in names[0] else names[0])
+    return canonical_name(split_weight(names[0])[0])
 
 
 def _space(values: Mapping[str, Any], model: str, length: int, device: Device, cluster: Cluster) -> PlanSpace:
@@ -141,8 +150,9 @@ def _space(values: Mapping[str, Any], model: str, length: int, device: Device, c
     if too_large:
         raise InputError(f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; make it smaller")
     widths = _widths(values, model, cluster)
-    for width in widths:
-        check_key(TrainingPlan(tp=width).graph_key(model, length), find_model(model))
+    degrees = _expert_degrees(values, model, cluster)
+    for plan in (*(TrainingPlan(tp=width) for width in widths), *(TrainingPlan(ep=degree) for degree in degrees)):
+        check_key(plan.graph_key(model, length), find_model(model))
     sequence = values.get("sequence_parallel")
     return PlanSpace(
         devices=cluster.num_devices,
@@ -151,9 +161,10 @@ def _space(values: Mapping[str, Any], model: str, length: int, device: Device, c
         tp_widths=widths,
         micro_batch_sizes=tuple(sizes),
         recompute=tuple(Recompute(mode) for mode in values.get("recompute", tuple(Recompute))),
-        sequence_parallel=(False, True) if sequence is None else (sequence,),
+        sequence_parallel=((False, True) if find_model(model).splits_sequence else (False,)) if sequence is None else (sequence,),
         interleave=values.get("interleave"),
         zero_stages=values.get("zero_stage", (0, 1, 2, 3)),
+        ep_degrees=degrees,
     )
 
 
@@ -163,3 +174,11 @@ def _widths(values: Mapping[str, Any], model: str, cluster: Cluster) -> tuple[in
         return tp_widths_of(values.get("tp"), values.get("max_tp", 1))
     inside = min(cluster.tiers[0].group_size, cluster.num_devices)
     return tuple(width for width in allowed_widths(find_model(model)) if inside % width == 0)
+
+
+def _expert_degrees(values: Mapping[str, Any], model: str, cluster: Cluster) -> tuple[int, ...]:
+    """Degrees as asked, else all that divide the model's experts and the devices."""
+    if "ep" in values:
+        return tuple(values["ep"])
+    common = math.gcd(find_model(model).experts, cluster.num_devices) if find_model(model).experts else 1
+    return tuple(degree for degree in range(1, common + 1) if common % degree == 0)

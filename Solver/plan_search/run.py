@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from Common.files import write_atomically
 from Common.progress import Progress
 from Common.records import to_json
+from Estimator.coverage import check_functions
+from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
@@ -51,6 +53,7 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
         for key in keys:
             graphs[key] = load_or_extract(key, request.graphs, force=request.force_reextract)
             advance(1)
+    check_functions(graphs.values(), TENSORS_MOVED, strict=request.strict)
     model = DeviceModel(request.device, request.software, request.space.base.precision.matrix_format)
     with progress.phase(f"plans of {request.model} on {request.cluster.num_devices} devices", len(shapes)) as advance:
         result = search_plans(request.space, lambda shape: graphs[_key(request, shape)], model, request.cluster, advance)
@@ -147,7 +150,7 @@ def _write(run: PlanRun, seconds: float) -> None:
         "git_commit": git_commit(REPOSITORY),
         "seconds": seconds,
         "peak_bytes": peak_bytes(),
-        "point_meaning": "a design point is a plan: tp x pp x dp x micro-batch x recomputation x sequence parallelism x "
+        "point_meaning": "a design point is a plan: tp x pp x dp x ep x micro-batch x recomputation x sequence parallelism x "
         "interleaving x ZeRO stage x order of the groups, with its best stages",
         "counts": json.loads(to_json(run.result.counts)),
     }

@@ -17,6 +17,7 @@ from Solver.plan_search.results import PlanOutcome, PlanPoint, PlanSearchResult
 from Solver.plan_search.space import PlanSpace
 from Solver.plan_search.stages import best_stages
 from Solver.results import Counts, Status
+from Solver.training.groups import DeviceGroups, expert_groups
 from Solver.training.layer_costs import LayerCost, layer_costs
 from Solver.training.plan import TrainingPlan
 from Solver.training.pricing import PlanPricer, overlap_of
@@ -52,7 +53,7 @@ def search_plans(
     """Find the fastest plan of ``space`` that fits in memory; ``graph_of`` gives the graph of a plan's shape.
 
     Raises:
-        InputError: the space is empty, or the model's blocks are not alike.
+        InputError: the space is empty.
     """
     candidates = sorted(_candidates(space, graph_of, model, cluster, advance), key=lambda each: each.bound_s)
     if not candidates:
@@ -88,21 +89,21 @@ def _candidates(
     found = []
     for shape in space.shapes():
         graph = graph_of(shape)
-        plans = list(space.plans(shape, len(graph.sequence) - 2, cluster))
-        if plans:  # widths that do not divide the devices have none, and may not even fit on them
-            costs = _costs(graph, shape, model, cluster)
-            for plan in plans:
-                bound_s = iteration_bound_s(plan, costs, overlap_of(plan, model))
-                found.append(_Candidate(plan, graph, costs, bound_s))
+        priced: dict[DeviceGroups, tuple[LayerCost, ...]] = {}
+        for plan in space.plans(shape, len(graph.sequence) - 2, cluster):
+            experts = _like(expert_groups(plan), cluster)
+            if experts not in priced:
+                priced[experts] = layer_costs(graph, shape.recompute, model, cluster, experts)
+            bound_s = iteration_bound_s(plan, priced[experts], overlap_of(plan, model))
+            found.append(_Candidate(plan, graph, priced[experts], bound_s))
         advance(1)
     return found
 
 
-def _costs(graph: ModelGraph, shape: TrainingPlan, model: DeviceModel, cluster: Cluster) -> tuple[LayerCost, ...]:
-    costs = layer_costs(graph, shape.recompute, model, cluster)
-    if any(cost is not costs[1] for cost in costs[1:-1]):  # stages are then told apart by more than how many blocks they have
-        raise InputError(f"the layers of {graph.key.model} differ from each other; a plan search needs blocks that are alike")
-    return costs
+def _like(groups: DeviceGroups, cluster: Cluster) -> DeviceGroups:
+    """Groups that cost the same, as many plans have them: without those that start alike in all inner blocks of the cluster."""
+    starts = {start % cluster.period for start in groups.starts} if groups.levels else {0}
+    return DeviceGroups(groups.levels, tuple(sorted(starts)))
 
 
 def _explored(candidate: _Candidate, model: DeviceModel, cluster: Cluster, best_s: float) -> _Explored:

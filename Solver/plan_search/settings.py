@@ -14,9 +14,16 @@ DEVICES = Setting("devices", Kind.INTEGER, "with --device: devices in use (defau
 INTERLEAVE = Setting(
     "interleave", Kind.INTEGER, "with --device: model chunks per pipeline stage to search (default: all)", many=True, most=1024
 )
+EP = Setting(
+    "ep",
+    Kind.INTEGER,
+    "with --device: expert parallel degrees to search (default: all that divide the experts and the devices)",
+    many=True,
+    most=4096,
+)
 EXTRA = tuple(
     replace(setting, help=f"with --device: {setting.help.removeprefix('with --device: ')}")
-    for setting in (SOFTWARE, DEVICES, INTERLEAVE, PRECISION)
+    for setting in (SOFTWARE, DEVICES, INTERLEAVE, EP, PRECISION)
 )
 ABOUT_CHIPS = frozenset({"hbm_size", "design_space", "objective", "solver"})  # what a device that exists has, or leaves no choice
 

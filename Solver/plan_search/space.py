@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,8 +17,8 @@ from Solver.training.plan import TrainingPlan
 class PlanSpace:
     """What is searched; ``base`` holds everything that is not (global batch, precision, optimizer, attention, cp).
 
-    All ``devices`` are used: tp · cp · pp · dp is their number. Interleaved plans have equal chunks, as Megatron-LM requires;
-    the stages of the others may differ.
+    All ``devices`` are used: tp · cp · pp · dp is their number, and ep divides dp · cp. Interleaved plans have equal chunks, as
+    Megatron-LM requires; the stages of the others may differ.
     """
 
     devices: int
@@ -29,13 +30,17 @@ class PlanSpace:
     sequence_parallel: tuple[bool, ...]
     interleave: tuple[int, ...] | None  # None: whatever divides the blocks
     zero_stages: tuple[int, ...]
+    ep_degrees: tuple[int, ...] = (1,)
 
     def shapes(self) -> Iterator[TrainingPlan]:
-        """Plans that differ in what decides the seconds of a layer: tp, micro-batch, recomputation, sequence parallelism."""
-        for tp, size, recompute in product(self.tp_widths, self.micro_batch_sizes, self.recompute):
+        """Plans that differ in what decides the seconds of a layer: tp, ep, micro-batch, recomputation, sequence parallelism."""
+        for tp, ep, size, recompute in product(self.tp_widths, self.ep_degrees, self.micro_batch_sizes, self.recompute):
+            shape = replace(self.base, tp=tp, ep=ep, micro_batch_size=size, recompute=recompute)
+            if ep > 1 and self.devices % (tp * shape.cp * ep // math.gcd(ep, shape.cp)):
+                continue
             for sequence in self.sequence_parallel if tp > 1 else (False,):
                 if not (sequence and self.sequence_length % tp):
-                    yield replace(self.base, tp=tp, micro_batch_size=size, recompute=recompute, sequence_parallel=sequence)
+                    yield replace(shape, sequence_parallel=sequence)
 
     def plans(self, shape: TrainingPlan, blocks: int, cluster: Cluster) -> Iterator[TrainingPlan]:
         """Plans of one shape for a model of ``blocks`` repeated layers between embedding and head."""
@@ -45,7 +50,7 @@ class PlanSpace:
         orders = tuple(GroupOrder) if len(cluster.tiers) > 1 else (GroupOrder.DATA_INNER,)
         for pp in range(1, min(groups, max(blocks, 1)) + 1):
             dp = groups // pp
-            if groups % pp or dp * shape.micro_batch_size > shape.global_batch_size:
+            if groups % pp or dp * shape.cp % shape.ep or dp * shape.micro_batch_size > shape.global_batch_size:
                 continue
             for zero, order in product(self.zero_stages, orders):
                 if (zero and dp * shape.cp == 1) or (order is not orders[0] and (pp == 1 or dp == 1)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from Solver.pipeline.schedule import FloatArray, PipelineCosts
 from Solver.pipeline.simulation import makespans_s
+from Solver.plan_search.blocks import IntArray, blocks_of
 from Solver.plan_search.bounds import iteration_bound_s
 from Solver.results import Status
 from Solver.training.iteration import chunk_bounds, predict_cut
 from Solver.training.pricing import PlanPricer
 from Solver.training.results import Prediction
 
-IntArray = NDArray[np.int64]
 MOST_CUTS = 2048  # enumerated for one plan
 
 
@@ -33,14 +33,20 @@ class StagedPlan:
 
 @dataclass(frozen=True, eq=False)
 class _StageTable:
-    """Passes of every stage by its number of blocks, shape (pp, blocks + 1): embedding and head belong to the end stages.
+    """Passes of stages by their first block and their number of blocks, shape (3, blocks + 1, blocks + 1).
 
-    ``fits`` says where the stage's memory suffices. The passes of what does not fit, or of no layer at all, mean nothing.
+    The first axis tells the first stage, which has the embedding, the inner ones, and the last, which has the head: ``position``
+    of shape (pp,). ``fits`` of shape (pp, blocks + 1, blocks + 1) says where a stage's memory suffices. The passes of what does
+    not fit, or of no layer at all, mean nothing. ``forward_transfer_s`` and ``backward_transfer_s`` of shape (pp - 1, blocks + 1)
+    are those of the boundary behind each stage, by the first block behind it.
     """
 
+    position: IntArray
     forward_s: FloatArray
     backward_s: FloatArray
     fits: NDArray[np.bool_]
+    forward_transfer_s: FloatArray
+    backward_transfer_s: FloatArray
     after_s: float  # at least what follows the last backward pass of the first stage
 
 
@@ -73,7 +79,7 @@ def _searched(pricer: PlanPricer, balanced: tuple[int, ...], first: Prediction, 
         least_s = iteration_bound_s(plan, pricer.costs, pricer.overlap, fullest)
         if least_s >= limit_s:
             return StagedPlan(best, chosen, limit_s, first.reason)
-        cuts = list(islice(_compositions(blocks, _allowed(table, fullest)), MOST_CUTS + 1))
+        cuts = list(islice(_compositions(table, fullest), MOST_CUTS + 1))
         complete = len(cuts) <= MOST_CUTS
         if not complete:
             cuts = _improved(pricer, table, np.array(balanced) - _ends(plan.pp))
@@ -102,66 +108,82 @@ def _priced(pricer: PlanPricer, stage_layers: tuple[int, ...]) -> Prediction:
 
 
 def _stage_table(pricer: PlanPricer) -> _StageTable:
-    """Price the first, the last and one inner stage with every number of blocks; inner stages differ in memory alone."""
-    plan, blocks, pp = pricer.plan, len(pricer.costs) - 2, pricer.plan.pp
-    capacity = pricer.model.device.memory.capacity.value
-    forward_s, backward_s = np.zeros((pp, blocks + 1)), np.zeros((pp, blocks + 1))
-    fits = np.zeros((pp, blocks + 1), dtype=bool)
+    """Price every stage there can be; those with as many blocks of each kind differ in nothing, inner ones in memory alone."""
+    plan, pp = pricer.plan, pricer.plan.pp
+    blocks = blocks_of(pricer.costs)
+    shape = (3, blocks.count + 1, blocks.count + 1)
+    forward_s, backward_s, fixed_bytes, saved_bytes = (np.zeros(shape) for _ in range(4))
+    possible = np.zeros(shape, dtype=bool)
     after_s = np.inf
-    for kind, stages in (("first", [0]), ("inner", list(range(1, pp - 1))), ("last", [pp - 1])):
-        for count in range(0 if kind != "inner" else 1, blocks + 1):
-            span = {"first": (0, 1 + count), "inner": (1, 1 + count), "last": (blocks + 1 - count, blocks + 2)}[kind]
-            stage = pricer.stage((span,))
-            chunk = stage.chunks[0]
-            for index in stages:
-                forward_s[index, count], backward_s[index, count] = chunk.forward.total_s, chunk.whole_backward_s
-                held = min(pp - index, plan.micro_batches) * chunk.saved_bytes
-                fits[index, count] = stage.fixed_bytes + held <= capacity
-            if kind == "first":
-                after_s = min(after_s, stage.once.exposed_s)
-    return _StageTable(forward_s, backward_s, fits, after_s)
+    starts, counts = (each.ravel() for each in np.indices(shape[1:]))
+    inside = starts + counts <= blocks.count
+    for position, chosen in enumerate((starts == 0, counts > 0, starts + counts == blocks.count)):
+        first, number = starts[chosen & inside], counts[chosen & inside]
+        kinds, like = np.unique(blocks.before[first + number] - blocks.before[first], axis=0, return_inverse=True)
+        examples = [int(np.flatnonzero(like.ravel() == kind)[0]) for kind in range(len(kinds))]
+        spans = [(int(first[example]) + (position > 0), int(first[example] + number[example]) + 1) for example in examples]
+        stages = [pricer.stage(((start, stop + (position == 2)),)) for start, stop in spans]
+        index = (position, first, number)
+        possible[index] = True
+        forward_s[index] = np.array([stage.chunks[0].forward.total_s for stage in stages])[like.ravel()]
+        backward_s[index] = np.array([stage.chunks[0].whole_backward_s for stage in stages])[like.ravel()]
+        fixed_bytes[index] = np.array([stage.fixed_bytes for stage in stages])[like.ravel()]
+        saved_bytes[index] = np.array([stage.chunks[0].saved_bytes for stage in stages])[like.ravel()]
+        if position == 0:
+            after_s = min(stage.once.exposed_s for stage in stages)
+    positions = np.array([0, *(1 for _ in range(pp - 2)), 2])
+    held = np.minimum(pp - np.arange(pp), plan.micro_batches)[:, None, None]
+    fits = possible[positions] & (
+        fixed_bytes[positions] + held * saved_bytes[positions] <= pricer.model.device.memory.capacity.value
+    )
+    transfers = [[pricer.transfer(chunk, block + 1) for block in range(blocks.count + 1)] for chunk in range(pp - 1)]
+    return _StageTable(
+        positions,
+        forward_s,
+        backward_s,
+        fits,
+        np.array([[each.forward_s for each in boundary] for boundary in transfers]),
+        np.array([[each.backward_s for each in boundary] for boundary in transfers]),
+        float(after_s),
+    )
 
 
-def _allowed(table: _StageTable, fullest: int) -> list[range]:
-    """Numbers of blocks each stage may have: what fits, at most ``fullest``; more blocks never need less memory."""
-    allowed = []
-    for fits in table.fits:
-        possible = np.flatnonzero(fits[: fullest + 1])
-        allowed.append(range(int(possible[0]), int(possible[-1]) + 1) if len(possible) else range(0))
-    return allowed
+def _compositions(table: _StageTable, fullest: int) -> Iterator[tuple[int, ...]]:
+    """Every way to give all blocks to the stages, at most ``fullest`` to any and no more than fit in it."""
+    pp, size, _ = table.fits.shape
+    target = np.minimum(np.add.outer(np.arange(size), np.arange(size)), size - 1)
+    open_ends = np.arange(size) == size - 1  # first blocks from which the stages behind can go on to the end
+    ways: list[NDArray[np.bool_]] = []
+    for fits in table.fits[::-1]:
+        way = fits & open_ends[target]
+        way[:, fullest + 1 :] = False
+        ways.insert(0, way)
+        open_ends = way.any(axis=1)
+    choices: dict[tuple[int, int], list[int]] = {}
 
-
-def _compositions(blocks: int, allowed: Sequence[range]) -> Iterator[tuple[int, ...]]:
-    """Every way to give ``blocks`` to stages within what each is ``allowed``."""
-    least = [0, *accumulate(each.start for each in reversed(allowed))][::-1]
-    most = [0, *accumulate(each.stop - 1 for each in reversed(allowed))][::-1]
-
-    def rest(stage: int, left: int) -> Iterator[tuple[int, ...]]:
-        if stage == len(allowed):
+    def rest(stage: int, first: int) -> Iterator[tuple[int, ...]]:
+        if stage == pp:
             yield ()
             return
-        for count in range(max(allowed[stage].start, left - most[stage + 1]), allowed[stage].stop):
-            if left - count < least[stage + 1]:
-                break
-            for tail in rest(stage + 1, left - count):
+        if (stage, first) not in choices:
+            choices[stage, first] = np.flatnonzero(ways[stage][first]).tolist()
+        for count in choices[stage, first]:
+            for tail in rest(stage + 1, first + count):
                 yield (count, *tail)
 
-    if all(len(each) for each in allowed) and least[0] <= blocks <= most[0]:
-        yield from rest(0, blocks)
+    yield from rest(0, 0)
 
 
 def _times_s(pricer: PlanPricer, table: _StageTable, cuts: IntArray) -> FloatArray:
     """Seconds of the pipeline of each cut (cuts, pp) and what at least follows it: nearly the iteration, and never more."""
-    stages = np.arange(pricer.plan.pp)
-    transfers = pricer.transfers([0, *range(1, pricer.plan.pp), len(pricer.costs)])
-    forward = np.tile([each.forward_s for each in transfers], (len(cuts), 1))
-    backward = np.tile([each.backward_s for each in transfers], (len(cuts), 1))
+    ends = np.cumsum(cuts, axis=1)
+    boundaries = np.arange(pricer.plan.pp - 1)
     costs = PipelineCosts(
         pricer.plan.pp,
-        table.forward_s[stages, cuts],
-        table.backward_s[stages, cuts],
-        forward,
-        backward,
+        table.forward_s[table.position, ends - cuts, cuts],
+        table.backward_s[table.position, ends - cuts, cuts],
+        table.forward_transfer_s[boundaries, ends[:, :-1]],
+        table.backward_transfer_s[boundaries, ends[:, :-1]],
         overlap_transfers=False,
     )
     return makespans_s(costs, pricer.plan.schedule, pricer.plan.micro_batches) + table.after_s
@@ -185,7 +207,7 @@ def _improved(pricer: PlanPricer, table: _StageTable, cut: IntArray) -> list[tup
     while True:
         nearby = np.unique((cut + moves).reshape(-1, pp), axis=0)
         nearby = nearby[(nearby >= 0).all(axis=1) & (nearby < table.fits.shape[1]).all(axis=1)]
-        nearby = nearby[table.fits[stages, nearby].all(axis=1)]
+        nearby = nearby[table.fits[stages, np.cumsum(nearby, axis=1) - nearby, nearby].all(axis=1)]
         if not len(nearby):
             return seen
         times = _times_s(pricer, table, nearby)

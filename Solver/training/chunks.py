@@ -18,6 +18,7 @@ class Pass:
     launch_s: float
     tensor_s: float
     context_s: float
+    expert_s: float
     data_s: float
     hidden_tensor_s: float
     hidden_data_s: float
@@ -25,7 +26,8 @@ class Pass:
     @property
     def total_s(self) -> float:
         """What the pass takes."""
-        return self.arithmetic_s + self.memory_s + self.launch_s + self.tensor_s + self.context_s + self.data_s
+        communication_s = self.tensor_s + self.context_s + self.expert_s + self.data_s
+        return self.arithmetic_s + self.memory_s + self.launch_s + communication_s
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def timed_pass(total: PassCost, layers: int, data_s: float, overlap: Overlap) ->
     """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
     hidden_tensor_s = min(total.tensor_s, total.products_s) * (1 - 1 / overlap.tp) if overlap.tensor else 0.0
     tensor_s = total.tensor_s - hidden_tensor_s
-    device_s = total.kernels.device_s + tensor_s + total.context_s
+    device_s = total.kernels.device_s + tensor_s + total.context_s + total.expert_s
     busy_s = max(device_s, total.kernels.host_s)
     exposed_data_s = exposed_s(data_s, busy_s, layers) if overlap.data and data_s else data_s
     return Pass(
@@ -102,6 +104,7 @@ def timed_pass(total: PassCost, layers: int, data_s: float, overlap: Overlap) ->
         launch_s=busy_s - device_s,
         tensor_s=tensor_s,
         context_s=total.context_s,
+        expert_s=total.expert_s,
         data_s=exposed_data_s,
         hidden_tensor_s=hidden_tensor_s,
         hidden_data_s=data_s - exposed_data_s,

@@ -26,6 +26,7 @@ class Evaluation:
     cluster: Cluster
     software: Software
     graphs: Path  # folder of the training graphs
+    strict: bool = False  # refuse operators without a cost
 
     @property
     def graph_key(self) -> GraphKey:
@@ -54,6 +55,8 @@ def evaluated(evaluation: Evaluation) -> Prediction:
     Raises:
         InputError: the plan contradicts the model, the device or the cluster.
     """
+    from Estimator.coverage import check_functions
+    from Estimator.devices.functions import TENSORS_MOVED
     from Estimator.devices.operator_cost import DeviceModel
     from GraphExtractor import load_or_extract
     from Solver.training.iteration import predict
@@ -62,4 +65,5 @@ def evaluated(evaluation: Evaluation) -> Prediction:
     check_cluster(plan, evaluation.cluster)
     model = DeviceModel(evaluation.device, evaluation.software, plan.precision.matrix_format)
     graph = load_or_extract(evaluation.graph_key, evaluation.graphs)
+    check_functions([graph], TENSORS_MOVED, strict=evaluation.strict)
     return predict(graph, plan, model, evaluation.cluster)

@@ -15,6 +15,7 @@ from GraphExtractor.graph import ModelGraph
 from Solver.pipeline.simulation import held_bytes
 from Solver.placement.evaluate import balanced_cuts
 from Solver.results import Status
+from Solver.training.groups import expert_groups
 from Solver.training.layer_costs import layer_costs
 from Solver.training.messages import Transfer
 from Solver.training.plan import TrainingPlan, check_plan
@@ -25,13 +26,13 @@ TERA = 1e12
 
 
 def predict(graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster) -> Prediction:
-    """Price ``plan`` for the model of ``graph``, a graph made for the plan's micro-batch, tp and cp (``plan.graph_key``).
+    """Price ``plan`` for the model of ``graph``, a graph made for the plan's micro-batch, tp, cp and ep (``plan.graph_key``).
 
     Raises:
         InputError: the plan contradicts itself, the model or the cluster.
     """
     check_plan(plan)
-    costs = layer_costs(graph, plan.recompute, model, cluster)
+    costs = layer_costs(graph, plan.recompute, model, cluster, expert_groups(plan))
     return predict_cut(PlanPricer(graph, plan, model, cluster, costs), chunk_bounds(len(costs), plan))
 
 
@@ -78,7 +79,7 @@ def _breakdown(
         context_communication_s=micro_batches * sum(each.context_s for each in every),
         pipeline_communication_s=transfer_s,
         data_communication_s=micro_batches * sum(each.data_s for each in every) + stage.once.exposed_s,
-        expert_communication_s=0.0,
+        expert_communication_s=micro_batches * sum(each.expert_s for each in every),
         bubble_s=0.0,
         optimizer_s=optimizer_s,
         hidden_tensor_communication_s=micro_batches * sum(each.hidden_tensor_s for each in every),

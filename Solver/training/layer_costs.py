@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from Common.errors import PhazeError
 from Estimator.accelerator import Cluster
 from Estimator.devices.operator_cost import DeviceModel, KernelTime
 from Estimator.network import collective_s
-from GraphExtractor.graph import CollectiveGroup, LayerGraph, ModelGraph, Operator, OperatorKind, Phase, Recompute
+from GraphExtractor.graph import Collective, CollectiveGroup, LayerGraph, ModelGraph, Operator, OperatorKind, Phase, Recompute
 from Solver.search.variants import workspace_bytes
+from Solver.training.groups import ALONE, DeviceGroups, GroupNetwork
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class PassCost:
     products_s: float
     tensor_s: float
     context_s: float
+    expert_s: float
 
     def __add__(self, other: PassCost) -> PassCost:
         return PassCost(
@@ -30,14 +33,21 @@ class PassCost:
             self.products_s + other.products_s,
             self.tensor_s + other.tensor_s,
             self.context_s + other.context_s,
+            self.expert_s + other.expert_s,
         )
 
     def times(self, factor: float) -> PassCost:
         """``factor`` of it."""
-        return PassCost(self.kernels.times(factor), self.products_s * factor, self.tensor_s * factor, self.context_s * factor)
+        return PassCost(
+            self.kernels.times(factor),
+            self.products_s * factor,
+            self.tensor_s * factor,
+            self.context_s * factor,
+            self.expert_s * factor,
+        )
 
 
-NOTHING = PassCost(KernelTime(), 0.0, 0.0, 0.0)
+NOTHING = PassCost(KernelTime(), 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class LayerCost:
     """A layer on one device.
 
     ``recompute`` is what recomputation runs again, ``accumulation`` what adds weight gradients to those of earlier micro-batches.
+    ``parameters`` include ``expert_parameters``.
     """
 
     forward: PassCost
@@ -52,6 +63,7 @@ class LayerCost:
     recompute: PassCost
     accumulation: PassCost
     parameters: int
+    expert_parameters: int
     tied_parameters: int
     saved_bytes: int
     workspace_bytes: int
@@ -59,28 +71,48 @@ class LayerCost:
     recomputed_flops: int
 
 
-def layer_costs(graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster) -> tuple[LayerCost, ...]:
+@dataclass(frozen=True)
+class _Network:
+    """Where the groups of a graph's collectives lie."""
+
+    cluster: Cluster
+    tp: int
+    experts: GroupNetwork
+
+    def seconds(self, collective: Collective) -> float:
+        if collective.group is CollectiveGroup.EXPERT:
+            return self.experts.seconds(collective.kind, collective.payload_bytes)
+        stride = 1 if collective.group is CollectiveGroup.TENSOR else self.tp
+        return collective_s(collective.kind, collective.payload_bytes, collective.group_size, stride, self.cluster)
+
+
+def layer_costs(
+    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, experts: DeviceGroups = ALONE
+) -> tuple[LayerCost, ...]:
     """Costs of the layers in execution order; tensor-parallel groups are innermost on the cluster, context-parallel ones next.
 
-    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says, as Megatron-LM does.
+    ``experts`` are the groups that divide the experts among them. The ends of the model, embedding and head, keep their
+    activations whatever ``recompute`` says, as Megatron-LM does.
     """
+    if experts.size != graph.key.ep:
+        raise PhazeError(f"a graph of expert parallel degree {graph.key.ep} is priced for groups of {experts.size} devices")
+    network = _Network(cluster, graph.key.tp, GroupNetwork(experts, cluster))
     ends = {0, len(graph.sequence) - 1} if len(graph.sequence) > 1 else set()
     modes = [Recompute.NONE if position in ends else recompute for position in range(len(graph.sequence))]
     wanted = list(zip(graph.sequence, modes, strict=True))
-    distinct = {
-        (index, mode): _layer_cost(graph.layers[index], mode, model, cluster, graph.key.tp) for index, mode in set(wanted)
-    }
+    distinct = {(index, mode): _layer_cost(graph.layers[index], mode, model, network) for index, mode in set(wanted)}
     return tuple(distinct[each] for each in wanted)
 
 
-def _layer_cost(layer: LayerGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, tp: int) -> LayerCost:
+def _layer_cost(layer: LayerGraph, recompute: Recompute, model: DeviceModel, network: _Network) -> LayerCost:
     again = _operators_run_again(layer, recompute)
     return LayerCost(
-        forward=pass_cost(layer.forward.operators, model, cluster, tp),
-        backward=pass_cost(layer.backward.operators, model, cluster, tp),
-        recompute=pass_cost(again, model, cluster, tp),
+        forward=_pass_cost(layer.forward.operators, model, network),
+        backward=_pass_cost(layer.backward.operators, model, network),
+        recompute=_pass_cost(again, model, network),
         accumulation=replace(NOTHING, kernels=model.accumulation_time(layer.parameter_count)),
         parameters=layer.parameter_count,
+        expert_parameters=layer.expert_parameter_count,
         tied_parameters=layer.tied_count,
         saved_bytes=layer.saved.under(recompute),
         workspace_bytes=workspace_bytes(layer, recompute),
@@ -98,16 +130,20 @@ def _operators_run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Opera
     return ()
 
 
-def pass_cost(operators: Sequence[Operator], model: DeviceModel, cluster: Cluster, tp: int) -> PassCost:
+def _pass_cost(operators: Sequence[Operator], model: DeviceModel, network: _Network) -> PassCost:
     """Sum over ``operators``, which run one after another in one stream."""
     total = NOTHING
     for operator in operators:
         time = model.operator_time(operator)
-        seconds = {CollectiveGroup.TENSOR: 0.0, CollectiveGroup.CONTEXT: 0.0}
+        seconds = dict.fromkeys(CollectiveGroup, 0.0)
         if operator.collective is not None:
-            wanted = operator.collective
-            stride = 1 if wanted.group is CollectiveGroup.TENSOR else tp
-            seconds[wanted.group] = collective_s(wanted.kind, wanted.payload_bytes, wanted.group_size, stride, cluster)
+            seconds[operator.collective.group] = network.seconds(operator.collective)
         products_s = time.device_s if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) else 0.0
-        total += PassCost(time, products_s, seconds[CollectiveGroup.TENSOR], seconds[CollectiveGroup.CONTEXT])
+        total += PassCost(
+            time,
+            products_s,
+            seconds[CollectiveGroup.TENSOR],
+            seconds[CollectiveGroup.CONTEXT],
+            seconds[CollectiveGroup.EXPERT],
+        )
     return total

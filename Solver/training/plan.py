@@ -43,7 +43,8 @@ class TrainingPlan:
 
     ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the layers of each
     chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``overlap_gradients`` and
-    ``overlap_tensor`` None leave it to the framework.
+    ``overlap_tensor`` None leave it to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the
+    experts among them.
     """
 
     micro_batch_size: int = 1
@@ -101,7 +102,7 @@ class TrainingPlan:
         return inner if self.group_order is GroupOrder.DATA_INNER else inner * self.pp
 
     def graph_key(self, model: str, sequence_length: int) -> GraphKey:
-        """The graph of one device of the tensor-parallel group, before context parallelism."""
+        """The graph of one device of the plan's groups."""
         return GraphKey(
             model,
             self.micro_batch_size,
@@ -111,6 +112,7 @@ class TrainingPlan:
             self.sequence_parallel and self.tp > 1,
             self.precision.graph_dtype,
             self.cp,
+            self.ep,
         )
 
 
@@ -160,8 +162,11 @@ def check_plan(plan: TrainingPlan) -> None:
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
-    if plan.ep > 1:
-        raise InputError(f"ep is {plan.ep}, but no model here has experts yet; give ep 1")
+    if plan.dp * plan.cp % plan.ep:
+        raise InputError(
+            f"ep is {plan.ep}, which does not divide the dp {plan.dp} x cp {plan.cp} = {plan.dp * plan.cp} devices that could "
+            f"divide the experts among them; give a divisor of {plan.dp * plan.cp}"
+        )
     if plan.micro_batch_size * plan.dp > plan.global_batch_size:
         raise InputError(
             f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global batch of at least "

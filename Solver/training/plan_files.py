@@ -18,10 +18,10 @@ from Estimator.devices.device import Device
 from GraphExtractor.graph import Attention, Recompute
 from Solver.pipeline.schedule import PipelineSchedule
 from Solver.placement.problem import GroupOrder
-from Solver.study import Study, read_config
+from Solver.study import Study, model_beside, read_config
 from Solver.training.evaluation import Evaluation
 from Solver.training.plan import Precision, TrainingPlan, check_plan, usual_precision
-from Solver.training.plan_settings import EVALUATION
+from Solver.training.plan_settings import EVALUATION, MODEL
 
 HARDWARE_KEYS = frozenset({"device", "cluster", "software"})
 STUDY_FILE = "study.yaml"  # of a run, beside its best.json
@@ -64,6 +64,7 @@ def evaluation_from(path: Path | None, given: Mapping[str, object]) -> Evaluatio
         device=device,
         cluster=load_cluster(named_file("cluster", values.get("cluster", device.cluster))),
         software=load_software(named_file("software", values.get("software", device.software))),
+        strict=values.get("strict", False),
         graphs=Study(models=(), output=user_path(values["output"]) if "output" in values else None).folders.graphs,
     )
 
@@ -83,7 +84,13 @@ def read_plan(path: Path, model: str | None) -> dict[str, object]:
         )
     if "optimal" in content:
         return _of_search(content, path, model)
-    return {key: beside(path.parent, value) if key in HARDWARE_KEYS else value for key, value in content.items()}
+    return {key: _resolved(path.parent, str(key), value) for key, value in content.items()}
+
+
+def _resolved(folder: Path, key: str, value: object) -> object:
+    if key.replace("-", "_") in {MODEL.key, *MODEL.aliases}:
+        return model_beside(folder, value)
+    return beside(folder, value) if key in HARDWARE_KEYS else value
 
 
 def _parsed(path: Path) -> Any:

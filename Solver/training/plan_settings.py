@@ -14,6 +14,7 @@ from Solver.settings import (
     RECOMPUTE,
     SEQUENCE_LENGTH,
     SEQUENCE_PARALLEL,
+    STRICT,
     TP,
     ZERO_STAGE,
 )
@@ -27,12 +28,15 @@ PRECISION = Setting(
     "format of matrix products (default bf16, fp16 on devices without it)",
     choices=("fp16", "bf16", "fp8"),
 )
+MODEL = Setting(
+    "model", Kind.TEXT, "model to train: a name, dimensions, or the path of a model.py or config.json", aliases=("phaze_model",)
+)
 FSDP = Setting("fsdp", Kind.SWITCH, "fully sharded: the same as --zero-stage 3")
 OUTPUT = Setting("output", Kind.TEXT, "folder under which training graphs are kept (default: GraphExtractor/out)")
 
 EVALUATION = SettingTable(
     (
-        Setting("model", Kind.TEXT, "model to train", aliases=("phaze_model",)),
+        MODEL,
         DEVICE,
         DEVICE_CLUSTER,
         SOFTWARE,
@@ -83,6 +87,7 @@ EVALUATION = SettingTable(
             Kind.SWITCH,
             "whether tensor-parallel communication runs beside computation (default: as the framework does)",
         ),
+        STRICT,
         OUTPUT,
     ),
     rivals=(frozenset({ZERO_STAGE.key, FSDP.key}),),

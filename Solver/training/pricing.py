@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from Solver.placement.objective import optimizer_s_per_parameter, resident_bytes
 from Solver.placement.policy import training_policy
 from Solver.placement.problem import TrainingPolicy
 from Solver.training.chunks import Chunk, OncePerIteration, Overlap, chunk_cost, once_per_iteration
+from Solver.training.groups import GroupNetwork, expert_replicas, replicas
 from Solver.training.layer_costs import LayerCost
 from Solver.training.messages import Transfer, message_s
 from Solver.training.plan import TrainingPlan, check_cluster, check_plan
@@ -33,6 +34,7 @@ class StageCost:
     once: OncePerIteration
     layers: int
     parameters: float
+    expert_parameters: float  # of them, those that fewer devices hold than the others
     parameter_state_bytes: float
     workspace_bytes: float
     reserved_bytes: float
@@ -61,18 +63,22 @@ class PlanPricer:
         read_more = gradient_bytes - policy.gradient_bytes
         self.policy = replace(policy, gradient_bytes=gradient_bytes, optimizer_step_bytes=policy.optimizer_step_bytes + read_more)
         self.overlap = overlap_of(plan, model)
-        replicas = np.array(plan.dp * plan.cp)
-        self._update_s = float(optimizer_s_per_parameter(self.policy, replicas, model.device.memory.stream_bytes_per_s()))
-        self._resident_bytes = float(resident_bytes_per_parameter(self.policy, replicas))
+        copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
+        self._update_s = optimizer_s_per_parameter(self.policy, copies, model.device.memory.stream_bytes_per_s())
+        self._resident_bytes = resident_bytes_per_parameter(self.policy, copies)
+        self._replicas = GroupNetwork(replicas(plan), cluster)
+        self._expert_replicas = GroupNetwork(expert_replicas(plan), cluster)
         self._whole_bytes = unsharded_bytes_per_parameter(self.policy)
         self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
         self.stage = lru_cache(maxsize=None)(self._stage)
+        self._message_s = lru_cache(maxsize=None)(partial(message_s, plan=plan, cluster=cluster))
 
     @property
     def least_bytes(self) -> float:
         """What the fullest stage holds at least, however the layers are cut: its part of the parameters."""
         parameters = sum(cost.parameters for cost in self.costs) - self.costs[-1].tied_parameters
-        return self._resident_bytes * parameters / self.plan.pp + self.model.software.reserved_memory.value
+        counts = self._counts(parameters, self._experts(self.costs))
+        return float(self._resident_bytes @ counts) / self.plan.pp + self.model.software.reserved_memory.value
 
     def stages(self, bounds: Sequence[int]) -> tuple[StageCost, ...]:
         """The stages when chunks start at the layers ``bounds``, whose last entry is the number of layers."""
@@ -84,13 +90,13 @@ class PlanPricer:
 
     def transfers(self, bounds: Sequence[int]) -> tuple[Transfer, ...]:
         """Messages over every boundary between chunks."""
-        plan, seconds = self.plan, []
-        for chunk in range(plan.chunks - 1):
-            activations, gradients = self.graph.cut_bytes(bounds[chunk + 1])
-            source, target = chunk % plan.pp, (chunk + 1) % plan.pp
-            forward_s = message_s(activations, source, target, plan, self.cluster)
-            seconds.append(Transfer(forward_s, message_s(gradients, target, source, plan, self.cluster)))
-        return tuple(seconds)
+        return tuple(self.transfer(chunk, bounds[chunk + 1]) for chunk in range(self.plan.chunks - 1))
+
+    def transfer(self, chunk: int, position: int) -> Transfer:
+        """Messages between ``chunk`` and the next, which starts at layer ``position``."""
+        activations, gradients = self.graph.cut_bytes(position)
+        source, target = chunk % self.plan.pp, (chunk + 1) % self.plan.pp
+        return Transfer(self._message_s(activations, source, target), self._message_s(gradients, target, source))
 
     def finished_s(self, stages: Sequence[StageCost], transfers: Sequence[Transfer]) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,).
@@ -113,7 +119,15 @@ class PlanPricer:
 
     def optimizer_s(self, stages: Sequence[StageCost]) -> float:
         """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
-        return self._update_s * max(stage.parameters for stage in stages)
+        return max(float(self._update_s @ self._counts(stage.parameters, stage.expert_parameters)) for stage in stages)
+
+    def _experts(self, costs: Sequence[LayerCost]) -> float:
+        """Parameters of experts, where they have fewer copies than others."""
+        return float(sum(cost.expert_parameters for cost in costs)) if self.plan.ep > 1 else 0.0
+
+    def _counts(self, parameters: float, experts: float) -> FloatArray:
+        """Parameters by how many copies they have."""
+        return np.array([parameters - experts, experts])
 
     def _stage(self, spans: Spans) -> StageCost:
         chunks = [self.costs[first:stop] for first, stop in spans]
@@ -122,7 +136,8 @@ class PlanPricer:
         parameters = float(sum(cost.parameters for cost in layers))
         if first_stage and last_stage:  # what first and last layer share counts once where one stage has both
             parameters -= self.costs[-1].tied_parameters
-        sync = stage_synchronisation(parameters, len(layers), self.plan, self.policy, self.cluster)
+        experts = self._experts(layers)
+        sync = stage_synchronisation(parameters, experts, len(layers), self.policy, self._replicas, self._expert_replicas)
         priced = tuple(chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks)
         once = once_per_iteration(sync, priced, self.overlap)
         if first_stage or last_stage:
@@ -132,7 +147,8 @@ class PlanPricer:
             once=once,
             layers=len(layers),
             parameters=parameters,
-            parameter_state_bytes=self._resident_bytes * parameters,
+            expert_parameters=experts,
+            parameter_state_bytes=float(self._resident_bytes @ self._counts(parameters, experts)),
             workspace_bytes=max(cost.workspace_bytes + self._whole_bytes * cost.parameters for cost in layers),
             reserved_bytes=self.model.software.reserved_memory.value,
         )

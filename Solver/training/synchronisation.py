@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.accelerator import Cluster
-from Estimator.network import collective_s, slowest_collective_s
+from Estimator.network import collective_s
 from GraphExtractor.graph import CollectiveKind
-from Solver.placement.problem import GroupOrder, TrainingPolicy
+from Solver.placement.problem import TrainingPolicy
+from Solver.training.groups import GroupNetwork
 from Solver.training.plan import TrainingPlan
 
 
@@ -27,23 +28,24 @@ class StageSynchronisation:
 
 
 def stage_synchronisation(
-    parameters: float, layers: int, plan: TrainingPlan, policy: TrainingPolicy, cluster: Cluster
+    parameters: float,
+    expert_parameters: float,
+    layers: int,
+    policy: TrainingPolicy,
+    replicas: GroupNetwork,
+    expert_replicas: GroupNetwork,
 ) -> StageSynchronisation:
-    """Communication of a stage with ``parameters`` on each device; ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020).
+    """Communication of a stage with ``parameters`` on each device, of which ``expert_parameters`` have fewer replicas.
 
-    Replicas and context-parallel devices hold the same weights, so their gradients are reduced over both.
+    ``replicas``, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
+    experts that are divided among them over ``expert_replicas``, which have the same ones. ZeRO-3 gathers layer by layer
+    (Rajbhandari et al. 2020).
     """
-    starts = [stage * plan.stage_stride + member for stage in range(plan.pp) for member in range(plan.tp)]
-    one_group = plan.cp == 1 or plan.dp == 1 or plan.group_order is GroupOrder.DATA_INNER
+    divided = ((parameters - expert_parameters, replicas), (expert_parameters, expert_replicas))
 
     def seconds(kind: CollectiveKind, bytes_per_parameter: float, pieces: int = 1) -> float:
-        payload = parameters * bytes_per_parameter / pieces
-        if one_group:
-            stride = plan.tp if plan.dp == 1 or plan.group_order is GroupOrder.DATA_INNER else plan.replica_stride
-            return pieces * slowest_collective_s(kind, payload, plan.dp * plan.cp, stride, cluster, starts)
-        parts_s = slowest_collective_s(kind, payload, plan.cp, plan.tp, cluster, starts)
-        replicas_s = slowest_collective_s(kind, payload / plan.cp, plan.dp, plan.replica_stride, cluster, starts)
-        return pieces * (parts_s + replicas_s)
+        each_s = (groups.seconds(kind, count * bytes_per_parameter / pieces) for count, groups in divided)
+        return pieces * sum(each_s)
 
     gradient, weight = policy.gradient_bytes, policy.weight_bytes
     if policy.zero_stage == 0:

@@ -107,7 +107,9 @@ def transformer_layer(batch: int, sequence: int, hidden: int, heads: int, tp: in
         backward.append(gemm_operator(len(backward), Gemm(1, product.k, product.m, product.n), phase=Phase.BACKWARD))
     parameters = sum(product.k * product.n for product in products)
     saved = SavedBytes(1, 1, 1)
-    return LayerGraph("layer", chain(forward), chain(backward), chain(backward), parameters, parameters, 0, saved, 0, "by hand")
+    return LayerGraph(
+        "layer", chain(forward), chain(backward), chain(backward), parameters, parameters, 0, 0, saved, 0, "by hand"
+    )
 
 
 def model_graph(batch: int = 1, sequence: int = 128, hidden: int = 256, heads: int = 4, tp: int = 1) -> ModelGraph:

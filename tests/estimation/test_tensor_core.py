@@ -182,7 +182,7 @@ class TestFusedAttention:
     OPERAND = 2 * 64 * 2048 * 128
 
     def price(self, mib: int, backward: bool = False) -> CoreEstimate:
-        gemms = (self.SCORES, self.SCORES, self.VALUES, self.VALUES, self.VALUES) if backward else (self.SCORES, self.VALUES)
+        gemms = (self.SCORES, self.VALUES, self.SCORES, self.VALUES, self.VALUES) if backward else (self.SCORES, self.VALUES)
         return estimate(cores((8, 64, 64, mib)), TensorWork(gemms, (8 if backward else 4) * self.OPERAND, True))
 
     def test_moves_only_its_operands_when_they_fit(self) -> None:

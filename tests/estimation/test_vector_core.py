@@ -1,6 +1,5 @@
 """Element-wise work on vector cores."""
 
-import logging
 from dataclasses import replace
 
 import numpy as np
@@ -45,13 +44,11 @@ def test_all_cores_never_slower_and_more_never_slower(platform: Platform) -> Non
         assert (np.diff(price.all_s) <= 0).all()
 
 
-def test_unknown_function_costs_as_much_as_add_and_is_said_once(platform: Platform, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_function_costs_as_much_as_add(platform: Platform) -> None:
     priced = model(platform)
-    with caplog.at_level(logging.WARNING):
-        unknown = [priced.estimate(ElementWork((VectorWork("frobnicate", 777),), 0, starts=True)) for _ in range(3)]
+    unknown = priced.estimate(ElementWork((VectorWork("frobnicate", 777),), 0, starts=True))
     add = priced.estimate(ElementWork((VectorWork("add", 777),), 0, starts=True))
-    assert (unknown[0].all_s == add.all_s).all()
-    assert caplog.text.count("frobnicate") == 1
+    assert (unknown.all_s == add.all_s).all()
 
 
 def test_every_backward_function_has_its_own_cost(platform: Platform) -> None:

@@ -12,7 +12,7 @@ Extract = Callable[..., ModelGraph]
 
 @pytest.fixture(scope="session")
 def extracted() -> Extract:
-    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False)``."""
+    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False, cp=1)``."""
     from GraphExtractor import extract_graph
 
     graphs: dict[GraphKey, ModelGraph] = {}
@@ -24,9 +24,10 @@ def extracted() -> Extract:
         tp: int = 1,
         attention: Attention = Attention.FLASH,
         sequence_parallel: bool = False,
+        cp: int = 1,
     ) -> ModelGraph:
         length = sequence_length or find_model(model).sequence_length
-        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel)
+        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel, cp=cp)
         if key not in graphs:
             graphs[key] = extract_graph(key)
         return graphs[key]

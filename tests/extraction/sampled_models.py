@@ -14,6 +14,7 @@ SAMPLED = (
     "llama3-8b",
     "bloom-560m",
     "mpt-1b",
+    "qwen3-0.6b",
 )
 
 # One small model of every family that dimensions can name, of widths that no sequence length in the tests equals.

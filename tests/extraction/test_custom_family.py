@@ -10,6 +10,8 @@ from torch.nn import functional
 from whole_traces import traced_step
 
 from Common.errors import InputError, PhazeError
+from Estimator.coverage import check_functions
+from Estimator.devices.functions import TENSORS_MOVED
 from GraphExtractor import GraphKey, allowed_widths, check_invariants, extract_graph, find_model
 from GraphExtractor.graph import Attention, OperatorKind
 from GraphExtractor.models.base import TransformerFamily, token_ids
@@ -145,9 +147,12 @@ def test_unknown_operators_are_priced_and_named(caplog):
         def forward(self, x):
             return super().forward(torch.atan(x))
 
+    graph = extract_graph(KEY, nano(Odd))
     with caplog.at_level(logging.WARNING):
-        graph = extract_graph(KEY, nano(Odd))
-    assert "atan" in caplog.text
+        check_functions([graph], TENSORS_MOVED, strict=False)
+    assert "nano have no cost and are priced as element-wise work: atan (in block)" in caplog.text
+    with pytest.raises(InputError, match=r"nano have no cost: atan \(in block\); leave out --strict"):
+        check_functions([graph], TENSORS_MOVED, strict=True)
     assert any(work.function == "atan" for operator in graph.layers[1].forward.operators for work in operator.vector)
 
 

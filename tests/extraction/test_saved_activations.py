@@ -91,17 +91,21 @@ def test_rotary_tables_are_kept_once_by_the_layer_that_makes_them(extracted):
 
 
 @pytest.mark.parametrize("attention", Attention)
-@pytest.mark.parametrize("model", ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m"])
+@pytest.mark.parametrize(
+    "model",
+    ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"],
+)
 def test_sum_over_layers_is_what_autograd_keeps(model, attention):
     """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from GraphExtractor.extract import build_model, extract_graph
-    from GraphExtractor.opaque import cross_entropy, whole_operators
+    from GraphExtractor.attention import whole_operators
+    from GraphExtractor.extract import _default_dtype, build_model, extract_graph
+    from GraphExtractor.opaque import cross_entropy
 
-    family = replace(find_model(model), layers=2, sequence_length=256)
-    key = GraphKey(model, 2, 256, 1, attention)
+    family = replace(find_model(model), layers=4 if model == "t5-large" else 2)
+    key = GraphKey(model, 2, min(family.sequence_length, 256), 1, attention)
     fake = FakeTensorMode()
     network = build_model(key, family, fake)
     owned = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
@@ -113,7 +117,7 @@ def test_sum_over_layers_is_what_autograd_keeps(model, attention):
             storages[storage._cdata] = storage
         return tensor
 
-    with fake, whole_operators(attention):
+    with _default_dtype(key.dtype), fake, whole_operators(attention):
         inputs = family.inputs(key)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = family.loss(network, inputs, lambda logits, labels: cross_entropy(logits, labels, 1))

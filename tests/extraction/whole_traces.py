@@ -13,3 +13,22 @@ def traced_step(key, family):
     modules = family.layer_modules(model)
     chosen = {stack: every_block(model.get_submodule(stack)) for stack in modules.stacks}
     return trace_model(key, family, modules, chosen, model, fake)
+
+
+def step_of(model, inputs):
+    """The traced step of a small model as it is, with the sum of its output for a loss; ``inputs`` are tensors by name."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from GraphExtractor.graph import Attention
+    from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
+    from GraphExtractor.tracing import trace_step
+
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    modules = each_layer_module(model, find_layer_modules(model))
+    with fake:
+        values = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in inputs.items()}
+        for module in model.modules():
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                setattr(module, name, torch.nn.Parameter(torch.empty(parameter.shape)))
+    return trace_step(model, modules, values, lambda m, v: m(*v.values()).sum(), fake, Attention.FLASH)

@@ -1,0 +1,116 @@
+"""Tensor parallelism of a model without a plan: derived from its traced step, as far as it can be proven.
+
+Megatron's pairs (Shoeybi et al. 2019, section 3) are found in the graph: a weight split by columns, then operators that work
+on parts as they do on the whole, then a weight split by rows whose product is summed over the devices. Splits are propagated
+through forward and backward nodes (as by GSPMD, Xu et al. 2021), sums are taken as late as they can be, and every pair costs
+one all-reduce in the forward pass and one in the backward pass. Embedding and head stay whole, as do convolutions and whatever
+is in no proven pair.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch.fx import Node
+
+from Common.errors import InputError, PhazeError
+from GraphExtractor.derived_sharding.pairs import Pairs, Refusal, find_pairs
+from GraphExtractor.derived_sharding.propagation import Propagation, StepFacts
+from GraphExtractor.derived_sharding.rewrite import OWN_PART, local_step
+from GraphExtractor.derived_sharding.specs import Demand, Obstacle
+from GraphExtractor.tracing import TracedStep
+from GraphExtractor.values import operator_name
+
+__all__ = ["OWN_PART", "provable_widths", "shard_traced"]
+
+logger = logging.getLogger(__name__)
+
+_WIDEST = 64
+_WAYS_OUT = "give the model file a plan, `tensor_parallel = {...}`, or use tensor parallel width 1"
+
+
+def provable_widths(step: TracedStep) -> tuple[int, ...]:
+    """Tensor-parallel widths, up to 64, that divide all pairs of linear layers found in a step traced at width 1."""
+    return _widths(find_pairs(StepFacts(step)))
+
+
+def shard_traced(step: TracedStep, tp: int) -> TracedStep:
+    """One device's step of a group of ``tp``, from a step traced at width 1.
+
+    Raises:
+        InputError: no pair of linear layers can be proven to be splittable, or ``tp`` does not divide those that can.
+        PhazeError: an operator does not work on parts although its rule says so.
+    """
+    if tp == 1:
+        return step
+    facts = StepFacts(step)
+    found = find_pairs(facts)
+    if not found.pairs:
+        raise InputError(_nothing_to_split(step, found.refusals))
+    if found.granularity % tp:
+        sizes = sorted({f"{pair.module} ({pair.granularity})" for pair in found.pairs if pair.granularity % tp})
+        raise InputError(
+            f"tensor parallel width {tp} does not divide the heads or columns of {_listed(sizes)}; "
+            f"use one of {', '.join(map(str, _widths(found)))}"
+        )
+    if found.refusals:
+        logger.info(
+            "tensor parallelism leaves whole: %s",
+            _listed(f"{refusal.weight} ({_place(step, refusal)} {refusal.reason})" for refusal in found.refusals),
+        )
+    return local_step(step, _summed(facts, found), tp)
+
+
+def _widths(found: Pairs) -> tuple[int, ...]:
+    return tuple(width for width in range(1, _WIDEST + 1) if found.granularity % width == 0)
+
+
+def _summed(facts: StepFacts, found: Pairs) -> Propagation:
+    """Splits of the whole step, with the sums that have to be taken."""
+    summed: frozenset[Node] = frozenset()
+    while True:
+        splits = Propagation(facts, summed=summed)
+        splits.seeds |= found.propagation.seeds
+        try:
+            splits.complete()
+        except (Demand, Obstacle) as conflict:
+            raise PhazeError(f"pairs that can each be split cannot be split together: {conflict}") from conflict
+        pending = splits.pending()
+        if not pending:
+            return splits
+        summed |= pending
+
+
+def _nothing_to_split(step: TracedStep, refusals: tuple[Refusal, ...]) -> str:
+    if not refusals:
+        return f"the model has no linear layers that tensor parallelism could split; {_WAYS_OUT}"
+    largest = max(refusals, key=lambda refusal: refusal.elements)
+    return (
+        f"no two linear layers of the model can be proven to form a pair for tensor parallelism; with {largest.weight} "
+        f"split by columns, {_place(step, largest)} {largest.reason}; {_WAYS_OUT}"
+    )
+
+
+def _place(step: TracedStep, refusal: Refusal) -> str:
+    """The operator that forbids a split, and where it stands: line of the user's file if known, else the module."""
+    node = refusal.node
+    own = [
+        f"{file}:{line}"
+        for file, line in re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        if not file.startswith((str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)))
+    ]
+    name = operator_name(node) if isinstance(node.target, torch._ops.OpOverload) else node.name
+    if own:
+        return f"{name} at {own[-1]}"
+    module = step.origins[node].module if node in step.origins else ""
+    return f"{name} in {module}" if module else name
+
+
+def _listed(items: Iterable[str]) -> str:
+    """At most three items, and how many more there are."""
+    every = list(dict.fromkeys(items))
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")

@@ -1,0 +1,121 @@
+"""Which parameters must be split for a value to be split: rules are turned round by trying them."""
+
+from __future__ import annotations
+
+import operator as python_operator
+from collections.abc import Mapping
+from itertools import islice, product
+
+from torch.fx import Node
+
+from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
+from GraphExtractor.derived_sharding.product_rules import Context
+from GraphExtractor.derived_sharding.propagation import StepFacts, is_broadcast
+from GraphExtractor.derived_sharding.rules import result_of
+from GraphExtractor.derived_sharding.specs import (
+    REPLICATED,
+    Demand,
+    Obstacle,
+    Shard,
+    Spec,
+    argument,
+    between,
+    cut,
+    reshaped,
+    shape_of,
+)
+from GraphExtractor.values import operator_name
+
+_MOST_COMBINATIONS = 2000
+
+
+class Growth:
+    """Looks for what must be split, and remembers of every operator which operands make which result."""
+
+    def __init__(self, facts: StepFacts) -> None:
+        self.facts = facts
+        self._known: dict[tuple[Node, int | None, Shard], dict[Node, Shard]] = {}
+
+    def seeds_for(self, value: Node, wanted: Shard) -> dict[Node, Shard]:
+        """Splits of parameters, and of values that repeat themselves, under which ``value`` is split as ``wanted``.
+
+        Constants are left out: of those an operator takes its own part. That the seeds do what they should is for the
+        propagation to prove.
+
+        Raises:
+            Obstacle: an operator on the way cannot have such a result.
+        """
+        seeds: dict[Node, Shard] = {}
+        found: dict[Node, Shard] = {}
+        pending: list[tuple[Node, int | None, Shard]] = [(value, None, wanted)]
+        while pending:
+            node, item, shard = pending.pop()
+            if node not in self.facts.learned:
+                continue
+            if found.setdefault(node, shard) != shard and item is None:
+                raise Obstacle(f"would need {node} to be split in two ways")
+            if node in self.facts.step.parameters or (item is None and is_broadcast(node, shard)):
+                seeds[node] = shard
+            elif node.target is python_operator.getitem:
+                pending.append((node.args[0], node.args[1], shard))
+            else:
+                operands = self._operands_for(node, item, shard)
+                pending += [(operand, None, spec) for operand, spec in operands.items() if found.get(operand) != spec]
+        return seeds
+
+    def _operands_for(self, node: Node, item: int | None, wanted: Shard) -> dict[Node, Shard]:
+        """Operands to split for the result of ``node`` (or one ``item`` of its results) to be split as ``wanted``."""
+        key = node, item, wanted
+        if key not in self._known:
+            operands = [operand for operand in node.all_input_nodes if shape_of(operand)]
+            choices = [(REPLICATED, *_candidates(node, item, operand, wanted)) for operand in operands]
+            for combination in islice(product(*choices), _MOST_COMBINATIONS):
+                specs = dict(zip(operands, combination, strict=True))
+                if _result_on(self.facts, node, item, specs) == wanted:
+                    self._known[key] = {operand: spec for operand, spec in specs.items() if isinstance(spec, Shard)}
+                    break
+            else:
+                raise Obstacle(f"would need the result of {operator_name(node)} to be split, which it cannot be")
+        return self._known[key]
+
+
+def _result_on(facts: StepFacts, node: Node, item: int | None, specs: Mapping[Node, Spec]) -> Spec | None:
+    """Split of a result on operands split as ``specs`` say, None where the operator cannot work on them."""
+    context = Context(lambda operand: specs.get(operand, REPLICATED), False, REPLICATED, facts.weights)
+    try:
+        result = result_of(node, context)
+    except (Demand, Obstacle):
+        return None
+    return result[item or 0] if isinstance(result, tuple) else result
+
+
+def _candidates(node: Node, item: int | None, operand: Node, wanted: Shard) -> list[Shard]:
+    """Splits that an operand may have where the result has the ``wanted`` one."""
+    shape, name = shape_of(operand), operator_name(node)
+    found: list[Shard] = []
+    if name in {"view", "_unsafe_view", "reshape", "_reshape_alias"}:
+        back = reshaped(wanted, shape_of(node), shape)
+        return [back] if back else []
+    if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == wanted.dim:
+        sizes = piece_sizes(node)
+        found.append(Shard(wanted.dim, (*sizes[: item or 0], *wanted.parts, *sizes[(item or 0) + 1 :])))
+    elif name == "slice" and argument(node, "dim") % len(shape) == wanted.dim:
+        start, end = slice_range(node, shape[wanted.dim])
+        rest = shape[wanted.dim] - end
+        found.append(Shard(wanted.dim, (*((start,) if start else ()), *wanted.parts, *((rest,) if rest else ()))))
+    elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == wanted.dim:
+        position = 0
+        for piece in node.args[0]:
+            end = position + shape_of(piece)[wanted.dim]
+            if piece is operand:
+                found.append(Shard(wanted.dim, between(cut(wanted.parts, (position, end)), position, end)))
+            position = end
+    total = sum(wanted.parts)
+    for dim, size in enumerate(shape):
+        if size == total:
+            found.append(Shard(dim, wanted.parts))
+        elif name == "attention" and all(part * size % total == 0 for part in wanted.parts):
+            found.append(Shard(dim, tuple(part * size // total for part in wanted.parts)))
+        elif size > 1:
+            found.append(Shard(dim, (size,)))
+    return list(dict.fromkeys(found))

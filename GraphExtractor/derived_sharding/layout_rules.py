@@ -1,0 +1,236 @@
+"""Which split the results of operators have that only look at, cut or join their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+
+from torch.fx import Node
+
+from GraphExtractor.derived_sharding.specs import (
+    REPLICATED,
+    Demand,
+    Obstacle,
+    Result,
+    Shard,
+    Spec,
+    argument,
+    between,
+    cut,
+    reshaped,
+    shape_of,
+)
+from GraphExtractor.values import operator_name
+
+Seen = Callable[[Node], Spec]  # how an operator sees an operand: split, or whole
+
+
+def _operand(node: Node, seen: Seen) -> tuple[Shard | None, tuple[int, ...]]:
+    """Split and shape of the only operand that a layout operator reads."""
+    spec = seen(node.args[0])
+    return (spec if isinstance(spec, Shard) else None), shape_of(node.args[0])
+
+
+def _reshape(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    after = reshaped(shard, shape, shape_of(node))
+    if after is None:
+        raise Obstacle(f"reshapes {shape} to {shape_of(node)}, which mixes the parts of dimension {shard.dim}")
+    return after
+
+
+def _permutation(node: Node) -> list[int]:
+    """Dimensions of the operand in the order in which the result has them."""
+    rank, name = len(shape_of(node)), operator_name(node)
+    order = list(range(rank))
+    if name == "permute":
+        return [dim % rank for dim in node.args[1]]
+    first, second = (0, 1) if name == "t" else (node.args[1] % rank, node.args[2] % rank)
+    if rank > 1:
+        order[first], order[second] = order[second], order[first]
+    return order
+
+
+def _permute(node: Node, seen: Seen) -> Result:
+    shard, _ = _operand(node, seen)
+    return REPLICATED if shard is None else shard.at(_permutation(node).index(shard.dim))
+
+
+def _unsqueeze(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    return shard.at(shard.dim + (node.args[1] % (len(shape) + 1) <= shard.dim))
+
+
+def _squeeze(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    if len(node.args) == 1:
+        raise Obstacle("squeezes every dimension of size one, which a part may have more of")
+    dims = {dim % len(shape) for dim in ([node.args[1]] if isinstance(node.args[1], int) else node.args[1])}
+    return shard.at(shard.dim - sum(dim in dims and shape[dim] == 1 for dim in range(shard.dim)))
+
+
+def _widen(node: Node, seen: Seen) -> Result:
+    """Expand and repeat: new dimensions in front, the split one as it was."""
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    dim = shard.dim + len(shape_of(node)) - len(shape)
+    if shape_of(node)[dim] != shape[shard.dim]:
+        raise Obstacle("repeats the split dimension")
+    return shard.at(dim)
+
+
+def _select(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    dim = (node.args[1] if len(node.args) > 1 else 0) % len(shape)
+    if dim == shard.dim:
+        raise Obstacle("picks single positions of the split dimension", pieces=shape[dim])
+    result = shard.at(shard.dim - (dim < shard.dim))
+    return (result,) * shape[dim] if operator_name(node) == "unbind" else result
+
+
+def _cut_operand(node: Node, shard: Shard, positions: Sequence[int]) -> None:
+    """See that the operand's parts are cut where the operator cuts."""
+    finer = Shard(shard.dim, cut(shard.parts, tuple(positions)))
+    if finer.granularity == 1:
+        raise Obstacle(f"cuts the split dimension at {', '.join(map(str, positions))}", pieces=len(positions))
+    if finer != shard:
+        raise Demand(node.args[0], finer)
+
+
+def slice_range(node: Node, size: int) -> tuple[int, int]:
+    """Positions from and to which a slice (or its gradient) goes, in a dimension of ``size``."""
+    start, end = argument(node, "start") or 0, argument(node, "end")
+    start = max(start + size, 0) if start < 0 else min(start, size)
+    end = size if end is None else max(end + size, 0) if end < 0 else min(end, size)
+    return start, max(start, end)
+
+
+def _slice(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None or argument(node, "dim") % len(shape) != shard.dim:
+        return REPLICATED if shard is None else shard
+    start, end = slice_range(node, shape[shard.dim])
+    if argument(node, "step") != 1:
+        raise Obstacle("steps over positions of the split dimension")
+    _cut_operand(node, shard, (start, end))
+    return Shard(shard.dim, between(shard.parts, start, end))
+
+
+def piece_sizes(node: Node) -> list[int]:
+    """Sizes of the pieces a split makes, along the dimension it cuts."""
+    shape = shape_of(node.args[0])
+    size = shape[argument(node, "dim") % len(shape)]
+    if operator_name(node) == "split_with_sizes":
+        return list(node.args[1])
+    return [min(node.args[1], size - start) for start in range(0, size, node.args[1])]
+
+
+def _split(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    sizes = piece_sizes(node)
+    if shard is None:
+        return (REPLICATED,) * len(sizes)
+    if argument(node, "dim") % len(shape) != shard.dim:
+        return (shard,) * len(sizes)
+    ends = [sum(sizes[:index]) for index in range(len(sizes) + 1)]
+    _cut_operand(node, shard, ends[:-1])
+    return tuple(Shard(shard.dim, between(shard.parts, a, b)) for a, b in pairwise(ends))
+
+
+def _join(node: Node, seen: Seen) -> Result:
+    """Concatenate and stack."""
+    operands = node.args[0]
+    splits = [spec for spec in map(seen, operands) if isinstance(spec, Shard)]
+    if not splits:
+        return REPLICATED
+    rank = len(shape_of(operands[0]))
+    along = splits[0].dim
+    stacked = operator_name(node) == "stack"
+    dim = (node.args[1] if len(node.args) > 1 else 0) % (rank + stacked)
+    joined: list[int] = []
+    for operand in operands:
+        wanted = splits[0]
+        if not stacked and dim == along:
+            current = seen(operand)
+            own = current.parts if isinstance(current, Shard) and current.dim == along else (shape_of(operand)[along],)
+            wanted = Shard(along, own)
+            joined += own
+        if seen(operand) != wanted:
+            raise Demand(operand, wanted)
+    if stacked:
+        return splits[0].at(along + (dim <= along))
+    return Shard(along, tuple(joined)) if dim == along else splits[0]
+
+
+def _pad(node: Node, seen: Seen) -> Result:
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    if shape_of(node)[shard.dim] != shape[shard.dim]:
+        raise Obstacle("pads the split dimension")
+    return shard
+
+
+def _along_dims(node: Node, seen: Seen) -> Result:
+    """Flip and roll: positions change along some dimensions."""
+    shard, shape = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    dims = argument(node, "dims") or range(len(shape))
+    if shard.dim in {dim % len(shape) for dim in ([dims] if isinstance(dims, int) else dims)}:
+        raise Obstacle("moves positions of the split dimension")
+    return shard
+
+
+def _empty(node: Node, seen: Seen) -> Result:
+    """Memory like an operand's is split like it; what else is made beside an operand is whole."""
+    shard, shape = _operand(node, seen)
+    return REPLICATED if shard is None or shape_of(node) != shape else shard
+
+
+def _select_backward(node: Node, seen: Seen) -> Result:
+    shard, _ = _operand(node, seen)
+    if shard is None:
+        return REPLICATED
+    return shard.at(shard.dim + (argument(node, "dim") % len(shape_of(node)) <= shard.dim))
+
+
+def slice_backward(node: Node, seen: Seen, sliced: Result) -> Result:
+    """The gradient of a slice; along the split dimension it is split as ``sliced``, the tensor that the slice was taken from."""
+    shard, _ = _operand(node, seen)
+    shape = shape_of(node)
+    if shard is None or argument(node, "dim") % len(shape) != shard.dim:
+        return REPLICATED if shard is None else shard
+    start, end = slice_range(node, shape[shard.dim])
+    if not isinstance(sliced, Shard) or between(cut(sliced.parts, (start, end)), start, end) != shard.parts:
+        raise Obstacle("puts a split gradient into a tensor that is not split alike")
+    return sliced
+
+
+LAYOUT_RULES = MappingProxyType(
+    dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _reshape)
+    | dict.fromkeys(("t", "transpose", "permute"), _permute)
+    | dict.fromkeys(("expand", "repeat"), _widen)
+    | dict.fromkeys(("select", "unbind"), _select)
+    | dict.fromkeys(("split", "split_with_sizes"), _split)
+    | dict.fromkeys(("cat", "stack"), _join)
+    | dict.fromkeys(("flip", "roll"), _along_dims)
+    | dict.fromkeys(("new_empty", "new_empty_strided"), _empty)
+    | {
+        "unsqueeze": _unsqueeze,
+        "squeeze": _squeeze,
+        "slice": _slice,
+        "constant_pad_nd": _pad,
+        "select_backward": _select_backward,
+    }
+)

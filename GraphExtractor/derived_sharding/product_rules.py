@@ -1,0 +1,136 @@
+"""Which split the results of matrix products and of attention have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from GraphExtractor.derived_sharding.layout_rules import Seen
+from GraphExtractor.derived_sharding.specs import PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, argument, shape_of
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule knows besides the operator.
+
+    ``seen`` is how the operator sees an operand; ``sliced`` the split of the tensor whose slice it differentiates, if it does;
+    ``weights`` are the nodes that are nothing but a parameter looked at, cast or copied.
+    """
+
+    seen: Seen
+    backward: bool
+    sliced: Result
+    weights: frozenset[Node]
+
+
+def whole(context: Context, *operands: Node) -> None:
+    """Refuse split operands."""
+    if any(isinstance(context.seen(operand), Shard) for operand in operands):
+        raise Obstacle("needs a whole operand that is split")
+
+
+def require(context: Context, operand: Node, shard: Shard) -> None:
+    """Ask for ``operand`` to be split as ``shard`` unless it is."""
+    if context.seen(operand) != shard:
+        raise Demand(operand, shard)
+
+
+def _contracted(node: Node, left: Node, right: Node, context: Context) -> Spec:
+    """Sum over the devices, in the forward pass only of products with a weight: Megatron's pairs."""
+    if not context.backward and not {left, right} & context.weights:
+        raise Obstacle("multiplies two activations over the split dimension")
+    return PARTIAL
+
+
+def _product(node: Node, left: Node, right: Node, context: Context) -> Spec:
+    """(.., m, k) by (.., k, n)."""
+    a, b = context.seen(left), context.seen(right)
+    rank = len(shape_of(left))
+    if isinstance(a, Shard) and a.dim == rank - 1:
+        require(context, right, a.at(rank - 2))
+        return _contracted(node, left, right, context)
+    if isinstance(b, Shard) and b.dim == rank - 2:
+        require(context, left, b.at(rank - 1))
+        return _contracted(node, left, right, context)
+    if rank == 3:
+        for one, other in ((a, right), (b, left)):
+            if isinstance(one, Shard) and one.dim == 0:
+                require(context, other, one)
+                return one
+    if isinstance(a, Shard) and isinstance(b, Shard):
+        raise Obstacle("multiplies operands that are split along different dimensions")
+    return a if isinstance(a, Shard) else b
+
+
+def plain_product(node: Node, context: Context) -> Result:
+    """Mm and bmm."""
+    return _product(node, node.args[0], node.args[1], context)
+
+
+def biased_product(node: Node, context: Context) -> Result:
+    """Addmm and baddbmm; the product of an addmm may be summed before the bias is added (``splits_product_from_bias``)."""
+    bias, left, right = node.args[:3]
+    result = _product(node, left, right, context)
+    if isinstance(result, Shard):
+        dim = result.dim - len(shape_of(node)) + len(shape_of(bias))
+        if dim >= 0 and shape_of(bias)[dim] != 1:
+            require(context, bias, result.at(dim))
+            return result
+    if result is PARTIAL and (context.backward or node.target is not torch.ops.aten.addmm.default or node.kwargs):
+        raise Obstacle("adds to a product over the split dimension")
+    whole(context, bias)
+    return REPLICATED if result is PARTIAL else result
+
+
+def _heads(context: Context, q: Node, k: Node, v: Node) -> tuple[Shard, Spec]:
+    """Split of the query heads and of the key and value heads: groups stay together; a single head serves all devices."""
+    counts = shape_of(q)[1], shape_of(k)[1]
+    for operand, own, other in ((q, *counts), (k, counts[1], counts[0]), (v, counts[1], counts[0])):
+        spec = context.seen(operand)
+        if not isinstance(spec, Shard):
+            continue
+        if spec.dim != 1:
+            raise Obstacle("is split along something else than attention heads")
+        if any(part * other % own for part in spec.parts):
+            raise Obstacle("has heads that do not fall into groups")
+        scaled = {count: Shard(1, tuple(part * count // own for part in spec.parts)) for count in counts}
+        require(context, q, scaled[counts[0]])
+        if counts[1] == 1 < counts[0]:
+            return scaled[counts[0]], REPLICATED
+        require(context, k, scaled[counts[1]])
+        require(context, v, scaled[counts[1]])
+        return scaled[counts[0]], scaled[counts[1]]
+    raise Obstacle("is split along something else than attention heads")
+
+
+def _bias_of_heads(context: Context, bias: Node | None, heads: Shard) -> Spec:
+    """Split of a bias that is added to the scores, whole where all heads share it."""
+    dim = len(shape_of(bias)) - 3 if bias is not None else -1
+    if bias is None or dim < 0 or shape_of(bias)[dim] == 1:
+        return REPLICATED
+    require(context, bias, heads.at(dim))
+    return heads.at(dim)
+
+
+def attention(node: Node, context: Context) -> Result:
+    """Fused attention on (batch, head, sequence, width): heads are independent of each other."""
+    heads, _ = _heads(context, *node.args[:3])
+    _bias_of_heads(context, argument(node, "bias"), heads)
+    return heads.at(2), heads
+
+
+def attention_backward(node: Node, context: Context) -> Result:
+    """Gradients of queries, keys, values and bias; those of what all devices share are partial."""
+    gradient, q, k, v, out, statistic = node.args[:6]
+    gradient_heads = context.seen(gradient)
+    if isinstance(gradient_heads, Shard) and gradient_heads.dim == 2:
+        require(context, q, gradient_heads.at(1))
+    heads, shared = _heads(context, q, k, v)
+    for operand, dim in ((gradient, 2), (out, 2), (statistic, 1)):
+        require(context, operand, heads.at(dim))
+    bias = argument(node, "bias")
+    split_bias = _bias_of_heads(context, bias, heads)
+    keys = PARTIAL if shared is REPLICATED else shared
+    return heads, keys, keys, split_bias if bias is None or isinstance(split_bias, Shard) else PARTIAL

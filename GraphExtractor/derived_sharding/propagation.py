@@ -1,0 +1,280 @@
+"""Splits of all values of a traced step that follow from the splits of some parameters."""
+
+from __future__ import annotations
+
+import math
+import operator as python_operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import torch
+from torch.fx import Node
+
+from GraphExtractor.derived_sharding.product_rules import Context
+from GraphExtractor.derived_sharding.rules import REARRANGING, result_of, waiting_sum
+from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, shape_of
+from GraphExtractor.tracing import TracedStep
+from GraphExtractor.values import is_view, operator_name
+
+_PARTS_OF_WEIGHTS = frozenset({"_to_copy", "expand", "split", "split_with_sizes", "unbind", "slice", "select"})
+_FACTORS = MappingProxyType(  # position of the first factor
+    {
+        torch.ops.aten.mm.default: 0,
+        torch.ops.aten.bmm.default: 0,
+        torch.ops.aten.addmm.default: 1,
+        torch.ops.aten.baddbmm.default: 1,
+    }
+)
+_CONVOLUTIONS = (torch.ops.aten.convolution.default,)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of ``module`` with a weight: ``columns`` is the weight's dimension that the result has."""
+
+    module: str
+    weight: Node
+    parameter: Node
+    columns: int
+
+
+class StepFacts:
+    """What the search asks about a traced step that does not depend on any split."""
+
+    def __init__(self, step: TracedStep) -> None:
+        self.step = step
+        self.order = {node: position for position, node in enumerate(step.graph.nodes)}
+        self.gradients: dict[Node, list[Node]] = {}  # result -> parameters it is the gradient of
+        for parameter, name in step.parameters.items():
+            if name in step.gradients:
+                self.gradients.setdefault(step.gradients[name], []).append(parameter)
+
+    def is_backward(self, node: Node) -> bool:
+        """Whether a node belongs to the backward pass."""
+        return node in self.step.origins and self.step.origins[node].backward
+
+    def layer(self, node: Node) -> int | None:
+        """Layer of a node; None for parameters, inputs and constants."""
+        return self.step.origins[node].layer if node in self.step.origins else None
+
+    @cached_property
+    def learned(self) -> frozenset[Node]:
+        """Parameters and all that is computed from them."""
+        found: set[Node] = set(self.step.parameters)
+        for node in self.order:
+            if any(operand in found for operand in node.all_input_nodes):
+                found.add(node)
+        return frozenset(found)
+
+    @cached_property
+    def weights(self) -> frozenset[Node]:
+        """Parameters, and what is nothing but a parameter, or a part of one, looked at, cast or copied."""
+        found: set[Node] = set(self.step.parameters)
+        for node in self.order:
+            operands = node.all_input_nodes
+            if node.op != "call_function" or len(operands) != 1 or operands[0] not in found:
+                continue
+            if node.target is python_operator.getitem or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS:
+                found.add(node)
+        return frozenset(found)
+
+    @cached_property
+    def products(self) -> dict[Node, Product]:
+        """Matrix products of the forward pass of which one factor is a weight."""
+        found = {}
+        for node in self.order:
+            if node.op != "call_function" or self.is_backward(node) or node.target not in _FACTORS:
+                continue
+            left, right = node.args[_FACTORS[node.target] : _FACTORS[node.target] + 2]
+            if (left in self.weights) != (right in self.weights):
+                weight, columns = (right, -1) if right in self.weights else (left, -2)
+                found[node] = Product(
+                    self.step.origins[node].module, weight, self.parameter(weight), columns % len(shape_of(weight))
+                )
+        return found
+
+    def parameter(self, weight: Node) -> Node:
+        """The parameter a weight is made of."""
+        while weight.all_input_nodes:
+            weight = weight.all_input_nodes[0]
+        return weight
+
+    @cached_property
+    def vocabulary(self) -> frozenset[Node]:
+        """Tables that inputs are looked up in, and heads: weights of last products that give more columns than they take."""
+        fed, leading = set(self.step.inputs), set()  # computed from inputs; leading to a product with a weight
+        for node in self.order:
+            if any(operand in fed for operand in node.all_input_nodes):
+                fed.add(node)
+        found: set[Node] = set()
+        for node in reversed(self.order):
+            if self.is_backward(node):
+                continue
+            if any(user in leading or user in self.products or user.target in _CONVOLUTIONS for user in node.users):
+                leading.add(node)
+            elif node in self.products:
+                product = self.products[node]
+                columns = shape_of(product.weight)[product.columns]
+                if columns**2 > math.prod(shape_of(product.weight)[-2:]):
+                    found.add(product.parameter)
+            if node.target is torch.ops.aten.embedding.default and node.args[1] in fed and node.args[0] in self.weights:
+                found.add(self.parameter(node.args[0]))
+        return frozenset(found)
+
+
+class Propagation:
+    """Splits of values, made from ``seeds`` (parameters and expanded values with a split of their own) node by node.
+
+    ``base`` holds what is settled; ``slices`` are whole operands of which an operator reads the device's own part, which is
+    free; ``summed`` are partial values that are summed where they are made, so that every reader sees them whole.
+    """
+
+    def __init__(self, facts: StepFacts, base: Propagation | None = None, summed: frozenset[Node] = frozenset()) -> None:
+        self.facts = facts
+        self.base = base
+        self.summed = summed
+        self.seeds: dict[Node, Shard] = {}
+        self.results: dict[Node, Result] = {}
+        self.slices: dict[tuple[Node, Node], Shard] = {}
+
+    def result(self, node: Node) -> Result:
+        """Split of a node's result or results."""
+        if node in self.results:
+            return self.results[node]
+        return self.base.result(node) if self.base else REPLICATED
+
+    def spec(self, node: Node) -> Spec:
+        """Split of the only tensor of a node."""
+        result = self.result(node)
+        if isinstance(result, tuple):
+            raise TypeError(f"{node} has several results")
+        return REPLICATED if node in self.summed else result
+
+    def seed(self, node: Node) -> Shard | None:
+        """Split a parameter was given."""
+        return self.seeds.get(node) or (self.base.seed(node) if self.base else None)
+
+    def seen(self, reader: Node, operand: Node) -> Spec:
+        """Split of an operand as ``reader`` gets it: own parts of whole values taken, partial values summed."""
+        if (reader, operand) in self.slices:
+            return self.slices[reader, operand]
+        result = self.result(operand)
+        return result if isinstance(result, Shard) else REPLICATED
+
+    def owed(self, reader: Node, operand: Node) -> Spec:
+        """Split of an operand where ``reader`` may work on sums still to be taken; no sum is left to another layer."""
+        spec = self.spec(operand)
+        return spec if isinstance(spec, Shard) or self.facts.layer(operand) == self.facts.layer(reader) else REPLICATED
+
+    def waiting(self, node: Node) -> Spec | None:
+        """Result of a node that works on sums still to be taken, None of others."""
+        return waiting_sum(node, lambda operand: self.owed(node, operand))
+
+    def evaluate(self, node: Node) -> Result:
+        """Split of a node's results; own parts of whole operands are taken where that is allowed.
+
+        Raises:
+            Demand: an operand would have to be split.
+            Obstacle: the operator cannot run on the parts it is given.
+        """
+        if (seed := self.seed(node)) is not None:
+            return seed
+        if node.op != "call_function":
+            return REPLICATED
+        if node.target is python_operator.getitem:
+            several = self.result(node.args[0])
+            return several[node.args[1]] if isinstance(several, tuple) else REPLICATED
+        if (waiting := self.waiting(node)) is not None:
+            return waiting
+        for operand in node.all_input_nodes:
+            self.slices.pop((node, operand), None)
+        while True:
+            try:
+                result = result_of(node, self._context(node))
+                break
+            except Demand as demand:
+                if self.seen(node, demand.operand) is not REPLICATED or not self._may_slice(node, demand.operand):
+                    raise
+                self.slices[node, demand.operand] = demand.shard
+        self._check_in_place(node)
+        return result
+
+    def _context(self, node: Node) -> Context:
+        forward = self.facts.step.origins[node].forward
+        return Context(
+            lambda operand: self.seen(node, operand),
+            self.facts.is_backward(node),
+            self.result(forward.args[0]) if forward is not None and forward.args and _is_slice(forward) else REPLICATED,
+            self.facts.weights,
+        )
+
+    def _may_slice(self, node: Node, operand: Node) -> bool:
+        """Own parts of whole values are free where no gradient flows back: in the backward pass, and of constants."""
+        return self.facts.is_backward(node) or operand not in self.facts.learned
+
+    def _check_in_place(self, node: Node) -> None:
+        """What is changed in place must be the value that others read, not a part cut out or a sum taken for this reader."""
+        if not node.target._schema.is_mutable:
+            return
+        reader, changed, own = node, node.args[0], True
+        while True:
+            own = own and self.seen(reader, changed) == self.result(changed)
+            if not own and any(self.facts.order[user] > self.facts.order[node] for user in changed.users):
+                raise Obstacle("changes a value in place that is read again")
+            if changed.op != "call_function" or not is_view(changed):
+                return
+            reader, changed = changed, changed.all_input_nodes[0]
+
+    def complete(self) -> None:
+        """Propagate through the whole step.
+
+        Raises:
+            Demand, Obstacle: the seeds do not fit.
+        """
+        for node in self.facts.order:
+            if node.op != "output":
+                self.results[node] = self.evaluate(node)
+
+    def pending(self) -> frozenset[Node]:
+        """Values needed as sums that are still to be taken; a rearranged one where it was made, so that all readers share it."""
+        found: set[Node] = set()
+        for node, result in self.results.items():
+            if result in (PARTIAL, MIXED) and node not in self.summed and not all(self._waits(user, node) for user in node.users):
+                found.add(self._made(node))
+        return frozenset(found)
+
+    def _waits(self, reader: Node, node: Node) -> bool:
+        if reader.op != "call_function" or reader.target is python_operator.getitem:
+            return False
+        return self.waiting(reader) is not None and self.owed(reader, node) is not REPLICATED
+
+    def _made(self, node: Node) -> Node:
+        """Where the partial value behind a rearranged one was made."""
+        while node.target is not python_operator.getitem and operator_name(node) in REARRANGING:
+            maker = node.all_input_nodes[0]
+            if self.spec(maker) is not PARTIAL:
+                break
+            node = maker
+        return node
+
+
+def _is_slice(node: Node) -> bool:
+    return node.op == "call_function" and node.target is torch.ops.aten.slice.Tensor
+
+
+def splits(propagation: Propagation) -> Iterator[tuple[Node, Shard]]:
+    """All values that are split, with their splits."""
+    for node, result in propagation.results.items():
+        for spec in result if isinstance(result, tuple) else (result,):
+            if isinstance(spec, Shard):
+                yield node, spec
+
+
+def is_broadcast(node: Node, shard: Shard) -> bool:
+    """Whether a node repeats its operand along the split dimension, so that a part is a shorter repetition."""
+    if node.op != "call_function" or node.target is not torch.ops.aten.expand.default:
+        return False
+    dim = shard.dim - len(shape_of(node)) + len(shape_of(node.args[0]))
+    return dim < 0 or shape_of(node.args[0])[dim] == 1

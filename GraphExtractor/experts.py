@@ -1,0 +1,218 @@
+"""A mixture of experts as trainers run it on many devices: route, permute, exchange, multiply in groups, and all the way back.
+
+Tokens are gathered by expert, exchanged over the expert-parallel group so that every device holds the rows of its own experts,
+multiplied in one batched product per projection, exchanged back and summed by their routing weights (Lepikhin et al. 2021;
+the all-to-all dispatcher of Megatron-LM). Routing is balanced: each expert gets an equal part of every device's choices, rounded
+up to whole rows, which is what balancing losses and biases train for; neither they nor dropped tokens are modelled. Indices are
+bookkeeping, except where a kernel reads them beside the rows.
+
+Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router is replicated. Without
+sequence parallelism the block has one all-reduce at its end and one, in backward, at its entrance. With it the router works on
+the device's own part of the tokens; routed rows are gathered behind the first exchange and reduced and scattered before the
+second; what a shared expert reads is gathered, what it writes scattered (Megatron-LM, ``MoEAlltoAllTokenDispatcher``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from GraphExtractor import opaque
+from GraphExtractor.graph import GraphKey
+
+_gather_rows = opaque.define(
+    "gather_rows", "(Tensor x, Tensor index) -> Tensor", lambda x, index: x.new_empty(*index.shape, x.shape[-1])
+)
+_sum_rows = opaque.define(
+    "sum_rows",
+    "(Tensor rows, Tensor index, int tokens, Tensor? weights=None) -> Tensor",
+    lambda rows, index, tokens, weights=None: rows.new_empty(tokens, rows.shape[-1]),
+)
+_sum_rows_backward = opaque.define(
+    "sum_rows_backward",
+    "(Tensor gradient, Tensor rows, Tensor index, Tensor weights) -> (Tensor, Tensor)",
+    lambda gradient, rows, index, weights: (torch.empty_like(rows), torch.empty_like(weights)),
+)
+_all_to_all = opaque.define("all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x))
+# rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is gathered again
+_all_gather_rows = opaque.define(
+    "all_gather_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1])
+)
+_reduce_scatter_rows = opaque.define(
+    "reduce_scatter_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1])
+)
+
+
+class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
+    """Rows (row, width) of the tokens (token, width) that ``index`` (row,) names."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Any, index: Any) -> Any:
+        ctx.save_for_backward(index)
+        ctx.tokens = tokens.shape[0]
+        return _gather_rows(tokens, index)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _sum_rows(gradient, *ctx.saved_tensors, ctx.tokens), None
+
+
+class _SumRows(torch.autograd.Function):  # type: ignore[misc]
+    """Weighted sum of each token's rows, (token, width), in one kernel: ``weights`` are (token, choice)."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, index: Any, weights: Any) -> Any:
+        ctx.save_for_backward(rows, index, weights)
+        return _sum_rows(rows, index, weights.shape[0], weights)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        rows, weights = _sum_rows_backward(gradient, *ctx.saved_tensors)
+        return rows, None, weights
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How tokens choose ``chosen`` of ``experts``.
+
+    By softmax over all of them (Mixtral, Qwen3); or, with ``groups``, by sigmoid: of the best ``chosen_groups`` groups of experts
+    (by their two best scores), corrected by a bias that balances the load without a gradient (DeepSeek-V3, section 2.1.2).
+    """
+
+    experts: int
+    chosen: int
+    groups: int = 0
+    chosen_groups: int = 0
+    scale: float = 1.0
+
+
+class Router(torch.nn.Module):  # type: ignore[misc]
+    """Routing weights (token, chosen) and the experts they belong to; scores are fp32."""
+
+    def __init__(self, hidden: int, routing: Routing) -> None:
+        super().__init__()
+        self.routing = routing
+        self.weight = torch.nn.Parameter(torch.empty(routing.experts, hidden))
+        if routing.groups:
+            self.register_buffer("bias", torch.empty(routing.experts, dtype=torch.float32))
+
+    def forward(self, tokens: torch.Tensor) -> tuple[Any, Any]:
+        """Route ``tokens`` (token, hidden)."""
+        logits = functional.linear(tokens, self.weight).float()
+        scores = torch.sigmoid(logits) if self.routing.groups else torch.softmax(logits, -1)
+        chosen = torch.topk(self._eligible(scores.detach()), self.routing.chosen, -1).indices
+        weights = scores.gather(-1, chosen)
+        weights = weights / weights.sum(-1, keepdim=True)
+        if self.routing.scale != 1.0:
+            weights = weights * self.routing.scale
+        return weights.to(tokens.dtype), chosen
+
+    def _eligible(self, scores: Any) -> Any:
+        """Scores by which experts are chosen, those of groups left out at minus infinity."""
+        if not self.routing.groups:
+            return scores
+        corrected = (scores + self.bias).unflatten(-1, (self.routing.groups, -1))
+        best = torch.topk(corrected, 2, -1).values.sum(-1)
+        kept = torch.topk(best, self.routing.chosen_groups, -1).indices
+        out = torch.ones_like(best, dtype=torch.bool).scatter(-1, kept, torch.zeros_like(kept, dtype=torch.bool))
+        return corrected.masked_fill(out.unsqueeze(-1), -torch.inf).flatten(-2)
+
+
+class Experts(torch.nn.Module):  # type: ignore[misc]
+    """Gated MLPs with their weights stacked, each applied to the rows of its own."""
+
+    def __init__(self, experts: int, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.empty(experts, 2 * ffn, hidden))
+        self.down_proj = torch.nn.Parameter(torch.empty(experts, hidden, ffn))
+
+    def shrink(self, tp: int, ep: int) -> None:
+        """Keep 1/ep of the experts and 1/tp of their inner width."""
+        experts, hidden, ffn = self.down_proj.shape
+        self.gate_up_proj = torch.nn.Parameter(torch.empty(experts // ep, 2 * ffn // tp, hidden))
+        self.down_proj = torch.nn.Parameter(torch.empty(experts // ep, hidden, ffn // tp))
+
+    def forward(self, rows: torch.Tensor, sources: int) -> Any:
+        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that order; sorted by expert first."""
+        experts, hidden, _ = self.down_proj.shape
+        sorted_rows = rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
+        gate, up = torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)).chunk(2, -1)
+        out = torch.bmm(functional.silu(gate) * up, self.down_proj.transpose(1, 2))
+        return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
+
+
+class SharedExpert(torch.nn.Module):  # type: ignore[misc]
+    """A gated MLP that every token meets."""
+
+    def __init__(self, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.tp, self.sequence_parallel = 1, False
+        self._build(hidden, ffn)
+
+    def _build(self, hidden: int, ffn: int) -> None:
+        self.gate_proj = torch.nn.Linear(hidden, ffn, bias=False)
+        self.up_proj = torch.nn.Linear(hidden, ffn, bias=False)
+        self.down_proj = torch.nn.Linear(ffn, hidden, bias=False)
+
+    def shrink(self, key: GraphKey) -> None:
+        """Keep 1/tp of the inner width."""
+        self.tp, self.sequence_parallel = key.tp, key.sequence_parallel
+        self._build(self.down_proj.out_features, self.down_proj.in_features // key.tp)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Without sequence parallelism the result is a summand of what all devices make together."""
+        if self.sequence_parallel:
+            x = opaque.gather_sequence(x, self.tp)
+        x = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return opaque.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
+
+
+class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
+    """A block's MLP: a router, experts of inner width ``ffn``, and a shared expert of width ``shared_ffn`` (0: none)."""
+
+    def __init__(self, hidden: int, ffn: int, routing: Routing, shared_ffn: int = 0) -> None:
+        super().__init__()
+        self.tp, self.ep, self.sequence_parallel = 1, 1, False
+        self.router = Router(hidden, routing)
+        self.experts = Experts(routing.experts, hidden, ffn)
+        self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
+
+    def shard(self, key: GraphKey) -> None:
+        """Shrink to one device's part; the other devices of its expert-parallel group have tokens of their own."""
+        self.tp, self.ep, self.sequence_parallel = key.tp, key.ep, key.sequence_parallel and key.tp > 1
+        self.experts.shrink(key.tp, key.ep)
+        if self.shared_expert is not None:
+            self.shared_expert.shrink(key)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Tokens (batch, sequence, hidden) to their weighted sums of experts."""
+        alone = self.tp > 1 and not self.sequence_parallel
+        if alone:
+            x = opaque.copy_to_group(x, self.tp)
+        tokens = x.flatten(0, -2)
+        weights, chosen = self.router(tokens)
+        index = self._tokens_by_expert(chosen)
+        rows = self._exchanged(_GatherRows.apply(tokens, index))
+        if self.sequence_parallel:
+            rows = opaque.communicate(rows, self.tp, _all_gather_rows, _reduce_scatter_rows)
+        rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
+        if self.sequence_parallel:
+            rows = opaque.communicate(rows, self.tp, _reduce_scatter_rows, _all_gather_rows)
+        out = _SumRows.apply(self._exchanged(rows), index, weights).view_as(x)
+        if self.shared_expert is not None:
+            out = out + self.shared_expert(x)
+        return opaque.reduce_from_group(out, self.tp) if alone else out
+
+    def _exchanged(self, rows: torch.Tensor) -> Any:
+        """All-to-all over the expert-parallel group, in backward too."""
+        return opaque.communicate(rows, self.ep, _all_to_all, _all_to_all) if self.ep > 1 else rows
+
+    def _tokens_by_expert(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Token of every row, expert by expert, as many rows for each of them."""
+        experts = self.router.routing.experts
+        rows = -(-chosen.numel() // experts) * experts
+        tokens = chosen.flatten().argsort() // chosen.shape[-1]
+        return functional.pad(tokens, (0, rows - chosen.numel()))

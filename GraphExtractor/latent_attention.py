@@ -1,0 +1,87 @@
+"""Multi-head latent attention (DeepSeek-V2, section 2.1), divided over devices as Megatron-LM does.
+
+Queries, and keys with values, come out of low-rank projections. Those down to the rank are small and replicated; those up to the
+heads are column-parallel, what leaves the heads is row-parallel. What enters the heads is therefore not the block's input but
+the two latents and the rotary part of the keys, which all heads share: their gradients are summed over the group, or under
+sequence parallelism they are gathered, narrow as they are, and their gradients reduced and scattered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from GraphExtractor import opaque
+from GraphExtractor.graph import GraphKey
+
+
+@dataclass(frozen=True)
+class LatentWidths:
+    """Ranks of the latents and widths of a head: its queries and keys without and with positions, its values."""
+
+    query_rank: int
+    key_rank: int
+    plain: int
+    rotary: int
+    value: int
+
+
+class LatentAttention(torch.nn.Module):  # type: ignore[misc]
+    """Attention of ``heads`` heads in the place of a Hugging Face module."""
+
+    def __init__(self, hidden: int, heads: int, widths: LatentWidths) -> None:
+        super().__init__()
+        self.widths = widths
+        self.tp, self.sequence_parallel = 1, False
+        self.q_a_proj = torch.nn.Linear(hidden, widths.query_rank, bias=False)
+        self.q_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.query_rank)))
+        self.kv_a_proj_with_mqa = torch.nn.Linear(hidden, widths.key_rank + widths.rotary, bias=False)
+        self.kv_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.key_rank)))
+        self._build_heads(hidden, heads)
+
+    def _build_heads(self, hidden: int, heads: int) -> None:
+        widths = self.widths
+        self.q_b_proj = torch.nn.Linear(widths.query_rank, heads * (widths.plain + widths.rotary), bias=False)
+        self.kv_b_proj = torch.nn.Linear(widths.key_rank, heads * (widths.plain + widths.value), bias=False)
+        self.o_proj = torch.nn.Linear(heads * widths.value, hidden, bias=False)
+
+    def shard(self, key: GraphKey) -> None:
+        """Keep 1/tp of the heads."""
+        self.tp, self.sequence_parallel = key.tp, key.sequence_parallel and key.tp > 1
+        self._build_heads(self.o_proj.out_features, self.o_proj.in_features // self.widths.value // key.tp)
+
+    def forward(self, hidden_states: torch.Tensor, position_embeddings: tuple[Any, Any], **_: Any) -> tuple[Any, None]:
+        """Tokens (batch, sequence, hidden); the tables of rotary positions are those of the whole sequence."""
+        from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb_interleave
+
+        widths = self.widths
+        latent = self._enter(self.q_a_layernorm(self.q_a_proj(hidden_states)))
+        queries = self.q_b_proj(latent).unflatten(-1, (-1, widths.plain + widths.rotary)).transpose(1, 2)
+        latent, rotary = self.kv_a_proj_with_mqa(hidden_states).split((widths.key_rank, widths.rotary), -1)
+        latent = self._enter(self.kv_a_layernorm(latent))
+        rotary = self._enter(rotary).unsqueeze(1)
+        keys, values = (
+            self.kv_b_proj(latent)
+            .unflatten(-1, (-1, widths.plain + widths.value))
+            .transpose(1, 2)
+            .split((widths.plain, widths.value), -1)
+        )
+        plain, turned = queries.split((widths.plain, widths.rotary), -1)
+        turned, rotary = apply_rotary_pos_emb_interleave(turned, rotary, *position_embeddings)
+        queries = torch.cat((plain, turned), -1)
+        keys = torch.cat((keys, rotary.expand(-1, keys.shape[1], -1, -1)), -1)
+        out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return self._leave(self.o_proj(out.transpose(1, 2).flatten(2))), None
+
+    def _enter(self, x: torch.Tensor) -> Any:
+        if self.sequence_parallel:
+            return opaque.gather_sequence(x, self.tp)
+        return opaque.copy_to_group(x, self.tp) if self.tp > 1 else x
+
+    def _leave(self, x: torch.Tensor) -> Any:
+        if self.sequence_parallel:
+            return opaque.reduce_scatter_sequence(x, self.tp)
+        return opaque.reduce_from_group(x, self.tp) if self.tp > 1 else x

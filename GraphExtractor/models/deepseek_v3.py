@@ -1,0 +1,166 @@
+"""DeepSeek-V3: latent attention, and experts of which some are shared, behind a few dense blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepseekV3(TransformerFamily):
+    """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
+
+    The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width ``expert_ffn``, of which a token
+    meets ``chosen`` out of ``chosen_groups`` of ``groups``, and ``shared`` that all tokens meet.
+    """
+
+    folder: ClassVar[str] = "DeepseekV3"
+    model_type: ClassVar[str] = "deepseek_v3"
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(  # attention and experts divide themselves
+        column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
+        row=("*.mlp.dense.down_proj",),
+        entrances=("*.mlp.dense",),
+        embedding="model.embed_tokens",
+        head="lm_head",
+    )
+
+    dense_layers: int
+    expert_ffn: int
+    chosen: int
+    groups: int
+    chosen_groups: int
+    shared: int = 1
+    query_rank: int = 1536
+    key_rank: int = 512
+    plain_width: int = 128  # of a head's queries and keys, beside the rotary part
+    rotary_width: int = 64
+    value_width: int = 128
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> DeepseekV3:
+        """See base class."""
+        heads = config.size("num_attention_heads", 128)
+        config.expect_architecture("DeepseekV3ForCausalLM")
+        config.expect("hidden_act", "silu", "silu")
+        config.expect("attention_bias", False, False)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("num_key_value_heads", heads, heads)
+        config.expect("tie_word_embeddings", False, False)
+        config.expect("moe_layer_freq", 1, 1)
+        config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))  # without it queries are not compressed
+        return cls(
+            layers=config.size("num_hidden_layers", 61),
+            dense_layers=0 if config.values.get("first_k_dense_replace") == 0 else config.size("first_k_dense_replace", 3),
+            hidden=config.size("hidden_size", 7168),
+            heads=heads,
+            ffn=config.size("intermediate_size", 18432),
+            expert_ffn=config.size("moe_intermediate_size", 2048),
+            experts=config.size("n_routed_experts", 256),
+            chosen=config.size("num_experts_per_tok", 8),
+            groups=config.size("n_group", 8),
+            chosen_groups=config.size("topk_group", 4),
+            shared=config.size("n_shared_experts", 1),
+            query_rank=config.size("q_lora_rank", 1536),
+            key_rank=config.size("kv_lora_rank", 512),
+            plain_width=config.size("qk_nope_head_dim", 128),
+            rotary_width=config.size("qk_rope_head_dim", 64),
+            value_width=config.size("v_head_dim", 128),
+            vocabulary=config.size("vocab_size", 129280),
+            sequence_length=config.length("max_position_embeddings", 4096),
+        )
+
+    @property
+    def divided_sizes(self) -> Mapping[str, int]:
+        """See base class."""
+        return {"attention heads": self.heads, "ffn width": self.ffn, "expert width": self.expert_ffn}
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from torch import nn
+        from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+        from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MLP, DeepseekV3MoE, DeepseekV3RMSNorm
+
+        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.latent_attention import LatentAttention, LatentWidths
+        from GraphExtractor.opaque import FusedRmsNorm
+
+        config = DeepseekV3Config(
+            vocab_size=vocabulary,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.heads,
+            intermediate_size=self.ffn,
+            moe_intermediate_size=self.expert_ffn,
+            n_routed_experts=self.experts,
+            num_experts_per_tok=self.chosen,
+            n_shared_experts=self.shared,
+            n_group=self.groups,
+            topk_group=self.chosen_groups,
+            first_k_dense_replace=self.dense_layers,
+            q_lora_rank=self.query_rank,
+            kv_lora_rank=self.key_rank,
+            qk_nope_head_dim=self.plain_width,
+            qk_rope_head_dim=self.rotary_width,
+            v_head_dim=self.value_width,
+            max_position_embeddings=max(self.sequence_length, key.sequence_length),
+            use_cache=False,
+            attn_implementation=attention,
+        )
+        routing = Routing(self.experts, self.chosen, self.groups, self.chosen_groups, scale=2.5)
+        widths = LatentWidths(self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width)
+        model = DeepseekV3ForCausalLM(config)
+        for block in model.model.layers:
+            block.self_attn = LatentAttention(self.hidden, self.heads, widths)
+            if isinstance(block.mlp, DeepseekV3MoE):
+                block.mlp = MixtureOfExperts(self.hidden, self.expert_ffn, routing, self.shared * self.expert_ffn)
+            elif isinstance(block.mlp, DeepseekV3MLP):
+                dense = nn.Sequential()
+                dense.add_module("dense", block.mlp)
+                block.mlp = dense
+        for path, module in list(model.named_modules()):
+            if isinstance(module, DeepseekV3RMSNorm):
+                model.set_submodule(path, FusedRmsNorm(module.weight))
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted. The sequence-wise balancing loss is left out."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
+        "deepseek-v3": DeepseekV3(
+            layers=61,
+            dense_layers=3,
+            hidden=7168,
+            heads=128,
+            ffn=18432,
+            expert_ffn=2048,
+            experts=256,
+            chosen=8,
+            groups=8,
+            chosen_groups=4,
+            vocabulary=129280,
+            sequence_length=4096,
+            published_parameter_count=671_026_404_352,
+            published_active_count=37_552_282_624,
+        ),
+    }
+)

@@ -1,0 +1,125 @@
+"""Mixtral: Llama blocks whose MLP is a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixtral(TransformerFamily):
+    """MixtralForCausalLM (Jiang et al. 2024); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
+
+    folder: ClassVar[str] = "Mixtral"
+    model_type: ClassVar[str] = "mixtral"
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj"),
+        row=("*.self_attn.o_proj",),
+        entrances=("*.self_attn",),
+        embedding="model.embed_tokens",
+        head="lm_head",
+    )
+
+    chosen: int = 2
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Mixtral:
+        """See base class."""
+        hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
+        config.expect_architecture("MixtralForCausalLM")
+        config.expect("hidden_act", "silu", "silu")
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("sliding_window", None, None)
+        config.expect("tie_word_embeddings", False, False)
+        config.expect("head_dim", None, None, hidden // heads)
+        return cls(
+            layers=config.size("num_hidden_layers", 32),
+            hidden=hidden,
+            heads=heads,
+            kv_heads=config.size("num_key_value_heads", 8),
+            ffn=config.size("intermediate_size", 14336),
+            experts=config.size("num_local_experts", 8),
+            chosen=config.size("num_experts_per_tok", 2),
+            vocabulary=config.size("vocab_size", 32000),
+            sequence_length=config.length("max_position_embeddings", 131072),
+        )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from transformers import MixtralConfig, MixtralForCausalLM
+        from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
+
+        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.opaque import FusedRmsNorm
+
+        config = MixtralConfig(
+            vocab_size=vocabulary,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            intermediate_size=self.ffn,
+            num_local_experts=self.experts,
+            num_experts_per_tok=self.chosen,
+            max_position_embeddings=max(self.sequence_length, key.sequence_length),
+            use_cache=False,
+            attn_implementation=attention,
+        )
+        model = MixtralForCausalLM(config)
+        for path, module in list(model.named_modules()):
+            if isinstance(module, MixtralRMSNorm):
+                model.set_submodule(path, FusedRmsNorm(module.weight))
+            elif isinstance(module, MixtralSparseMoeBlock):
+                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, Routing(self.experts, self.chosen)))
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted. The balancing loss costs next to nothing and is left out."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
+        "mixtral-8x7b": Mixtral(
+            layers=32,
+            hidden=4096,
+            heads=32,
+            kv_heads=8,
+            ffn=14336,
+            experts=8,
+            vocabulary=32000,
+            sequence_length=4096,
+            published_parameter_count=46_702_792_704,
+            published_active_count=12_879_925_248,
+        ),
+        "mixtral-8x22b": Mixtral(
+            layers=56,
+            hidden=6144,
+            heads=48,
+            kv_heads=8,
+            ffn=16384,
+            experts=8,
+            vocabulary=32768,
+            sequence_length=4096,
+            published_parameter_count=140_630_071_296,
+            published_active_count=39_161_468_928,
+        ),
+    }
+)
+ALIASES = MappingProxyType({"mixtral": "mixtral-8x7b"})

@@ -1,0 +1,117 @@
+"""Qwen3: pre-RMSNorm decoder with rotary positions, grouped queries, norms of every head's queries and keys, a gated MLP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3(TransformerFamily):
+    """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden width."""
+
+    folder: ClassVar[str] = "Qwen3"
+    model_type: ClassVar[str] = "qwen3"
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
+        row=("*.self_attn.o_proj", "*.mlp.down_proj"),
+        entrances=("*.self_attn", "*.mlp"),
+        embedding="model.embed_tokens",
+        head="lm_head",
+    )
+
+    head_width: int = 128
+    tied: bool = False
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Qwen3:
+        """See base class."""
+        config.expect_architecture("Qwen3ForCausalLM")
+        config.expect("hidden_act", "silu", "silu")
+        config.expect("attention_bias", False, False)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("use_sliding_window", False, False)
+        config.expect("tie_word_embeddings", False, False, True)
+        return cls(
+            layers=config.size("num_hidden_layers", 32),
+            hidden=config.size("hidden_size", 4096),
+            heads=config.size("num_attention_heads", 32),
+            kv_heads=config.size("num_key_value_heads", 32),
+            head_width=config.size("head_dim", 128),
+            ffn=config.size("intermediate_size", 22016),
+            vocabulary=config.size("vocab_size", 151936),
+            sequence_length=config.length("max_position_embeddings", 32768),
+            tied=config.values.get("tie_word_embeddings", False),
+        )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+        from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+        from GraphExtractor.opaque import FusedRmsNorm
+
+        config = Qwen3Config(
+            vocab_size=vocabulary,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_width,
+            intermediate_size=self.ffn,
+            max_position_embeddings=max(self.sequence_length, key.sequence_length),
+            tie_word_embeddings=self.tied,
+            use_cache=False,
+            attn_implementation=attention,
+        )
+        model = Qwen3ForCausalLM(config)
+        for path, module in list(model.named_modules()):
+            if isinstance(module, Qwen3RMSNorm):
+                model.set_submodule(path, FusedRmsNorm(module.weight))
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+def _qwen3(layers: int, hidden: int, heads: int, ffn: int, published: int, tied: bool = False) -> Qwen3:
+    return Qwen3(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=8,
+        ffn=ffn,
+        vocabulary=151936,
+        sequence_length=4096,
+        published_parameter_count=published,
+        tied=tied,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+        "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
+        "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
+        "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
+        "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
+        "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
+        "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
+    }
+)

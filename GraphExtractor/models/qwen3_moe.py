@@ -1,0 +1,128 @@
+"""Qwen3 with experts: grouped queries, norms of every head's queries and keys, many small experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Moe(TransformerFamily):
+    """Qwen3MoeForCausalLM (Qwen3 technical report 2025); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
+
+    folder: ClassVar[str] = "Qwen3Moe"
+    model_type: ClassVar[str] = "qwen3_moe"
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj"),
+        row=("*.self_attn.o_proj",),
+        entrances=("*.self_attn",),
+        embedding="model.embed_tokens",
+        head="lm_head",
+    )
+
+    head_width: int = 128
+    chosen: int = 8
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> Qwen3Moe:
+        """See base class."""
+        config.expect_architecture("Qwen3MoeForCausalLM")
+        config.expect("hidden_act", "silu", "silu")
+        config.expect("attention_bias", False, False)
+        config.expect("attention_dropout", 0.0, 0.0)
+        config.expect("use_sliding_window", False, False)
+        config.expect("tie_word_embeddings", False, False)
+        config.expect("decoder_sparse_step", 1, 1)
+        config.expect("mlp_only_layers", [], [], None)
+        return cls(
+            layers=config.size("num_hidden_layers", 24),
+            hidden=config.size("hidden_size", 2048),
+            heads=config.size("num_attention_heads", 32),
+            kv_heads=config.size("num_key_value_heads", 4),
+            head_width=config.size("head_dim", config.size("hidden_size", 2048) // config.size("num_attention_heads", 32)),
+            ffn=config.size("moe_intermediate_size", 768),
+            experts=config.size("num_experts", config.size("num_local_experts", 128)),
+            chosen=config.size("num_experts_per_tok", 8),
+            vocabulary=config.size("vocab_size", 151936),
+            sequence_length=config.length("max_position_embeddings", 32768),
+        )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+        from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm, Qwen3MoeSparseMoeBlock
+
+        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.opaque import FusedRmsNorm
+
+        config = Qwen3MoeConfig(
+            vocab_size=vocabulary,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_width,
+            moe_intermediate_size=self.ffn,
+            num_experts=self.experts,
+            num_experts_per_tok=self.chosen,
+            max_position_embeddings=max(self.sequence_length, key.sequence_length),
+            use_cache=False,
+            attn_implementation=attention,
+        )
+        model = Qwen3MoeForCausalLM(config)
+        for path, module in list(model.named_modules()):
+            if isinstance(module, Qwen3MoeRMSNorm):
+                model.set_submodule(path, FusedRmsNorm(module.weight))
+            elif isinstance(module, Qwen3MoeSparseMoeBlock):
+                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, Routing(self.experts, self.chosen)))
+        return model
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted. The balancing loss costs next to nothing and is left out."""
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+        "qwen3-30b-a3b": Qwen3Moe(
+            layers=48,
+            hidden=2048,
+            heads=32,
+            kv_heads=4,
+            ffn=768,
+            experts=128,
+            vocabulary=151936,
+            sequence_length=4096,
+            published_parameter_count=30_532_122_624,
+            published_active_count=3_353_032_704,
+        ),
+        "qwen3-235b-a22b": Qwen3Moe(
+            layers=94,
+            hidden=4096,
+            heads=64,
+            kv_heads=4,
+            ffn=1536,
+            experts=128,
+            vocabulary=151936,
+            sequence_length=4096,
+            published_parameter_count=235_093_634_560,
+            published_active_count=22_190_763_520,
+        ),
+    }
+)

@@ -1,0 +1,93 @@
+"""ResNet and Wide-ResNet: bottlenecks of convolutions in four stages, and a classifier on their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from Common.errors import InputError
+from GraphExtractor.models.base import CrossEntropy, ModelFamily
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+
+IMAGE_SIDE, CLASSES = 224, 1000  # of ImageNet
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResNet(ModelFamily):
+    """ResNet with bottlenecks (He et al. 2015), the stride of a stage in the 3x3 convolution of its first block.
+
+    ``depths`` are the blocks of the stages; those of stage i make ``base``·2^i channels by 1x1, ``widening`` times as many by
+    3x3, and 4·``base``·2^i by 1x1. A sequence is one image, of length 1. There is no tensor parallelism.
+    """
+
+    folder: ClassVar[str] = "ResNet"
+    blocks: ClassVar[tuple[str, ...]] = ("stages.0", "stages.1", "stages.2", "stages.3")
+
+    depths: tuple[int, int, int, int]
+    base: int
+    widening: int = 1
+
+    def check(self, key: GraphKey) -> None:
+        """An image has no tokens.
+
+        Raises:
+            InputError: ``key.sequence_length`` is not 1.
+        """
+        if key.sequence_length != 1:
+            raise InputError(f"{key.model} takes one image of {IMAGE_SIDE} x {IMAGE_SIDE} per sample; use sequence length 1")
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; there is no attention."""
+        from GraphExtractor.wide_resnet import WideResNet
+
+        return WideResNet(self.depths, self.base, self.widening, CLASSES)
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """Images in the dtype of the model, and the class of each."""
+        import torch
+
+        return {
+            "images": torch.zeros(key.micro_batch_size, 3, IMAGE_SIDE, IMAGE_SIDE),
+            "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
+        }
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Cross entropy of the classes."""
+        from torch.nn import functional
+
+        return functional.cross_entropy(model(inputs["images"]).float(), inputs["labels"])
+
+
+def _resnet(depths: tuple[int, int, int, int], published: float, base: int = 64, widening: int = 1) -> ResNet:
+    return ResNet(
+        layers=sum(depths),
+        depths=depths,
+        base=base,
+        widening=widening,
+        sequence_length=1,
+        published_parameter_count=round(published),
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # He et al. 2015, table 1; torchvision's checkpoints
+        "resnet-50": _resnet((3, 4, 6, 3), 25_557_032),
+        "resnet-101": _resnet((3, 4, 23, 3), 44_549_160),
+        "resnet-152": _resnet((3, 8, 36, 3), 60_192_808),
+        # Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases
+        "wide-resnet-500m": _resnet((3, 4, 6, 3), 495e6, 224, 2),
+        "wide-resnet-1b": _resnet((3, 4, 6, 3), 1006e6, 320, 2),
+        "wide-resnet-2b": _resnet((3, 4, 6, 3), 1965e6, 448, 2),
+        "wide-resnet-4b": _resnet((3, 4, 6, 3), 4001e6, 640, 2),
+        "wide-resnet-6.8b": _resnet((3, 4, 6, 3), 6728e6, 320, 16),
+        "wide-resnet-13b": _resnet((3, 4, 23, 3), 12633e6, 320, 16),
+    }
+)
+ALIASES = MappingProxyType({"resnet50": "resnet-50", "resnet101": "resnet-101", "resnet152": "resnet-152"})

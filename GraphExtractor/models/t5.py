@@ -1,0 +1,110 @@
+"""T5: encoder and decoder with learned biases on the distance between tokens, one table of tokens for both and the head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from Common.errors import InputError
+from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+
+if TYPE_CHECKING:
+    import torch
+
+    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5(TransformerFamily):
+    """The T5 of Raffel et al. 2020; ``layers`` blocks, half of them in the encoder, half in the decoder.
+
+    ``sequence_length`` tokens enter the encoder, and as many the decoder. Position biases are those of the first block of each
+    stack, which goes on to send them to the others.
+    """
+
+    folder: ClassVar[str] = "T5"
+    model_type: ClassVar[str] = "t5"
+    blocks: ClassVar[tuple[str, ...]] = ("encoder.blocks", "decoder.blocks")
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*attention.q", "*attention.k", "*attention.v", "*.ffn.wi"),
+        row=("*attention.o", "*.ffn.wo"),
+        entrances=("*.attention", "*.cross_attention", "*.ffn"),
+        embedding="*coder.embedding",
+        head="head",
+        first="*coder.dropout",
+    )
+
+    head_width: int
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> T5:
+        """See base class."""
+        depth = config.size("num_layers", 6)
+        config.expect_architecture("T5ForConditionalGeneration")
+        config.expect("num_decoder_layers", None, None, depth)
+        config.expect("feed_forward_proj", "relu", "relu")
+        config.expect("dropout_rate", 0.1, 0.1)
+        config.expect("relative_attention_num_buckets", 32, 32)
+        config.expect("tie_word_embeddings", True, True)
+        return cls(
+            layers=2 * depth,
+            hidden=config.size("d_model", 512),
+            heads=config.size("num_heads", 8),
+            head_width=config.size("d_kv", 64),
+            ffn=config.size("d_ff", 2048),
+            vocabulary=config.size("vocab_size", 32128),
+            sequence_length=config.length("n_positions", 512),
+        )
+
+    def check(self, key: GraphKey) -> None:
+        """Both stacks have blocks.
+
+        Raises:
+            InputError: ``layers`` is odd.
+        """
+        if self.layers % 2:
+            raise InputError(
+                f"{key.model} has {self.layers} blocks; give an even number of them, half of which are the encoder's"
+            )
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; ``attention`` is not needed where attention is torch's own function."""
+        from GraphExtractor.encoder_decoder import EncoderDecoder
+
+        return EncoderDecoder(vocabulary, self.hidden, self.layers // 2, self.heads, self.head_width, self.ffn)
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"ids": token_ids(key), "decoder_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Cross entropy of the decoder's next tokens; labels come shifted."""
+        return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])
+
+
+def _t5(layers: int, hidden: int, heads: int, head_width: int, ffn: int, published: int) -> T5:
+    return T5(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        head_width=head_width,
+        ffn=ffn,
+        vocabulary=32128,
+        sequence_length=512,
+        published_parameter_count=published,
+    )
+
+
+MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
+    {
+        # Raffel et al. 2020, section 3.7; released configurations and checkpoints
+        "t5-small": _t5(12, 512, 8, 64, 2048, 60_506_624),
+        "t5-base": _t5(24, 768, 12, 64, 3072, 222_903_552),
+        "t5-large": _t5(48, 1024, 16, 64, 4096, 737_668_096),
+        "t5-3b": _t5(48, 1024, 32, 128, 16384, 2_851_598_336),
+        "t5-11b": _t5(48, 1024, 128, 128, 65536, 11_307_321_344),
+    }
+)

@@ -1,0 +1,114 @@
+"""Modules of other people built without their weights: what their code does to devices, weights and kernels is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
+
+_DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
+
+
+class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
+    """Makes on the CPU whatever is asked for on an accelerator: tensors are shapes, wherever they are."""
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function is torch.Tensor.cuda:
+            return arguments[0]
+        return function(*map(_on_cpu, arguments), **{key: _on_cpu(value) for key, value in (named or {}).items()})
+
+
+def _on_cpu(value: Any) -> Any:
+    kind = value.type if isinstance(value, torch.device) else value.partition(":")[0] if isinstance(value, str) else None
+    return torch.device("cpu") if kind in _DEVICES else value
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """While active, weights are not initialised, modules neither moved nor cast, nothing is compiled or checkpointed.
+
+    Precision and recomputation are what a study asks for, not what the code does.
+    """
+    names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    patches: list[Any] = [patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names]
+    patches += [
+        patch.object(torch.nn.Module, "_apply", lambda module, *_, **__: module),
+        patch.object(torch, "compile", _uncompiled),
+        patch.object(torch.utils.checkpoint, "checkpoint", _not_again),
+    ]
+    for each in patches:
+        each.start()
+    try:
+        with _OnCpu():
+            yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
+
+
+def _uncompiled(model: Any = None, **_: Any) -> Any:
+    return model if model is not None else lambda function: function
+
+
+def _not_again(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    own = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
+    return function(*arguments, **{name: value for name, value in settings.items() if name not in own})
+
+
+def built_on_fake(build: Callable[[], Any]) -> Any:
+    """What ``build()`` returns, under the active fake mode; with fake tensors in any case.
+
+    Code that needs values while it builds (a list of rates, say) is given real ones, in as little memory as possible.
+    """
+    try:
+        return build()
+    except Exception:  # noqa: BLE001 - some code cannot be built from fake tensors: whatever is wrong comes up again below
+        pass
+    try:
+        with unset_fake_temporarily(), torch.device("meta"):
+            model = build()
+    except Exception:  # noqa: BLE001 - as above
+        with unset_fake_temporarily():
+            model = build()
+    if isinstance(model, torch.nn.Module):
+        _make_fake(model)
+    return model
+
+
+def _make_fake(model: torch.nn.Module) -> None:
+    """Replace the tensors of a module by fake ones on the CPU in place; what is tied stays tied."""
+    made: dict[int, Any] = {}
+
+    def fake(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor) or isinstance(tensor, FakeTensor):
+            return tensor
+        if id(tensor) not in made:
+            empty = torch.empty(tensor.shape, dtype=tensor.dtype)
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            made[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return made[id(tensor)]
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers, vars(module)):
+            tensors.update({name: fake(value) for name, value in tensors.items()})
+
+
+def as_fake(value: Any, dtype: torch.dtype) -> Any:
+    """A tensor as a fake one of a training in ``dtype``: floating-point inputs come in that precision."""
+    if value.is_floating_point() and value.dtype != dtype:
+        return torch.empty(value.shape, dtype=dtype)
+    return value if isinstance(value, FakeTensor) else torch.empty(value.shape, dtype=value.dtype)
+
+
+def made_on_fake(make: Callable[[], Any]) -> Any:
+    """What ``make()`` returns under the active fake mode, or, where its code needs values, outside of it."""
+    try:
+        return make()
+    except Exception:  # noqa: BLE001 - whatever is wrong comes up again
+        with unset_fake_temporarily():
+            return make()

@@ -1,0 +1,70 @@
+"""A Hugging Face configuration as a family of ours reads it: every value that shapes the graph is used or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from Common.errors import InputError
+
+LONGEST_DEFAULT = 8192  # tokens: positions that a released model allows are no length that it was trained with
+
+
+class InexpressibleError(Exception):
+    """A configuration asks for something that a family does not have; says what."""
+
+
+@dataclass(frozen=True)
+class ConfigValues:
+    """The content of a ``config.json``, read from ``path``; what it leaves out has the default that transformers gives it."""
+
+    path: str
+    values: Mapping[str, Any]
+
+    def size(self, key: str, default: int) -> int:
+        """A positive whole number; null is the default.
+
+        Raises:
+            InputError: it is something else.
+        """
+        value = self.values.get(key)
+        value = default if value is None else value
+        if type(value) is not int or value < 1:
+            raise InputError(f"{self.path}: {key} is {value!r:.80}, but must be a positive whole number")
+        return value
+
+    def length(self, key: str, default: int) -> int:
+        """Default sequence length of a model with so many positions."""
+        return min(self.size(key, default), LONGEST_DEFAULT)
+
+    def expect(self, key: str, default: object, *allowed: object) -> None:
+        """Go on only with a value among ``allowed``.
+
+        Raises:
+            InexpressibleError: it has another.
+        """
+        value = self.values.get(key, default)
+        if value not in allowed:
+            raise InexpressibleError(f"{key} {value!r:.80}")
+
+    def expect_architecture(self, *allowed: str) -> None:
+        """Go on only where nothing but ``allowed`` is asked for.
+
+        Raises:
+            InexpressibleError: another class is.
+        """
+        names = self.values.get("architectures") or list(allowed[:1])
+        if not isinstance(names, list) or names[0] not in allowed:
+            raise InexpressibleError(f"architectures {names!r:.80}")
+
+    def inside(self, key: str) -> ConfigValues:
+        """The values of a part of the configuration.
+
+        Raises:
+            InputError: it is no mapping.
+        """
+        value = self.values.get(key) or {}
+        if not isinstance(value, Mapping):
+            raise InputError(f"{self.path}: {key} is {value!r:.80}, but must be a mapping")
+        return ConfigValues(self.path, value)

@@ -1,0 +1,149 @@
+"""Running a user's model file: the only place where its code is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional
+
+from Common.errors import InputError
+from GraphExtractor.models.base import CrossEntropy
+from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
+from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
+from GraphExtractor.sources.user_errors import users_code
+
+logger = logging.getLogger(__name__)
+_PACKAGE = "phaze_user"
+
+
+class UserFile:
+    """The functions of a model file, loaded when the first of them is needed; call them under a fake mode.
+
+    Raises:
+        InputError: (all methods) the code fails or does not return what it should; one sentence.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._said: set[str] = set()
+        self._split = ""
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        with users_code(self.path, "loading the model file"), shapes_only(), _beside(Path(self.path)):
+            return _loaded(Path(self.path))
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        function: Any = getattr(self._module, name, None)
+        if not callable(function):
+            raise InputError(f"{name} in {self.path} is {type(function).__name__}; make it a function")
+        return cast("Callable[..., Any]", function)
+
+    def _warn(self, words: str, *more: object) -> None:
+        """Say something of the file, once."""
+        if words not in self._said:
+            self._said.add(words)
+            logger.warning(words, self.path, *more)
+
+    def build(self, tp: int) -> torch.nn.Module:
+        """The module of ``build()``, on fake tensors; it is to be split over ``tp`` devices as the file says."""
+        self._split = f" at tensor parallel width {tp}" if tp > 1 else ""
+        build = self._function("build")
+        with users_code(self.path, "build()"), shapes_only(), _beside(Path(self.path)):
+            model = built_on_fake(build)
+        if not isinstance(model, torch.nn.Module):
+            raise InputError(f"build() in {self.path} returns {type(model).__name__}; return the torch.nn.Module to train")
+        frozen = [parameter.numel() for parameter in model.parameters() if not parameter.requires_grad]
+        if len(frozen) == len(list(model.parameters())):
+            kind = "only frozen parameters" if frozen else "no parameters"
+            raise InputError(f"the module that build() in {self.path} returns has {kind}; there is nothing to train")
+        if frozen:
+            self._warn("%s has %s frozen parameters, which are read but not counted in the memory of devices", f"{sum(frozen):,}")
+        return model
+
+    def inputs(self, *sizes: int) -> dict[str, torch.Tensor]:
+        """The tensors of ``example_inputs``, by name or number, floating-point ones in the default precision."""
+        make = self._function("example_inputs")
+        with users_code(self.path, "example_inputs()"), shapes_only(), _beside(Path(self.path)):
+            given = made_on_fake(lambda: make(*sizes))
+        if isinstance(given, torch.Tensor):
+            given = (given,)
+        if not isinstance(given, Mapping | list | tuple) or not given:
+            kind = f"an empty {type(given).__name__}" if isinstance(given, Mapping | list | tuple) else type(given).__name__
+            raise InputError(
+                f"example_inputs() in {self.path} returns {kind}; return a tensor, a tuple or a dictionary of tensors"
+            )
+        named = given if isinstance(given, Mapping) else {str(number): value for number, value in enumerate(given)}
+        for name, value in named.items():
+            if not isinstance(value, torch.Tensor) or not isinstance(name, str):
+                raise InputError(
+                    f"input {name!r} of example_inputs() in {self.path} is {type(value).__name__}; inputs are tensors, "
+                    "what else the module needs belongs into build()"
+                )
+        return {name: as_fake(value, torch.get_default_dtype()) for name, value in named.items()}
+
+    def loss(
+        self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy | None
+    ) -> torch.Tensor:
+        """The scalar loss of a forward pass; ``cross_entropy`` takes the place of torch's."""
+        numbered = next(iter(inputs)).isdigit()
+        own = getattr(self._module, "loss", None) and self._function("loss")
+        replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy)) if cross_entropy else nullcontext()
+        with shapes_only(), _beside(Path(self.path)), replaced:
+            with users_code(self.path, f"the forward pass{self._split}"):
+                output = model(*inputs.values()) if numbered else model(**inputs)
+            if own:
+                with users_code(self.path, "loss()"):
+                    return checked_loss(own(output), self.path)
+            loss = own_loss(output)
+            if loss is None:
+                self._warn("%s has no loss(output) and its output is no loss: the mean of the output stands for it")
+            return checked_loss(mean_of(output, self.path) if loss is None else loss, self.path)
+
+
+def _in_place_of(cross_entropy: CrossEntropy) -> Callable[..., torch.Tensor]:
+    original = functional.cross_entropy
+
+    def replacement(logits: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        with patch.object(functional, "cross_entropy", original):
+            return cross_entropy(logits, labels)
+
+    return replacement
+
+
+def _loaded(path: Path) -> ModuleType:
+    """Run a file as a module of a package of what lies beside it."""
+    package = ModuleType(_PACKAGE)
+    package.__path__ = [str(path.parent)]
+    name = f"{_PACKAGE}.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # its suffix is .py
+    module = importlib.util.module_from_spec(spec)
+    with patch.dict(sys.modules, {_PACKAGE: package, name: module}):  # dataclasses of the file look for it there
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Let the file import what lies beside it; afterwards nothing of that is left in this process."""
+    paths, modules = list(sys.path), set(sys.modules)
+    sys.path.insert(0, str(path.parent))
+    try:
+        yield
+    finally:
+        sys.path[:] = paths
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and path.parent in Path(file).parents and "site-packages" not in Path(file).parts:
+                del sys.modules[name]

@@ -1,0 +1,111 @@
+"""What a traced step may not hold: operators, number formats and writes that a training graph could only get wrong."""
+
+from __future__ import annotations
+
+import operator as python_operator
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from Common.errors import InputError
+from GraphExtractor.graph import DTYPE_BYTES
+from GraphExtractor.tracing import TracedStep
+from GraphExtractor.values import is_view, operator_name
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = Path(torch.__file__).parent
+_OURS = Path(__file__).parents[1]
+_NOT_ELEMENTWISE = ("_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
+_NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", "sparse_", "cholesky", "triangular_solve")
+
+
+def check_step(step: TracedStep, model: str) -> None:
+    """Refuse a step of a model that nobody described where its graph would not tell the truth.
+
+    Raises:
+        InputError: names the operator and its module.
+    """
+    for node in step.graph.nodes:
+        if node.op != "call_function" or node.target is python_operator.getitem:
+            continue
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise InputError(_refused(step, node, model, "runs a part of the model that a graph cannot show; write it out"))
+        name = operator_name(node)
+        if name in _NOT_ELEMENTWISE or name.startswith(_NOT_ELEMENTWISE_PREFIXES):
+            raise InputError(_refused(step, node, model, "has no price and is more than element-wise work; use other operators"))
+        for tensor in _tensors(node.meta["val"]):
+            if tensor.layout is not torch.strided:
+                raise InputError(_refused(step, node, model, f"makes a tensor of layout {tensor.layout}; use dense tensors"))
+            if str(tensor.dtype).removeprefix("torch.") not in DTYPE_BYTES:
+                raise InputError(_refused(step, node, model, f"computes in {tensor.dtype}; use {', '.join(DTYPE_BYTES)}"))
+    for node in _hidden_writes(step.graph):
+        raise InputError(
+            _refused(step, node, model, "writes into a part of a tensor in place; make it with torch.cat, torch.where or a mask")
+        )
+
+
+def _refused(step: TracedStep, node: Node, model: str, why: str) -> str:
+    origin = step.origins.get(node)
+    name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+    forward = origin.forward if origin and origin.forward else node
+    where = f" in module {origin.module}" if origin and origin.module else ""
+    return f"torch operator {name.replace('::', '.')}{where} at {_line(forward, model)} {why}"
+
+
+def _line(node: Node, model: str) -> str:
+    """The innermost line of the model's own files that made a node, else of a library other than torch, else the model."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    candidates = [(file, line) for file, line in reversed(frames) if not {_TORCH, _OURS} & set(Path(file).parents)]
+    own = [(file, line) for file, line in candidates if Path(model).parent in Path(file).parents]
+    return ":".join(next(iter(own or candidates), (model,)))
+
+
+def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
+    """In-place operators whose result is read again through a node that does not lead through them."""
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    views: dict[Node, list[Node]] = {}
+    writes: list[Node] = []
+    for node in graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        if _writes(node):
+            writes.append(node)
+        elif is_view(node):
+            views.setdefault(_base(node), []).append(node)
+    for write in writes:
+        written = write.args[0]
+        base = _base(written)
+        same_data = [base, *views.get(base, ())]
+        later = [user for node in same_data if order[node] < order[write] for user in node.users if order[user] > order[write]]
+        if any(not _writes(user) or user.users for user in later if user not in same_data):
+            yield write
+
+
+def _writes(node: Node) -> bool:
+    """Whether an operator changes an argument that is more than bookkeeping."""
+    written = node.args[0] if node.target._schema.is_mutable else None
+    return isinstance(written, Node) and any(tensor.is_floating_point() for tensor in _tensors(written.meta["val"]))
+
+
+def _base(node: Node) -> Node:
+    while node.op == "call_function" and (node.target is python_operator.getitem or _is_plain_view(node)):
+        if node.target is python_operator.getitem and not is_view(node):
+            return node
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_plain_view(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and is_view(node)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)

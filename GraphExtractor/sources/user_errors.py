@@ -1,0 +1,101 @@
+"""One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would make it work."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from traceback import extract_tb
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from Common.errors import InputError, PhazeError
+
+_LONGEST_MESSAGE = 240
+_CHATTY = ("torch._subclasses.fake_tensor", "transformers")
+_LIBRARIES = "site-packages"
+_TORCH = Path(torch.__file__).parent
+
+
+@contextmanager
+def users_code(path: str, doing: str, remedy: str = "correct it there") -> Iterator[None]:
+    """Run code of the file ``path``: what it prints goes to standard error; warnings and logs of libraries go nowhere.
+
+    Raises:
+        InputError: the code fails; names the line, the error and a remedy.
+    """
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings(), _quiet():
+            warnings.simplefilter("ignore")  # they are about execution, where only shapes are asked for
+            yield
+    except InputError:
+        raise
+    except PhazeError as error:
+        raise InputError(f"{path}: {error}") from error
+    except SystemExit as error:
+        raise InputError(
+            f"{doing} ends the process at {_place(error, path)}; keep what runs a script under if __name__ == '__main__'"
+        ) from error
+    except Exception as error:  # the code is the user's: anything can come out of it
+        raise InputError(_sentence(error, path, doing, remedy)) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep libraries from logging what comes up as an error, or does not matter to a trace."""
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)
+
+
+def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
+    place = _place(error, path)
+    if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
+        return (
+            f"the model asks for the value of a tensor at {place}, which a traced training step does not have; "
+            "make the code depend on shapes only"
+        )
+    if isinstance(error, DynamicOutputShapeException):
+        return (
+            f"{error.func} at {place} makes a tensor whose shape depends on values, which a training graph cannot have; "
+            "keep the shape fixed, with torch.where, a mask or topk"
+        )
+    if isinstance(error, UnsupportedOperatorException | NotImplementedError):
+        return (
+            f"{doing} needs an operator at {place} that cannot be traced ({_message(error)}); write it with other torch "
+            "operators, or register its shapes with torch.library.register_fake"
+        )
+    return f"{doing} fails at {place} with {type(error).__name__}: {_message(error)}; {remedy}"
+
+
+def _place(error: BaseException, path: str) -> str:
+    """The innermost line of the user's own files, else of a library other than torch, else the file itself."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    root = Path(path).parent
+    frames = [(frame, Path(frame.filename)) for frame in reversed(extract_tb(error.__traceback__))]
+    own = (frame for frame, file in frames if root in file.parents and _LIBRARIES not in file.relative_to(root).parts)
+    others = (frame for frame, file in frames if _LIBRARIES in file.parts and _TORCH not in file.parents)
+    found = next(own, None) or next(others, None)
+    return f"{found.filename}:{found.lineno}" if found else path
+
+
+def _message(error: Exception) -> str:
+    """The error's own words on one line, without what comes after its first paragraph."""
+    words = " ".join((str(error).strip() or "no message").split("\n\n")[0].split()).rstrip(".;")
+    return words if len(words) <= _LONGEST_MESSAGE else words[:_LONGEST_MESSAGE] + "..."
