@@ -15,7 +15,6 @@ from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
 from Estimator.accelerator import AcceleratorSet, Cluster, IntArray, Platform
-from Estimator.coverage import check_functions
 from Estimator.network import collective_s, wire_bytes
 from Estimator.signatures import DistinctWork, distinct_work, operator_signature
 from Estimator.signatures import occupies as occupies
@@ -108,21 +107,13 @@ def populate_estimates(
 
 
 def load_or_populate(
-    graphs: Sequence[ModelGraph],
-    accelerators: AcceleratorSet,
-    platform: Platform,
-    cluster: Cluster,
-    folder: Path,
-    *,
-    strict: bool = False,
+    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, cluster: Cluster, folder: Path
 ) -> LatencyTable:
     """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by equal inputs and equal code.
 
     Raises:
-        InputError: an operator has no cost, and ``strict`` asks for one.
         PhazeError: the estimates cannot be written.
     """
-    check_functions(graphs, platform.vector_functions.cycles_per_element, strict=strict)
     work = distinct_work(graphs)
     key = content_key(
         code_version([ROOM]), accelerators.fingerprint, *(to_json(part).decode() for part in (platform, cluster, work))

@@ -60,14 +60,7 @@ def extract_graph(command: Command) -> int:
     study = _study(command)
     if command.dry_run:
         return _print_size(study, command)
-    from Estimator.coverage import check_functions
-    from Estimator.design_space import load_design_space
-
-    priced = load_design_space(study.design_space).platform.vector_functions.cycles_per_element
-    rows = []
-    for graphs in _graphs(study, _progress(command)):
-        check_functions(graphs, priced, strict=study.strict)
-        rows += [_described(graph) for graph in graphs]
+    rows = [_described(graph) for graphs in _graphs(study, _progress(command)) for graph in graphs]
     print_rows("training graphs, per device", rows, command)
     logger.info("graphs are in %s", study.folders.graphs)
     return DONE
@@ -87,8 +80,7 @@ def prepopulate_estimates(command: Command) -> int:
     for graphs in _graphs(study, progress):
         key = graphs[0].key
         with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}", 1) as advance:
-            folder, strict = study.folders.estimates, study.strict
-            load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, folder, strict=strict)
+            load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, study.folders.estimates)
             advance(1)
         rows.append(
             {
@@ -181,8 +173,11 @@ def _progress(command: Command) -> Progress:
 
 def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
     """Graphs of every model and micro-batch size, one per tensor parallel width."""
+    from Estimator.coverage import check_functions
+    from Estimator.design_space import load_design_space
     from GraphExtractor import load_or_extract
 
+    priced = load_design_space(study.design_space).platform.vector_functions.cycles_per_element
     for model in study.models:
         for size in study.micro_batch_sizes:
             with progress.phase(f"training graphs of {model.name}, micro-batch {size}", len(study.tp_widths)) as advance:
@@ -191,6 +186,8 @@ def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]
                     key = study.graph_key(model.name, size, tp)
                     graphs.append(load_or_extract(key, study.folders.graphs, force=study.force_reextract))
                     advance(1)
+            if size == study.micro_batch_sizes[0]:  # others have the same operators
+                check_functions(graphs, priced, strict=study.strict)
             yield tuple(graphs)
 
 

@@ -14,7 +14,6 @@ second; what a shared expert reads is gathered, what it writes scattered (Megatr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,6 +34,25 @@ _sum_rows_backward = opaque.define(
     "sum_rows_backward",
     "(Tensor gradient, Tensor rows, Tensor index, Tensor weights) -> (Tensor, Tensor)",
     lambda gradient, rows, index, weights: (torch.empty_like(rows), torch.empty_like(weights)),
+)
+_route = opaque.define(
+    "route",
+    "(Tensor logits, int chosen) -> (Tensor, Tensor, Tensor)",
+    lambda logits, chosen: (
+        logits.new_empty(logits.shape[0], chosen),
+        logits.new_empty(logits.shape[0], chosen, dtype=torch.int64),
+        logits.new_empty(logits.shape, dtype=torch.float32),
+    ),
+)
+_route_backward = opaque.define(
+    "route_backward",
+    "(Tensor gradient, Tensor scores, Tensor indices, ScalarType dtype) -> Tensor",
+    lambda gradient, scores, indices, dtype: scores.new_empty(scores.shape, dtype=dtype),
+)
+# silu(gate) · up of both side by side, in one kernel that keeps its input
+_swiglu = opaque.define("swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2))
+_swiglu_backward = opaque.define(
+    "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda gradient, x: torch.empty_like(x)
 )
 _all_to_all = opaque.define("all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x))
 # rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is gathered again
@@ -74,51 +92,47 @@ class _SumRows(torch.autograd.Function):  # type: ignore[misc]
         return rows, None, weights
 
 
-@dataclass(frozen=True)
-class Routing:
-    """How tokens choose ``chosen`` of ``experts``.
+class _Route(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, logits: Any, chosen: int) -> Any:
+        weights, indices, scores = _route(logits, chosen)
+        ctx.save_for_backward(scores, indices)
+        ctx.mark_non_differentiable(indices)
+        ctx.dtype = logits.dtype
+        return weights, indices
 
-    By softmax over all of them (Mixtral, Qwen3); or, with ``groups``, by sigmoid: of the best ``chosen_groups`` groups of experts
-    (by their two best scores), corrected by a bias that balances the load without a gradient (DeepSeek-V3, section 2.1.2).
-    """
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, _: Any) -> Any:
+        return _route_backward(gradient, *ctx.saved_tensors, ctx.dtype), None
 
-    experts: int
-    chosen: int
-    groups: int = 0
-    chosen_groups: int = 0
-    scale: float = 1.0
+
+class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return _swiglu(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _swiglu_backward(gradient, *ctx.saved_tensors)
 
 
 class Router(torch.nn.Module):  # type: ignore[misc]
-    """Routing weights (token, chosen) and the experts they belong to; scores are fp32."""
+    """Routing weights (token, choice) and the experts they belong to.
 
-    def __init__(self, hidden: int, routing: Routing) -> None:
+    Scores by softmax, or by sigmoid with a bias that balances them and groups of experts that limit them (DeepSeek-V3): either
+    way one kernel reads all logits, keeps the scores in fp32 and writes the chosen ones, normalised (the fused router of
+    Megatron-LM).
+    """
+
+    def __init__(self, hidden: int, experts: int, chosen: int) -> None:
         super().__init__()
-        self.routing = routing
-        self.weight = torch.nn.Parameter(torch.empty(routing.experts, hidden))
-        if routing.groups:
-            self.register_buffer("bias", torch.empty(routing.experts, dtype=torch.float32))
+        self.experts, self.chosen = experts, chosen
+        self.weight = torch.nn.Parameter(torch.empty(experts, hidden))
 
-    def forward(self, tokens: torch.Tensor) -> tuple[Any, Any]:
+    def forward(self, tokens: torch.Tensor) -> Any:
         """Route ``tokens`` (token, hidden)."""
-        logits = functional.linear(tokens, self.weight).float()
-        scores = torch.sigmoid(logits) if self.routing.groups else torch.softmax(logits, -1)
-        chosen = torch.topk(self._eligible(scores.detach()), self.routing.chosen, -1).indices
-        weights = scores.gather(-1, chosen)
-        weights = weights / weights.sum(-1, keepdim=True)
-        if self.routing.scale != 1.0:
-            weights = weights * self.routing.scale
-        return weights.to(tokens.dtype), chosen
-
-    def _eligible(self, scores: Any) -> Any:
-        """Scores by which experts are chosen, those of groups left out at minus infinity."""
-        if not self.routing.groups:
-            return scores
-        corrected = (scores + self.bias).unflatten(-1, (self.routing.groups, -1))
-        best = torch.topk(corrected, 2, -1).values.sum(-1)
-        kept = torch.topk(best, self.routing.chosen_groups, -1).indices
-        out = torch.ones_like(best, dtype=torch.bool).scatter(-1, kept, torch.zeros_like(kept, dtype=torch.bool))
-        return corrected.masked_fill(out.unsqueeze(-1), -torch.inf).flatten(-2)
+        return _Route.apply(functional.linear(tokens, self.weight), self.chosen)
 
 
 class Experts(torch.nn.Module):  # type: ignore[misc]
@@ -139,8 +153,8 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that order; sorted by expert first."""
         experts, hidden, _ = self.down_proj.shape
         sorted_rows = rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
-        gate, up = torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)).chunk(2, -1)
-        out = torch.bmm(functional.silu(gate) * up, self.down_proj.transpose(1, 2))
+        inner = _SwiGlu.apply(torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)))
+        out = torch.bmm(inner, self.down_proj.transpose(1, 2))
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
 
 
@@ -153,8 +167,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         self._build(hidden, ffn)
 
     def _build(self, hidden: int, ffn: int) -> None:
-        self.gate_proj = torch.nn.Linear(hidden, ffn, bias=False)
-        self.up_proj = torch.nn.Linear(hidden, ffn, bias=False)
+        self.gate_up_proj = torch.nn.Linear(hidden, 2 * ffn, bias=False)
         self.down_proj = torch.nn.Linear(ffn, hidden, bias=False)
 
     def shrink(self, key: GraphKey) -> None:
@@ -166,18 +179,18 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         """Without sequence parallelism the result is a summand of what all devices make together."""
         if self.sequence_parallel:
             x = opaque.gather_sequence(x, self.tp)
-        x = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
         return opaque.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
-    """A block's MLP: a router, experts of inner width ``ffn``, and a shared expert of width ``shared_ffn`` (0: none)."""
+    """A block's MLP: ``experts`` of width ``ffn``, of which each token has ``chosen``, and a shared one (width 0: none)."""
 
-    def __init__(self, hidden: int, ffn: int, routing: Routing, shared_ffn: int = 0) -> None:
+    def __init__(self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0) -> None:
         super().__init__()
         self.tp, self.ep, self.sequence_parallel = 1, 1, False
-        self.router = Router(hidden, routing)
-        self.experts = Experts(routing.experts, hidden, ffn)
+        self.router = Router(hidden, experts, chosen)
+        self.experts = Experts(experts, hidden, ffn)
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
 
     def shard(self, key: GraphKey) -> None:
@@ -212,7 +225,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
 
     def _tokens_by_expert(self, chosen: torch.Tensor) -> torch.Tensor:
         """Token of every row, expert by expert, as many rows for each of them."""
-        experts = self.router.routing.experts
+        experts = self.router.experts
         rows = -(-chosen.numel() // experts) * experts
         tokens = chosen.flatten().argsort() // chosen.shape[-1]
         return functional.pad(tokens, (0, rows - chosen.numel()))

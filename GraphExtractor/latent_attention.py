@@ -36,9 +36,8 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.widths = widths
         self.tp, self.sequence_parallel = 1, False
-        self.q_a_proj = torch.nn.Linear(hidden, widths.query_rank, bias=False)
+        self.qkv_a_proj = torch.nn.Linear(hidden, widths.query_rank + widths.key_rank + widths.rotary, bias=False)
         self.q_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.query_rank)))
-        self.kv_a_proj_with_mqa = torch.nn.Linear(hidden, widths.key_rank + widths.rotary, bias=False)
         self.kv_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.key_rank)))
         self._build_heads(hidden, heads)
 
@@ -58,11 +57,11 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         from transformers.models.deepseek_v3.modeling_deepseek_v3 import apply_rotary_pos_emb_interleave
 
         widths = self.widths
-        latent = self._enter(self.q_a_layernorm(self.q_a_proj(hidden_states)))
+        latents = self.qkv_a_proj(hidden_states).split((widths.query_rank, widths.key_rank, widths.rotary), -1)
+        latent = self._enter(self.q_a_layernorm(latents[0]))
         queries = self.q_b_proj(latent).unflatten(-1, (-1, widths.plain + widths.rotary)).transpose(1, 2)
-        latent, rotary = self.kv_a_proj_with_mqa(hidden_states).split((widths.key_rank, widths.rotary), -1)
-        latent = self._enter(self.kv_a_layernorm(latent))
-        rotary = self._enter(rotary).unsqueeze(1)
+        latent = self._enter(self.kv_a_layernorm(latents[1]))
+        rotary = self._enter(latents[2]).unsqueeze(1)
         keys, values = (
             self.kv_b_proj(latent)
             .unflatten(-1, (-1, widths.plain + widths.value))

@@ -79,7 +79,7 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
             return
         for name, child in module.named_children():
             inner = f"{path}.{name}".lstrip(".")
-            if holds_stack(child):
+            if holds_stack(child) or isinstance(child, nn.ModuleList | nn.ModuleDict):  # those never run themselves
                 visit(inner, child)
             elif _is_composite(child):
                 alone.append(inner)

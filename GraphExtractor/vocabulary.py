@@ -33,7 +33,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
         leaky_relu_backward:relu_backward _prelu_kernel_backward:relu_backward hardtanh_backward:relu_backward
         hardsigmoid_backward:relu_backward hardswish_backward:relu_backward mse_loss:mul mse_loss_backward:mul
         smooth_l1_loss:mul smooth_l1_loss_backward:mul huber_loss:mul huber_loss_backward:mul
-        binary_cross_entropy:log binary_cross_entropy_backward:div binary_cross_entropy_with_logits:cross_entropy""",
+        binary_cross_entropy:log binary_cross_entropy_backward:div binary_cross_entropy_with_logits:cross_entropy swiglu:silu
+        swiglu_backward:silu_backward""",
     )
     | _functions(
         OperatorKind.MOVE,
@@ -52,7 +53,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
         native_group_norm_backward:layer_norm_backward rms_norm rms_norm_backward sum mean prod:mul amax:max amin:max max min:max
         topk:max sort:max cumsum:sum logsumexp:log_softmax var:layer_norm var_mean:layer_norm std:layer_norm
         linalg_vector_norm:mul norm:mul nll_loss_forward:nll_loss nll_loss_backward nll_loss2d_forward:nll_loss
-        nll_loss2d_backward:nll_loss_backward cross_entropy cross_entropy_backward max_pool2d_with_indices:max avg_pool1d:sum
+        nll_loss2d_backward:nll_loss_backward cross_entropy cross_entropy_backward route:softmax
+        route_backward:softmax_backward max_pool2d_with_indices:max avg_pool1d:sum
         avg_pool2d:sum avg_pool3d:sum _adaptive_avg_pool2d:sum avg_pool2d_backward:copy _adaptive_avg_pool2d_backward:copy
         upsample_nearest1d_backward:sum upsample_nearest2d_backward:sum upsample_bilinear2d:sum
         upsample_bilinear2d_backward:scatter_add""",

@@ -57,7 +57,9 @@ ZERO_STAGE = Setting(
 )
 CLUSTER = Setting("cluster", Kind.TEXT, "cluster, by name or YAML file (default phaze_icml24)")
 DESIGN_SPACE = Setting("design_space", Kind.TEXT, "accelerators to search, by name or YAML file (default phaze_icml24)")
-STRICT = Setting("strict", Kind.SWITCH, "refuse a model with operators that have no cost, instead of pricing them as element-wise")
+STRICT = Setting(
+    "strict", Kind.SWITCH, "refuse a model with operators that have no cost, instead of pricing them as element-wise"
+)
 
 SETTINGS = (
     MODEL,

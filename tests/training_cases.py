@@ -69,8 +69,6 @@ def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
         expert_ffn=1024,
         experts=8,
         chosen=2,
-        groups=2,
-        chosen_groups=1,
         query_rank=128,
         key_rank=64,
         vocabulary=8000,

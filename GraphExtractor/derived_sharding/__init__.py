@@ -18,8 +18,9 @@ import torch
 from torch.fx import Node
 
 from Common.errors import InputError, PhazeError
+from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import Pairs, Refusal, find_pairs
-from GraphExtractor.derived_sharding.propagation import Propagation, StepFacts
+from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rewrite import OWN_PART, local_step
 from GraphExtractor.derived_sharding.specs import Demand, Obstacle
 from GraphExtractor.tracing import TracedStep
@@ -52,7 +53,8 @@ def shard_traced(step: TracedStep, tp: int) -> TracedStep:
     if not found.pairs:
         raise InputError(_nothing_to_split(step, found.refusals))
     if found.granularity % tp:
-        sizes = sorted({f"{pair.module} ({pair.granularity})" for pair in found.pairs if pair.granularity % tp})
+        first = {pair.granularity: pair.module for pair in reversed(found.pairs) if pair.granularity % tp}
+        sizes = [f"{module} ({granularity})" for granularity, module in sorted(first.items())]
         raise InputError(
             f"tensor parallel width {tp} does not divide the heads or columns of {_listed(sizes)}; "
             f"use one of {', '.join(map(str, _widths(found)))}"
@@ -103,7 +105,7 @@ def _place(step: TracedStep, refusal: Refusal) -> str:
         for file, line in re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
         if not file.startswith((str(Path(torch.__file__).parent), str(Path(__file__).parent.parent)))
     ]
-    name = operator_name(node) if isinstance(node.target, torch._ops.OpOverload) else node.name
+    name = operator_name(node) if isinstance(node.target, torch._ops.OpOverload) else step.parameters.get(node, node.name)
     if own:
         return f"{name} at {own[-1]}"
     module = step.origins[node].module if node in step.origins else ""

@@ -8,9 +8,10 @@ from itertools import islice, product
 
 from torch.fx import Node
 
+from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.product_rules import Context
-from GraphExtractor.derived_sharding.propagation import StepFacts, is_broadcast
+from GraphExtractor.derived_sharding.propagation import is_broadcast
 from GraphExtractor.derived_sharding.rules import result_of
 from GraphExtractor.derived_sharding.specs import (
     REPLICATED,

@@ -11,8 +11,9 @@ from functools import partial
 import torch
 from torch.fx import Node
 
+from GraphExtractor.derived_sharding.facts import Product, StepFacts
 from GraphExtractor.derived_sharding.growth import Growth
-from GraphExtractor.derived_sharding.propagation import Product, Propagation, StepFacts, splits
+from GraphExtractor.derived_sharding.propagation import Propagation, splits
 from GraphExtractor.derived_sharding.rules import splits_product_from_bias
 from GraphExtractor.derived_sharding.specs import PARTIAL, Demand, Obstacle, Result, Shard, shape_of
 
@@ -23,10 +24,9 @@ _MOST_PARTS, _MOST_REPACKED = 8, 24
 
 @dataclass(frozen=True)
 class Pair:
-    """Weights that are split together, first the one by columns; ``granularity`` is a multiple of every possible width."""
+    """Weights that are split together, beginning with that of ``module``; every possible width divides ``granularity``."""
 
     module: str
-    parameters: tuple[Node, ...]
     granularity: int
 
 
@@ -85,8 +85,7 @@ def find_pairs(facts: StepFacts) -> Pairs:
         if trial:
             settled.seeds |= trial.propagation.seeds
             settled.results |= trial.propagation.results
-            parameters = tuple(seed for seed in trial.propagation.seeds if seed in facts.step.parameters)
-            pairs.append(Pair(first.module, parameters, trial.granularity))
+            pairs.append(Pair(first.module, trial.granularity))
     whole = tuple(refusal for parameter, refusal in refusals.items() if not settled.seed(parameter))
     return Pairs(settled, tuple(pairs), whole)
 

@@ -2,126 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import operator as python_operator
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
 
 import torch
 from torch.fx import Node
 
+from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.product_rules import Context
 from GraphExtractor.derived_sharding.rules import REARRANGING, result_of, waiting_sum
 from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, shape_of
-from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import is_view, operator_name
-
-_PARTS_OF_WEIGHTS = frozenset({"_to_copy", "expand", "split", "split_with_sizes", "unbind", "slice", "select"})
-_FACTORS = MappingProxyType(  # position of the first factor
-    {
-        torch.ops.aten.mm.default: 0,
-        torch.ops.aten.bmm.default: 0,
-        torch.ops.aten.addmm.default: 1,
-        torch.ops.aten.baddbmm.default: 1,
-    }
-)
-_CONVOLUTIONS = (torch.ops.aten.convolution.default,)
-
-
-@dataclass(frozen=True)
-class Product:
-    """A product of ``module`` with a weight: ``columns`` is the weight's dimension that the result has."""
-
-    module: str
-    weight: Node
-    parameter: Node
-    columns: int
-
-
-class StepFacts:
-    """What the search asks about a traced step that does not depend on any split."""
-
-    def __init__(self, step: TracedStep) -> None:
-        self.step = step
-        self.order = {node: position for position, node in enumerate(step.graph.nodes)}
-        self.gradients: dict[Node, list[Node]] = {}  # result -> parameters it is the gradient of
-        for parameter, name in step.parameters.items():
-            if name in step.gradients:
-                self.gradients.setdefault(step.gradients[name], []).append(parameter)
-
-    def is_backward(self, node: Node) -> bool:
-        """Whether a node belongs to the backward pass."""
-        return node in self.step.origins and self.step.origins[node].backward
-
-    def layer(self, node: Node) -> int | None:
-        """Layer of a node; None for parameters, inputs and constants."""
-        return self.step.origins[node].layer if node in self.step.origins else None
-
-    @cached_property
-    def learned(self) -> frozenset[Node]:
-        """Parameters and all that is computed from them."""
-        found: set[Node] = set(self.step.parameters)
-        for node in self.order:
-            if any(operand in found for operand in node.all_input_nodes):
-                found.add(node)
-        return frozenset(found)
-
-    @cached_property
-    def weights(self) -> frozenset[Node]:
-        """Parameters, and what is nothing but a parameter, or a part of one, looked at, cast or copied."""
-        found: set[Node] = set(self.step.parameters)
-        for node in self.order:
-            operands = node.all_input_nodes
-            if node.op != "call_function" or len(operands) != 1 or operands[0] not in found:
-                continue
-            if node.target is python_operator.getitem or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS:
-                found.add(node)
-        return frozenset(found)
-
-    @cached_property
-    def products(self) -> dict[Node, Product]:
-        """Matrix products of the forward pass of which one factor is a weight."""
-        found = {}
-        for node in self.order:
-            if node.op != "call_function" or self.is_backward(node) or node.target not in _FACTORS:
-                continue
-            left, right = node.args[_FACTORS[node.target] : _FACTORS[node.target] + 2]
-            if (left in self.weights) != (right in self.weights):
-                weight, columns = (right, -1) if right in self.weights else (left, -2)
-                found[node] = Product(
-                    self.step.origins[node].module, weight, self.parameter(weight), columns % len(shape_of(weight))
-                )
-        return found
-
-    def parameter(self, weight: Node) -> Node:
-        """The parameter a weight is made of."""
-        while weight.all_input_nodes:
-            weight = weight.all_input_nodes[0]
-        return weight
-
-    @cached_property
-    def vocabulary(self) -> frozenset[Node]:
-        """Tables that inputs are looked up in, and heads: weights of last products that give more columns than they take."""
-        fed, leading = set(self.step.inputs), set()  # computed from inputs; leading to a product with a weight
-        for node in self.order:
-            if any(operand in fed for operand in node.all_input_nodes):
-                fed.add(node)
-        found: set[Node] = set()
-        for node in reversed(self.order):
-            if self.is_backward(node):
-                continue
-            if any(user in leading or user in self.products or user.target in _CONVOLUTIONS for user in node.users):
-                leading.add(node)
-            elif node in self.products:
-                product = self.products[node]
-                columns = shape_of(product.weight)[product.columns]
-                if columns**2 > math.prod(shape_of(product.weight)[-2:]):
-                    found.add(product.parameter)
-            if node.target is torch.ops.aten.embedding.default and node.args[1] in fed and node.args[0] in self.weights:
-                found.add(self.parameter(node.args[0]))
-        return frozenset(found)
 
 
 class Propagation:

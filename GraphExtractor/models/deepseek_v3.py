@@ -21,7 +21,7 @@ class DeepseekV3(TransformerFamily):
     """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
 
     The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width ``expert_ffn``, of which a token
-    meets ``chosen`` out of ``chosen_groups`` of ``groups``, and ``shared`` that all tokens meet.
+    meets ``chosen``, and ``shared`` that all tokens meet.
     """
 
     folder: ClassVar[str] = "DeepseekV3"
@@ -38,8 +38,6 @@ class DeepseekV3(TransformerFamily):
     dense_layers: int
     expert_ffn: int
     chosen: int
-    groups: int
-    chosen_groups: int
     shared: int = 1
     query_rank: int = 1536
     key_rank: int = 512
@@ -68,8 +66,6 @@ class DeepseekV3(TransformerFamily):
             expert_ffn=config.size("moe_intermediate_size", 2048),
             experts=config.size("n_routed_experts", 256),
             chosen=config.size("num_experts_per_tok", 8),
-            groups=config.size("n_group", 8),
-            chosen_groups=config.size("topk_group", 4),
             shared=config.size("n_shared_experts", 1),
             query_rank=config.size("q_lora_rank", 1536),
             key_rank=config.size("kv_lora_rank", 512),
@@ -91,7 +87,7 @@ class DeepseekV3(TransformerFamily):
         from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
         from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MLP, DeepseekV3MoE, DeepseekV3RMSNorm
 
-        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
         from GraphExtractor.opaque import FusedRmsNorm
 
@@ -106,8 +102,6 @@ class DeepseekV3(TransformerFamily):
             n_routed_experts=self.experts,
             num_experts_per_tok=self.chosen,
             n_shared_experts=self.shared,
-            n_group=self.groups,
-            topk_group=self.chosen_groups,
             first_k_dense_replace=self.dense_layers,
             q_lora_rank=self.query_rank,
             kv_lora_rank=self.key_rank,
@@ -118,13 +112,13 @@ class DeepseekV3(TransformerFamily):
             use_cache=False,
             attn_implementation=attention,
         )
-        routing = Routing(self.experts, self.chosen, self.groups, self.chosen_groups, scale=2.5)
+        experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
         widths = LatentWidths(self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width)
         model = DeepseekV3ForCausalLM(config)
         for block in model.model.layers:
             block.self_attn = LatentAttention(self.hidden, self.heads, widths)
             if isinstance(block.mlp, DeepseekV3MoE):
-                block.mlp = MixtureOfExperts(self.hidden, self.expert_ffn, routing, self.shared * self.expert_ffn)
+                block.mlp = MixtureOfExperts(self.hidden, *experts)
             elif isinstance(block.mlp, DeepseekV3MLP):
                 dense = nn.Sequential()
                 dense.add_module("dense", block.mlp)
@@ -155,8 +149,6 @@ MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
             expert_ffn=2048,
             experts=256,
             chosen=8,
-            groups=8,
-            chosen_groups=4,
             vocabulary=129280,
             sequence_length=4096,
             published_parameter_count=671_026_404_352,

@@ -60,7 +60,7 @@ class Mixtral(TransformerFamily):
         from transformers import MixtralConfig, MixtralForCausalLM
         from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
 
-        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.opaque import FusedRmsNorm
 
         config = MixtralConfig(
@@ -81,7 +81,7 @@ class Mixtral(TransformerFamily):
             if isinstance(module, MixtralRMSNorm):
                 model.set_submodule(path, FusedRmsNorm(module.weight))
             elif isinstance(module, MixtralSparseMoeBlock):
-                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, Routing(self.experts, self.chosen)))
+                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
         return model
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:

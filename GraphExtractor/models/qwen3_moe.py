@@ -63,7 +63,7 @@ class Qwen3Moe(TransformerFamily):
         from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
         from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm, Qwen3MoeSparseMoeBlock
 
-        from GraphExtractor.experts import MixtureOfExperts, Routing
+        from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.opaque import FusedRmsNorm
 
         config = Qwen3MoeConfig(
@@ -85,7 +85,7 @@ class Qwen3Moe(TransformerFamily):
             if isinstance(module, Qwen3MoeRMSNorm):
                 model.set_submodule(path, FusedRmsNorm(module.weight))
             elif isinstance(module, Qwen3MoeSparseMoeBlock):
-                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, Routing(self.experts, self.chosen)))
+                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
         return model
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:

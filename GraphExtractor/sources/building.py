@@ -40,6 +40,7 @@ def shapes_only() -> Iterator[None]:
         patch.object(torch.nn.Module, "_apply", lambda module, *_, **__: module),
         patch.object(torch, "compile", _uncompiled),
         patch.object(torch.utils.checkpoint, "checkpoint", _not_again),
+        *(patch.object(torch, name, _by_value(name)) for name in ("cond", "while_loop")),
     ]
     for each in patches:
         each.start()
@@ -53,6 +54,13 @@ def shapes_only() -> Iterator[None]:
 
 def _uncompiled(model: Any = None, **_: Any) -> Any:
     return model if model is not None else lambda function: function
+
+
+def _by_value(name: str) -> Callable[..., Any]:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"torch.{name} chooses what runs by the value of a tensor")
+
+    return refused
 
 
 def _not_again(function: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from Common.files import content_key
 from Common.progress import Advance
 from Common.records import to_json
+from Estimator.coverage import check_functions
 from Estimator.latency_table import LatencyTable, load_or_populate
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
@@ -48,6 +49,8 @@ def extract_graphs(run: Run, model: str, micro_batch_size: int, advance: Advance
         key = run.study.graph_key(model, micro_batch_size, tp)
         graphs.append(load_or_extract(key, run.stores.graphs, force=run.study.force_reextract))
         advance(1)
+    if micro_batch_size == run.study.micro_batch_sizes[0]:  # others have the same operators
+        check_functions(graphs, run.hardware.platform.vector_functions.cycles_per_element, strict=run.study.strict)
     return tuple(graphs)
 
 
@@ -56,8 +59,7 @@ def model_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     key, hardware = graphs[0].key, run.hardware
     label = f"{key.label}, micro-batch {key.micro_batch_size}"
     with run.progress.phase(f"operator latencies of {label}", 1) as advance:
-        accelerators, folder, strict = hardware.accelerators, run.stores.estimates, run.study.strict
-        table = load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, folder, strict=strict)
+        table = load_or_populate(graphs, hardware.accelerators, hardware.platform, hardware.cluster, run.stores.estimates)
         advance(1)
     with run.progress.phase(f"layer schedules of {label}", sum(3 * len(graph.layers) for graph in graphs)) as advance:
         times = []

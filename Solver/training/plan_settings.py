@@ -29,7 +29,10 @@ PRECISION = Setting(
     choices=("fp16", "bf16", "fp8"),
 )
 MODEL = Setting(
-    "model", Kind.TEXT, "model to train: a name, dimensions, or the path of a model.py or config.json", aliases=("phaze_model",)
+    "model",
+    Kind.TEXT,
+    "model to train: a name, dimensions, or the path of a config.json, or of a model.py, which is run",
+    aliases=("phaze_model",),
 )
 FSDP = Setting("fsdp", Kind.SWITCH, "fully sharded: the same as --zero-stage 3")
 OUTPUT = Setting("output", Kind.TEXT, "folder under which training graphs are kept (default: GraphExtractor/out)")

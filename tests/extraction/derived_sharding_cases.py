@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from GraphExtractor.derived_sharding import OWN_PART, shard_traced
+from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import find_pairs
-from GraphExtractor.derived_sharding.propagation import StepFacts
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
 from GraphExtractor.tracing import trace_step
@@ -171,7 +171,7 @@ def square_loss(model, values):
     return model(values["x"]).square().mean()
 
 
-def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64):
+def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64, lines=False):
     """The step of the model that ``build`` makes, traced at width 1 without any values."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     previous = torch.get_default_dtype()
@@ -180,7 +180,7 @@ def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torc
         with fake:
             model = build().train()
             values = {name: torch.empty_like(value, device="cpu") for name, value in inputs.items()}
-        return trace_step(model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention)
+        return trace_step(model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, lines=lines)
     finally:
         torch.set_default_dtype(previous)
 

@@ -52,7 +52,7 @@ def costs(graph):
     return gemms, Counter(each.collective for each in graph.operators if each.collective)
 
 
-def between(function, inner=32):
+def between(function, inner=32, lines=False):
     """Two linear layers with ``function`` between them."""
 
     class Pair(nn.Module):
@@ -63,7 +63,7 @@ def between(function, inner=32):
         def forward(self, x):
             return self.down(function(self.up(x)))
 
-    return traced(Pair, TOKENS, square_loss)
+    return traced(Pair, TOKENS, square_loss, lines=lines)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_blocks_equal_those_split_by_their_plan(name, attention):
 def test_a_derived_step_is_a_sound_graph(attention):
     step = shard_traced(traced(decoder, ids(), attention=attention, dtype=torch.bfloat16), 4)
     layers = layers_of(step)
-    graph = ModelGraph(GraphKey("own", 2, LENGTH, 4, attention), layers.layers, tuple(range(4)), layers.tensors, 0)
-    assert check_structure(graph) == []
+    key = GraphKey("own", 2, LENGTH, 4, attention)
+    assert check_structure(ModelGraph(key, layers.layers, tuple(range(4)), layers.tensors, 0)) == []
     block = layers.layers[1]
     assert block.matmul_parameter_count * 4 == 4 * WIDTH * WIDTH + 2 * 24 * WIDTH
     for graph in (block.forward, block.backward):
@@ -192,7 +192,7 @@ def test_widths_divide_heads_and_columns():
 
 def test_a_width_that_does_not_divide_is_refused_with_those_that_do():
     step = traced(decoder, ids())
-    with pytest.raises(InputError, match=r"width 3 .*blocks\.0\.attn\.c_attn \(4\), .* use one of 1, 2, 4$"):
+    with pytest.raises(InputError, match=r"width 3 .*blocks\.0\.attn\.c_attn \(4\); use one of 1, 2, 4$"):
         shard_traced(step, 3)
     assert shard_traced(step, 1) is step
 
@@ -219,6 +219,12 @@ def test_what_cannot_be_proven_is_refused_with_the_operator(function, reason):
     with pytest.raises(InputError, match=rf"up\.weight split by columns, .*{reason}.*tensor_parallel = .*width 1") as refusal:
         shard_traced(step, 2)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_refusal_names_the_line_that_forbids_the_split():
+    step = between(lambda h: h.cumsum(-1), lines=True)
+    with pytest.raises(InputError, match=r"cumsum at .*test_derived_sharding\.py:\d+ works along the split dimension"):
+        shard_traced(step, 2)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from Common.errors import InputError
 from GraphExtractor import GraphKey, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.experts import MixtureOfExperts, Routing
+from GraphExtractor.experts import MixtureOfExperts
 from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, OperatorKind, Yields
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
@@ -41,8 +41,6 @@ SMALL = {
         ffn=256,
         expert_ffn=64,
         experts=16,
-        groups=4,
-        chosen_groups=2,
         chosen=4,
         vocabulary=512,
         query_rank=40,
@@ -228,7 +226,7 @@ def test_routed_rows_and_what_combining_them_needs_are_kept():
 
 
 def test_rows_go_to_their_experts():
-    moe = MixtureOfExperts(8, 8, Routing(experts=4, chosen=2))
+    moe = MixtureOfExperts(8, 8, experts=4, chosen=2)
     chosen = torch.tensor([[0, 1], [2, 3], [1, 0], [3, 2]])
     assert moe._tokens_by_expert(chosen).view(4, 2).sort(-1).values.tolist() == [[0, 2], [0, 2], [1, 3], [1, 3]]
     assert len(moe._tokens_by_expert(chosen[:3])) == 8  # 6 choices are rounded up to 2 rows for each expert

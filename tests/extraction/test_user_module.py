@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,24 +111,13 @@ def write(folder, text, name="mine.py"):
     return path
 
 
-TEN_LINES = """\
-import torch
-from torch import nn
-
-def build():
-    block = nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True)
-    return nn.Sequential(nn.Embedding(1000, 256), nn.TransformerEncoder(block, 12), nn.Linear(256, 1000))
-
-def example_inputs(micro_batch_size, sequence_length=128):
-    return torch.zeros(micro_batch_size, sequence_length, dtype=torch.long)
-
-def loss(output):
-    return nn.functional.cross_entropy(output.flatten(0, 1), torch.zeros(output.shape[:2].numel(), dtype=torch.long))
-"""
+README = Path(__file__).resolve().parents[2] / "README.md"
+EXAMPLE = textwrap.dedent(README.read_text(encoding="utf-8").split("  ```python\n")[1].split("  ```")[0])
 
 
-def test_a_model_in_ten_lines(tmp_path):
-    graph = extract_graph(key(write(tmp_path, TEN_LINES)))
+def test_the_model_in_the_readme(tmp_path):
+    assert sum(bool(line) for line in EXAMPLE.splitlines()) <= 10
+    graph = extract_graph(key(write(tmp_path, EXAMPLE)))
     assert [graph.layers[index].name for index in graph.sequence] == ["embedding", *["block"] * 12, "head"]
     tokens, parameters = 2 * 128, 12 * (4 * 256**2 + 2 * 256 * 1024) + 256 * 1000
     scores = 12 * 2 * 2 * tokens * 128 * 256
@@ -164,7 +154,7 @@ def test_a_graph_is_stale_when_the_file_or_what_it_imports_changes(tmp_path):
 
 
 def test_an_unchanged_file_is_not_run_again(tmp_path):
-    path = write(tmp_path, TEN_LINES)
+    path = write(tmp_path, EXAMPLE)
     first = load_or_extract(key(path), tmp_path)
     version = find_model(str(path)).version
     assert load_or_extract(key(path), tmp_path) == first
