@@ -1,9 +1,10 @@
 """Multi-head latent attention (DeepSeek-V2, section 2.1), divided over devices as Megatron-LM does.
 
-Queries, and keys with values, come out of low-rank projections. Those down to the rank are small and replicated; those up to the
-heads are column-parallel, what leaves the heads is row-parallel. What enters the heads is therefore not the block's input but
-the two latents and the rotary part of the keys, which all heads share: their gradients are summed over the group, or under
-sequence parallelism they are gathered, narrow as they are, and their gradients reduced and scattered.
+Queries, and keys with values, come out of low-rank projections. Those down to the ranks are small, replicated, and here one
+product, as where Megatron-LM fuses them; those up to the heads are column-parallel, what leaves the heads is row-parallel. What
+enters the heads is therefore not the block's input but the two latents and the rotary part of the keys, which all heads share:
+their gradients are summed over the group, or under sequence parallelism they are gathered, narrow as they are, and their
+gradients reduced and scattered.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def test_the_sizes_of_the_configuration_are_those_of_the_graph(tmp_path):
     ],
 )
 def test_what_a_family_does_not_have_is_left_to_transformers_and_named(tmp_path, caplog, model_type, values, named):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="GraphExtractor"):
         family = find_model(config(tmp_path, model_type, **(SMALL | values)))
     assert isinstance(family, HuggingFaceModule)
     assert f"does not have {named}" in caplog.text
@@ -257,7 +257,7 @@ def test_a_long_position_table_is_no_default_length(tmp_path):
 
 def test_a_window_that_attention_does_not_have_is_said(tmp_path, caplog):
     path = config(tmp_path, "mistral", **SMALL, sliding_window=32)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
         extract_graph(key(path))
     assert "sliding_window 32 is not priced" in caplog.text
 

@@ -191,14 +191,14 @@ def test_inputs_come_in_the_precision_of_the_training_and_may_need_values(tmp_pa
 
 def test_the_mean_stands_for_a_missing_loss_and_that_is_said_once(tmp_path, caplog):
     text = LINEAR.format("def build(): return nn.Linear(8, 8)").replace("def loss(x): return x.sum()\n", "")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
         extract_graph(key(write(tmp_path, text)))
     assert caplog.text.count("the mean of the output stands for it") == 1
 
 
 def test_frozen_parameters_have_no_gradient_and_are_named(tmp_path, caplog):
     build = "def build():\n    m = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)); m[0].requires_grad_(False); return m"
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
         graph = extract_graph(key(write(tmp_path, LINEAR.format(build))))
     assert "72 frozen parameters" in caplog.text
     assert sum(layer.parameter_count for layer in graph.layers) == 36
