@@ -20,7 +20,6 @@ from Solver.schedule.solver import check_arrays, lacks_cores
 from Solver.schedule.structure import Component, closure, series_components
 from Solver.schedule.tables import WORD, Floats, Ints, Tables, tables
 
-BATCH_NODES = 1_000_000  # search nodes per component and accelerator; some 0.2 s
 ROWS_PER_TASK = 256
 
 
@@ -48,9 +47,7 @@ class NativeScheduler:
         closure(structure)
         self.structure = structure
 
-    def solve_batch(
-        self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int = BATCH_NODES
-    ) -> BatchMakespans:
+    def solve_batch(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int) -> BatchMakespans:
         """Makespans, modes and proven bounds; latencies (N, operators) in seconds, core counts (N,).
 
         Where ``bound_s`` is below ``makespan_s``, ``node_limit`` search nodes per component did not suffice for the proof.

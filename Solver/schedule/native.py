@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
 from Solver.results import Status
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
-from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, LicenseStatus, ScheduleSolver, check_arrays, lacks_cores
+from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, Effort, LicenseStatus, ScheduleSolver, check_arrays, lacks_cores
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
 NODES_PER_S = 2_000_000  # search nodes standing for a second: a conservative constant, so that results do not depend on the load
+NODES = MappingProxyType({Effort.QUICK: 20_000, Effort.THOROUGH: 4_000_000})  # per component and accelerator of a batch
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 
@@ -53,8 +56,9 @@ class NativeSolver(ScheduleSolver):
         all_s: NDArray[np.float64],
         num_tc: NDArray[np.int64],
         num_vc: NDArray[np.int64],
+        effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
         """See ScheduleSolver; vectorised, on all processors."""
         from Solver.schedule.batch import NativeScheduler
 
-        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc)
+        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc, NODES[effort])

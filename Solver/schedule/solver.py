@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,13 @@ class LicenseStatus:
 
     ok: bool
     message: str
+
+
+class Effort(StrEnum):
+    """How long a solver may look for the proof of each schedule of a batch, where it can be told."""
+
+    QUICK = "quick"
+    THOROUGH = "thorough"
 
 
 class ScheduleSolver(ABC):
@@ -59,8 +67,11 @@ class ScheduleSolver(ABC):
         all_s: NDArray[np.float64],
         num_tc: NDArray[np.int64],
         num_vc: NDArray[np.int64],
+        effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
         """Optimal makespans on N accelerators: latencies (N, operators) in seconds, core counts (N,).
+
+        ``bound_s`` is below ``makespan_s`` where ``effort`` did not suffice for the proof.
 
         Raises:
             InputError: malformed arrays, or an accelerator without cores of a type that some operator needs.

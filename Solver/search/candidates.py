@@ -20,7 +20,8 @@ from Solver.results import (
     Status,
 )
 from Solver.search.baselines import expert_plans
-from Solver.search.inputs import ModelInputs, extract_graphs, model_inputs, point_group
+from Solver.search.doubts import model_inputs
+from Solver.search.inputs import ModelInputs, extract_graphs, point_group
 from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.run import Run
 from Solver.search.winners import LayerSchedule, confirm_schedules, expert_report, model_plan, schedule_layers, with_expert

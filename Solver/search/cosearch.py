@@ -15,7 +15,8 @@ from Solver.hardware import load_hardware
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.schedule import solver_named
 from Solver.search.candidates import ScoredPoint, reference_points, scored_point
-from Solver.search.inputs import ModelInputs, extract_graphs, model_inputs, point_group
+from Solver.search.doubts import model_inputs
+from Solver.search.inputs import ModelInputs, extract_graphs, point_group
 from Solver.search.joint import best_for_all_models
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.run import Run, Stores

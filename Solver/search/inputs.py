@@ -24,18 +24,22 @@ from Solver.search.variants import batch_times, energy_per_sample_j, plan_varian
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """One model at one micro-batch size: a graph and its layer times per tensor parallel width (same order)."""
+    """One model at one micro-batch size: a graph and its layer times per tensor parallel width (same order).
+
+    ``doubtful`` accelerators have layer times that are not proven shortest, although shorter ones might make them the best.
+    """
 
     model: str
     micro_batch_size: int
     graphs: tuple[ModelGraph, ...]
     table: LatencyTable
     times: tuple[GraphTimes, ...]
+    doubtful: int = 0
 
     @property
     def proven(self) -> bool:
-        """Whether all its layer times are proven least makespans."""
-        return not any(times.unproven[0] for times in self.times)
+        """Whether all layer times that matter are proven shortest."""
+        return self.doubtful == 0
 
     def graph_of(self, tp: int) -> ModelGraph:
         """The graph of one tensor parallel width."""
@@ -54,7 +58,7 @@ def extract_graphs(run: Run, model: str, micro_batch_size: int, advance: Advance
     return tuple(graphs)
 
 
-def model_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
+def scheduled_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     """Price the operators of ``graphs`` and schedule their layers on every accelerator of ``run``."""
     key, hardware = graphs[0].key, run.hardware
     label = f"{key.label}, micro-batch {key.micro_batch_size}"
@@ -86,7 +90,7 @@ def point_group(run: Run, inputs: ModelInputs, hbm_bytes: int) -> PointGroup:
     """The design points of one model, micro-batch size and HBM size, with what an earlier run finished."""
     study = run.study
     settings = (hbm_bytes, study.global_batch_size, study.optimizer, study.zero_stage, study.recompute)
-    identity = _identity(run, *inputs.graphs, *settings)
+    identity = _identity(run, *inputs.graphs, *settings, [times.fingerprint for times in inputs.times])
     return PointGroup(
         PointKey(inputs.model, inputs.micro_batch_size, hbm_bytes),
         placement_problem(run, inputs, hbm_bytes),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +18,18 @@ from Estimator.latency_table import LatencyTable, OperatorTimes, occupies
 from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
 from Solver.placement.problem import FloatArray
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
-from Solver.schedule.solver import ScheduleSolver
+from Solver.schedule.solver import Effort, ScheduleSolver
 
-logger = logging.getLogger(__name__)
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
+FEW_ROWS = 1024  # accelerators that are all worth a thorough search
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 
 
 @dataclass(frozen=True, eq=False)
 class GraphTimes:
-    """Optimal makespans and their energy per device and micro-batch: arrays (accelerators, distinct layers).
+    """Makespans and their energy per device and micro-batch: arrays (accelerators, distinct layers).
 
-    ``unproven`` (shape (1,)) counts the schedules whose optimality the solver could not prove within its limit.
+    ``excess`` (accelerators,) is by what factor the makespans of an accelerator can at most be too long: 1 where all are proven.
     """
 
     forward_s: FloatArray
@@ -38,7 +38,15 @@ class GraphTimes:
     forward_j: FloatArray
     backward_j: FloatArray
     backward_selective_j: FloatArray
-    unproven: NDArray[np.int64]
+    excess: FloatArray
+
+    @property
+    def fingerprint(self) -> str:
+        """Content key of the times."""
+        digest = hashlib.blake2b(digest_size=8)
+        for field in fields(self):
+            digest.update(getattr(self, field.name).tobytes())
+        return digest.hexdigest()
 
 
 def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
@@ -68,65 +76,108 @@ def layer_times(
     store: Path,
     advance: Advance,
 ) -> GraphTimes:
-    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``."""
+    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``.
+
+    Where many accelerators are left without a proof they keep what was found (``refined`` goes on with some of them).
+    """
     stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
         return stored
+    times = _scheduled(graph, table, accelerators, solver, np.arange(len(accelerators)), Effort.QUICK, advance)
+    unproven = np.flatnonzero(times.excess > 1.0)
+    if 0 < len(unproven) <= FEW_ROWS:
+        times = refined(graph, table, accelerators, solver, times, unproven)
+    store_arrays(store, times)
+    return times
+
+
+def refined(
+    graph: ModelGraph,
+    table: LatencyTable,
+    accelerators: AcceleratorSet,
+    solver: ScheduleSolver,
+    times: GraphTimes,
+    rows: NDArray[np.int64],
+) -> GraphTimes:
+    """``times`` with the accelerators ``rows`` scheduled again, with more effort."""
+    better = _scheduled(graph, table, accelerators, solver, rows, Effort.THOROUGH, lambda _: None)
+    merged = {}
+    for field in fields(GraphTimes):
+        merged[field.name] = getattr(times, field.name).copy()
+        merged[field.name][rows] = getattr(better, field.name)
+    return GraphTimes(**merged)
+
+
+def _scheduled(
+    graph: ModelGraph,
+    table: LatencyTable,
+    accelerators: AcceleratorSet,
+    solver: ScheduleSolver,
+    rows: NDArray[np.int64],
+    effort: Effort,
+    advance: Advance,
+) -> GraphTimes:
+    """Times of the accelerators ``rows`` alone."""
     passes = (
         [layer.forward for layer in graph.layers],
         [layer.backward for layer in graph.layers],
         [layer.backward_selective for layer in graph.layers],
     )
     forward, backward, selective = (
-        _stacked([_pass_times(operators, table, accelerators, solver, advance) for operators in one]) for one in passes
+        _stacked([_pass_times(each, table, accelerators, solver, rows, effort, advance) for each in one]) for one in passes
     )
-    times = GraphTimes(
+    return GraphTimes(
         forward_s=forward.seconds,
         backward_s=backward.seconds,
         backward_selective_s=selective.seconds,
         forward_j=forward.joules,
         backward_j=backward.joules,
         backward_selective_j=selective.joules,
-        unproven=np.array([forward.unproven + backward.unproven + selective.unproven]),
+        excess=np.max([forward.excess, backward.excess, selective.excess], axis=0),
     )
-    if times.unproven[0]:
-        logger.warning("%d layer schedules of %s are not proven optimal", times.unproven[0], graph.key.model)
-    store_arrays(store, times)
-    return times
 
 
 @dataclass(frozen=True, eq=False)
 class _PassTimes:
-    """One pass on every accelerator: arrays (accelerators,) of one layer, (accelerators, layers) of several."""
+    """One pass on some accelerators: arrays (accelerators,) of one layer, (accelerators, layers) of several."""
 
     seconds: FloatArray
     joules: FloatArray
-    unproven: int
+    excess: FloatArray  # (accelerators,) in either case
 
 
 def _pass_times(
-    graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, solver: ScheduleSolver, advance: Advance
+    graph: OperatorGraph,
+    table: LatencyTable,
+    accelerators: AcceleratorSet,
+    solver: ScheduleSolver,
+    rows: NDArray[np.int64],
+    effort: Effort,
+    advance: Advance,
 ) -> _PassTimes:
-    count = len(accelerators)
-    seconds, joules, unproven = np.zeros(count), np.zeros(count), 0
+    seconds, joules, excess = np.zeros(len(rows)), np.zeros(len(rows)), np.ones(len(rows))
     if graph.operators:
         structure = schedule_structure(graph)
-        for first in range(0, count, ROWS_AT_ONCE):
-            rows = np.arange(first, min(first + ROWS_AT_ONCE, count))
-            times = table.times(graph, rows)
-            cores = accelerators.num_tc[rows], accelerators.num_vc[rows]
-            solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores)
-            seconds[rows] = solved.makespan_s
-            joules[rows] = _energy_j(times, solved.all_mode)
-            unproven += int(np.count_nonzero(solved.bound_s < solved.makespan_s * (1.0 - PROVEN_GAP)))
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            times = table.times(graph, rows[part])
+            cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
+            solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
+            seconds[part] = solved.makespan_s
+            joules[part] = _energy_j(times, solved.all_mode)
+            unproven = solved.bound_s < solved.makespan_s * (1.0 - PROVEN_GAP)
+            excess[part][unproven] = solved.makespan_s[unproven] / solved.bound_s[unproven]
     advance(1)
-    return _PassTimes(seconds, joules, unproven)
+    return _PassTimes(seconds, joules, excess)
 
 
 def _stacked(layers: Sequence[_PassTimes]) -> _PassTimes:
-    seconds = np.stack([layer.seconds for layer in layers], axis=1)
-    return _PassTimes(seconds, np.stack([layer.joules for layer in layers], axis=1), sum(layer.unproven for layer in layers))
+    return _PassTimes(
+        np.stack([layer.seconds for layer in layers], axis=1),
+        np.stack([layer.joules for layer in layers], axis=1),
+        np.max([layer.excess for layer in layers], axis=0),
+    )
 
 
 def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:

@@ -19,7 +19,8 @@ from Solver.placement.layer_graph import edges_between, in_order
 from Solver.results import Status
 from Solver.schedule import solver_named
 from Solver.search import inputs as search_inputs
-from Solver.search.inputs import model_inputs, placement_problem
+from Solver.search.doubts import model_inputs
+from Solver.search.inputs import placement_problem
 from Solver.search.points import row_times
 from Solver.search.run import Run, Stores
 from Solver.search.variants import batch_times

@@ -17,8 +17,10 @@ from Solver.placement.problem import LayerTimes
 from Solver.results import Objective, Status
 from Solver.schedule import solver_named
 from Solver.schedule.native import NativeSolver
+from Solver.schedule.solver import Effort
 from Solver.search.cosearch import extract_all, space_size
-from Solver.search.inputs import model_inputs, placement_problem
+from Solver.search.doubts import model_inputs
+from Solver.search.inputs import placement_problem
 from Solver.search.layer_times import schedule_problem
 from Solver.search.run import Run, Stores
 
@@ -149,8 +151,8 @@ class DoubtfulSolver(NativeSolver):
 
     name = "doubtful"
 
-    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc):
-        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc)
+    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, effort):
+        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, effort)
         return dataclasses.replace(solved, bound_s=0.5 * solved.makespan_s)
 
 
@@ -160,6 +162,35 @@ def test_without_proven_schedules_nothing_is_called_optimal(tmp_path, monkeypatc
     points = [result.best, *result.per_hbm, *result.rows, *result.references]
     assert {point.status for point in points} == {Status.FEASIBLE} == {result.status}
     assert not any(point.optimal for point in (result.best, *result.per_hbm))
+
+
+class HastySolver(NativeSolver):
+    """Finds schedules that are too long, and proves nothing, unless it is asked to be thorough; counts what it then solves."""
+
+    name = "hasty"
+
+    def __init__(self):
+        self.thorough = 0
+
+    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, effort):
+        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, effort)
+        if effort is Effort.THOROUGH:
+            self.thorough += len(single_s)
+            return solved
+        excess = np.linspace(1.001, 1.02, len(single_s))
+        return dataclasses.replace(solved, makespan_s=solved.makespan_s * excess)
+
+
+def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path, monkeypatch):
+    hasty = HastySolver()
+    monkeypatch.setattr("Solver.search.cosearch.solver_named", lambda _: hasty)
+    monkeypatch.setattr("Solver.search.layer_times.FEW_ROWS", 0)
+    found = solved(small_study(tmp_path))
+    assert found.status is Status.OPTIMAL
+    assert [point.value for point in found.per_hbm] == [point.value for point in result.per_hbm]
+    assert [point.accelerator for point in found.per_hbm] == [point.accelerator for point in result.per_hbm]
+    all_schedules = len(load_hardware(study).accelerators) * 9 * len(study.micro_batch_sizes)  # three layers, three passes
+    assert 0 < hasty.thorough < all_schedules / 2
 
 
 @pytest.mark.parametrize(
