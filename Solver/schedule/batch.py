@@ -20,6 +20,7 @@ from Solver.schedule.solver import check_arrays, lacks_cores
 from Solver.schedule.structure import Component, closure, series_components
 from Solver.schedule.tables import WORD, Floats, Ints, Tables, tables
 
+THOROUGH_NODES = 4_000_000  # search nodes per component and accelerator; some 0.8 s
 ROWS_PER_TASK = 256
 
 
@@ -47,7 +48,9 @@ class NativeScheduler:
         closure(structure)
         self.structure = structure
 
-    def solve_batch(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int) -> BatchMakespans:
+    def solve_batch(
+        self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int = THOROUGH_NODES
+    ) -> BatchMakespans:
         """Makespans, modes and proven bounds; latencies (N, operators) in seconds, core counts (N,).
 
         Where ``bound_s`` is below ``makespan_s``, ``node_limit`` search nodes per component did not suffice for the proof.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +11,7 @@ from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, Effort, LicenseStatus, 
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
 NODES_PER_S = 2_000_000  # search nodes standing for a second: a conservative constant, so that results do not depend on the load
-NODES = MappingProxyType({Effort.QUICK: 20_000, Effort.THOROUGH: 4_000_000})  # per component and accelerator of a batch
+QUICK_NODES = 20_000  # per component and accelerator of a batch
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 
@@ -59,6 +57,7 @@ class NativeSolver(ScheduleSolver):
         effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
         """See ScheduleSolver; vectorised, on all processors."""
-        from Solver.schedule.batch import NativeScheduler
+        from Solver.schedule.batch import THOROUGH_NODES, NativeScheduler
 
-        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc, NODES[effort])
+        nodes = QUICK_NODES if effort is Effort.QUICK else THOROUGH_NODES
+        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc, nodes)
