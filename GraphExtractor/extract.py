@@ -157,11 +157,24 @@ def build_model(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> tor
     from transformers.initialization import no_init_weights
 
     attention = register_attention(key.attention, key.cp)
-    with _default_dtype(key.dtype), fake, no_init_weights():
+    with _default_dtype(key.dtype), _quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):
             model.tie_weights()  # skipped by no_init_weights
     return model.train()
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep back warnings about special tokens and generation, which training does not know."""
+    from transformers.utils import logging as transformers_logging
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
 
 
 @contextmanager

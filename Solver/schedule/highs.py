@@ -16,6 +16,7 @@ from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
+_FAILED = 4  # status of scipy's result that is neither an answer nor a limit
 
 class HighsSolver(IlpSolver):
     """scipy.optimize.milp. HiGHS's tolerances stay at their defaults: tightened, it has returned false optima."""
@@ -44,14 +45,18 @@ class HighsSolver(IlpSolver):
         matrix = csr_array((values, columns, offsets), shape=(len(milp.rows), len(milp.lower)))
         objective = np.zeros(len(milp.lower))
         objective[0] = 1.0
-        with _stdout_kept_clean():
-            result = optimize(
-                objective,
-                integrality=np.array(milp.integer, int),
-                bounds=Bounds(milp.lower, milp.upper),
-                constraints=LinearConstraint(matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows]),
-                options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-            )
+        rows = LinearConstraint(matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows])
+        for presolve in (True, False):  # which loses some small models ("Solve error")
+            with _stdout_kept_clean():
+                result = optimize(
+                    objective,
+                    integrality=np.array(milp.integer, int),
+                    bounds=Bounds(milp.lower, milp.upper),
+                    constraints=rows,
+                    options={"time_limit": time_limit_s, "mip_rel_gap": 0.0, "presolve": presolve},
+                )
+            if result.status != _FAILED:
+                break
         bound = 0.0 if result.mip_dual_bound is None else max(0.0, float(result.mip_dual_bound))
         if result.status == 0:
             return MilpAnswer(Status.OPTIMAL, result.x, bound)

@@ -233,7 +233,7 @@ def _stated_chunks(interleave: str) -> int | None:
         return 1
     named = _CHUNKS.search(interleave)
     number = float(named[1]) if named is not None else number_in(interleave)
-    return None if number is None else max(int(number), 1)
+    return None if number is None or not math.isfinite(number) else max(int(number), 1)
 
 
 def _interleave(run: MeasuredRun, plan: TrainingPlan, layers: int) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from schedule_problems import layer_problem, problem_of, problems, shared_problems
 
 from Common.errors import InputError
@@ -38,8 +38,16 @@ def test_shared_cases(solver, shared_data, name):
         check_schedule(problem, schedule)
 
 
+def lost_in_presolve():
+    """Operators without an order that HiGHS's presolve fails on."""
+    types = [CoreType.TC, CoreType.VC, CoreType.VC, CoreType.TC, CoreType.TC, CoreType.VC]
+    single, over_all = [1.0, 2.0, 2.0, 5.0, 0.0, 1.0], [0.5, 1.0, 1.8, 1.25, 0.0, 0.9]
+    return problem_of(types, [], single, over_all, 1, 1)
+
+
 @settings(max_examples=40, deadline=None)
 @given(problems(max_operators=9))
+@example(lost_in_presolve())
 def test_solvers_agree(problem):
     schedules = [solver.solve(problem) for solver in SOLVERS.values() if solver.is_available() and solver.license_status().ok]
     assert len(schedules) > 1
