@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def write(folder, text, name="mine.py"):
 
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-EXAMPLE = textwrap.dedent(README.read_text(encoding="utf-8").split("  ```python\n")[1].split("  ```")[0])
+EXAMPLE = README.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
 
 
 def test_the_model_in_the_readme(tmp_path):
