@@ -90,10 +90,23 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
     return LayerModules(tuple(stacks), tuple(alone))
 
 
+def structure(block: torch.nn.Module) -> list[object]:
+    """Modules, parameter shapes and plain settings of a block, without its number."""
+    return [
+        (
+            name,
+            type(module).__name__,
+            [(key, tuple(value.shape), str(value.dtype)) for key, value in module.named_parameters(recurse=False)],
+            sorted(
+                (k, v) for k, v in vars(module).items() if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
+            ),
+        )
+        for name, module in block.named_modules()
+    ]
+
+
 def _is_stack(module: torch.nn.Module) -> bool:
     from torch import nn
-
-    from GraphExtractor.replication import structure
 
     if not isinstance(module, nn.ModuleList | nn.Sequential):
         return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from GraphExtractor.graph import LayerGraph, LayerTensor
+from GraphExtractor.layer_modules import structure
 
 if TYPE_CHECKING:
     import torch
@@ -61,21 +62,6 @@ def keep(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
     children = list(blocks.children())
     kept = [children[index] for index in chosen.kept]
     return nn.Sequential(*kept) if isinstance(blocks, nn.Sequential) else nn.ModuleList(kept)
-
-
-def structure(block: torch.nn.Module) -> list[object]:
-    """Modules, parameter shapes and plain settings of a block, without its number."""
-    return [
-        (
-            name,
-            type(module).__name__,
-            [(key, tuple(value.shape), str(value.dtype)) for key, value in module.named_parameters(recurse=False)],
-            sorted(
-                (k, v) for k, v in vars(module).items() if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
-            ),
-        )
-        for name, module in block.named_modules()
-    ]
 
 
 def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:

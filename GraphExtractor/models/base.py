@@ -160,6 +160,22 @@ class TransformerFamily(ModelFamily):
         return {"attention heads": self.heads, "key/value heads": self.kv_heads, "ffn columns": self.ffn}
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelFamily(TransformerFamily):
+    """A transformer of Hugging Face's form that predicts the next token."""
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """See base class."""
+        return {"input_ids": token_ids(key), "labels": token_ids(key)}
+
+    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
+        """Next-token cross entropy; labels come shifted, as training data loaders deliver them.
+
+        What balances experts costs next to nothing and is left out.
+        """
+        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
 def token_ids(key: GraphKey) -> torch.Tensor:
     """Return integer ids of shape (micro batch, sequence)."""
     import torch

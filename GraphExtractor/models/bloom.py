@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bloom(TransformerFamily):
+class Bloom(LanguageModelFamily):
     """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU as one operator."""
 
     folder: ClassVar[str] = "Bloom"
@@ -70,14 +69,6 @@ class Bloom(TransformerFamily):
                 block.mlp.dense_h_to_4h = torch.nn.Linear(self.hidden, self.ffn)
                 block.mlp.dense_4h_to_h = torch.nn.Linear(self.ffn, self.hidden)
         return model
-
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """See base class."""
-        return {"input_ids": token_ids(key), "labels": token_ids(key)}
-
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
-        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
 
 
 def _bloom(layers: int, hidden: int, heads: int, published: int) -> Bloom:

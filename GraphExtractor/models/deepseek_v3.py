@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepseekV3(TransformerFamily):
+class DeepseekV3(LanguageModelFamily):
     """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
 
     The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width ``expert_ffn``, of which a token
@@ -127,14 +127,6 @@ class DeepseekV3(TransformerFamily):
             if isinstance(module, DeepseekV3RMSNorm):
                 model.set_submodule(path, FusedRmsNorm(module.weight))
         return model
-
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """See base class."""
-        return {"input_ids": token_ids(key), "labels": token_ids(key)}
-
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """Next-token cross entropy; labels come shifted. The sequence-wise balancing loss is left out."""
-        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
 
 
 MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(

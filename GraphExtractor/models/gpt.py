@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt(TransformerFamily):
+class Gpt(LanguageModelFamily):
     """GPT2LMHeadModel with the tanh-approximated GELU as one operator."""
 
     folder: ClassVar[str] = "GPT"
@@ -70,14 +69,6 @@ class Gpt(TransformerFamily):
             attn_implementation=attention,
         )
         return GPT2LMHeadModel(config)
-
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """See base class."""
-        return {"input_ids": token_ids(key), "labels": token_ids(key)}
-
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
-        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
 
 
 def _gpt(layers: int, hidden: int, heads: int, published: float, sequence_length: int = 1024, vocabulary: int = 50257) -> Gpt:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3(TransformerFamily):
+class Qwen3(LanguageModelFamily):
     """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden width."""
 
     folder: ClassVar[str] = "Qwen3"
@@ -80,14 +79,6 @@ class Qwen3(TransformerFamily):
             if isinstance(module, Qwen3RMSNorm):
                 model.set_submodule(path, FusedRmsNorm(module.weight))
         return model
-
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """See base class."""
-        return {"input_ids": token_ids(key), "labels": token_ids(key)}
-
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
-        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
 
 
 def _qwen3(layers: int, hidden: int, heads: int, ffn: int, published: int, tied: bool = False) -> Qwen3:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
+from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3Moe(TransformerFamily):
+class Qwen3Moe(LanguageModelFamily):
     """Qwen3MoeForCausalLM (Qwen3 technical report 2025); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
 
     folder: ClassVar[str] = "Qwen3Moe"
@@ -87,14 +86,6 @@ class Qwen3Moe(TransformerFamily):
             elif isinstance(module, Qwen3MoeSparseMoeBlock):
                 model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
         return model
-
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """See base class."""
-        return {"input_ids": token_ids(key), "labels": token_ids(key)}
-
-    def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
-        """Next-token cross entropy; labels come shifted. The balancing loss costs next to nothing and is left out."""
-        return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
 
 
 MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
