@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from Common.errors import InputError, PhazeError
+from Common.errors import PhazeError
 from GraphExtractor.attention import register_attention, whole_operators
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
@@ -96,7 +96,7 @@ def _expanded(
     try:  # code that nobody described may not run on fewer blocks
         if stands_for(outlines(), whole, chosen):
             return expand(layers_of(trace_model(key, family, modules, {}, model, fake)), copies)
-    except InputError as error:
+    except PhazeError as error:  # what it says is of the shortened model
         logger.debug("%s cannot be traced with fewer blocks: %s", key.model, error)
     return None
 

@@ -192,22 +192,21 @@ def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep) -
 
 
 def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:
-    """Activations made in one layer and read in the forward pass of later ones, with the gradients flowing back."""
-    returned = {
-        (user.layer, traced.layer, value.elements)
-        for traced in operators
-        if traced.backward
-        for value in traced.outputs
-        for user in users.get(value, ())
-        if user.layer < traced.layer
-    }
+    """Activations made in one layer and read in the forward pass of later ones, with the gradients flowing back.
+
+    Whatever a trained parameter had a part in has a gradient of its size, however the gradient is put together.
+    """
+    trained: set[Value] = set()
+    for traced in operators:
+        if not traced.backward and any(use.value.source is Source.PARAMETER or use.value in trained for use in traced.uses):
+            trained.update(value for value in traced.outputs if value.dtype.startswith(("float", "bfloat", "complex")))
     tensors = []
     for traced in operators:
         for value in traced.outputs if not traced.backward else ():
             layers = sorted({user.layer for user in users.get(value, ()) if not user.backward and user.layer > traced.layer})
             if layers:
-                differentiable = any((traced.layer, layer, value.elements) in returned for layer in layers)
-                tensors.append(LayerTensor(traced.layer, tuple(layers), value.bytes, value.bytes if differentiable else 0))
+                gradient_bytes = value.bytes if value in trained else 0
+                tensors.append(LayerTensor(traced.layer, tuple(layers), value.bytes, gradient_bytes))
     return tuple(tensors)
 
 

@@ -69,14 +69,16 @@ class PlanPricer:
         self._replicas = GroupNetwork(replicas(plan), cluster)
         self._expert_replicas = GroupNetwork(expert_replicas(plan), cluster)
         self._whole_bytes = unsharded_bytes_per_parameter(self.policy)
-        self._tied_s = tied_synchronisation_s(costs[-1].tied_parameters, plan, self.policy, cluster)
+        # each layer but the first that owns a parameter has a copy of it, unless all are on one stage
+        self._tied_parameters = sum(cost.tied_parameters for cost in costs)
+        self._tied_s = tied_synchronisation_s(self._tied_parameters, plan, self.policy, cluster)
         self.stage = lru_cache(maxsize=None)(self._stage)
         self._message_s = lru_cache(maxsize=None)(partial(message_s, plan=plan, cluster=cluster))
 
     @property
     def least_bytes(self) -> float:
         """What the fullest stage holds at least, however the layers are cut: its part of the parameters."""
-        parameters = sum(cost.parameters for cost in self.costs) - self.costs[-1].tied_parameters
+        parameters = sum(cost.parameters for cost in self.costs) - self._tied_parameters
         counts = self._counts(parameters, self._experts(self.costs))
         return float(self._resident_bytes @ counts) / self.plan.pp + self.model.software.reserved_memory.value
 
@@ -134,8 +136,8 @@ class PlanPricer:
         layers = [cost for chunk in chunks for cost in chunk]
         first_stage, last_stage = spans[0][0] == 0, spans[-1][1] == len(self.costs)
         parameters = float(sum(cost.parameters for cost in layers))
-        if first_stage and last_stage:  # what first and last layer share counts once where one stage has both
-            parameters -= self.costs[-1].tied_parameters
+        if first_stage and last_stage:  # what layers share counts once where one stage has them all
+            parameters -= self._tied_parameters
         experts = self._experts(layers)
         sync = stage_synchronisation(parameters, experts, len(layers), self.policy, self._replicas, self._expert_replicas)
         priced = tuple(chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks)
