@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Common.errors import InputError
+from Solver.placement.layer_graph import copied_bytes
 from Solver.placement.links import Network
 from Solver.placement.objective import (
     TOLERANCE,
@@ -114,12 +115,14 @@ def _memory(
     plan = problem.variants[variant]
     layers = [list(order[first:last]) for first, last in itertools.pairwise(bounds)]
     pp = len(bounds) - 1
+    copied = plan.copied_bytes if plan.tensors is None else copied_bytes(plan.tensors, order)
+    copied = np.zeros(bounds[-1]) if copied is None else copied
     micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
     resident = float(resident_bytes_per_parameter(problem.policy, np.array(dp)))
     return tuple(
         StageMemory(
             resident * _held(plan, layers[stage], pp),
-            min(pp - stage, micro_batches) * float(plan.saved_bytes[layers[stage]].sum()),
+            min(pp - stage, micro_batches) * float(plan.saved_bytes[layers[stage]].sum() + copied[bounds[stage]]),
             float(plan.workspace_bytes[layers[stage]].max()),
         )
         for stage in range(pp)

@@ -32,6 +32,7 @@ class Stage(NamedTuple):
     work: FloatArray
     parameters: FloatArray
     saved: FloatArray
+    kept: FloatArray  # ``saved`` as the start of a stage counts: less what it copies from before
     workspace: FloatArray  # (layers,)
     entering: FloatArray
     leaving: FloatArray
@@ -71,7 +72,7 @@ def greedy_cut(chain: Stage, stages: int, limit: float, cap: float) -> tuple[boo
     never hurts the others. Returns (all layers placed, largest load, largest parameter sum, least limit that changes anything).
     """
     entering, leaving = chain.entering[chain.tiers[1]], chain.leaving[chain.tiers[1]]
-    work, parameters, saved = chain.work, chain.parameters, chain.saved
+    work, parameters, saved, kept = chain.work, chain.parameters, chain.saved, chain.kept
     slack, cap_slack, hbm_slack = limit * EPSILON, cap * EPSILON, chain.hbm_bytes * EPSILON
     next_limit, largest, most = np.inf, 0.0, 0.0
     end = len(work) - 1
@@ -85,7 +86,7 @@ def greedy_cut(chain: Stage, stages: int, limit: float, cap: float) -> tuple[boo
             held = parameters[end] - parameters[first]
             if held > cap_slack:
                 break
-            if held * chain.resident_bytes + in_flight * (saved[end] - saved[first]) + space > hbm_slack:
+            if held * chain.resident_bytes + in_flight * (saved[end] - kept[first]) + space > hbm_slack:
                 break
             load = work[end] - work[first] + leaving[end] + entering[first]
             if load > slack:
@@ -152,7 +153,7 @@ def exact_bottleneck(chain: Stage, stages: int, cap: float, upper: float) -> tup
                 space = max(space, chain.workspace[end - 1])
                 most = chain.parameters[end] - chain.parameters[start]
                 work = chain.work[end] - chain.work[start]
-                memory = most * chain.resident_bytes + in_flight * (chain.saved[end] - chain.saved[start]) + space
+                memory = most * chain.resident_bytes + in_flight * (chain.saved[end] - chain.kept[start]) + space
                 if most > cap * EPSILON or memory > chain.hbm_bytes * EPSILON or work > upper * EPSILON:
                     break
                 load = max(after[end], work + entering[start] + leaving[end])
@@ -184,7 +185,7 @@ def least_transfers(chain: Stage, stages: int, limit: float, cap: float, ends: I
                 space = max(space, chain.workspace[end - 1])
                 most = chain.parameters[end] - chain.parameters[start]
                 work = chain.work[end] - chain.work[start]
-                memory = most * chain.resident_bytes + in_flight * (chain.saved[end] - chain.saved[start]) + space
+                memory = most * chain.resident_bytes + in_flight * (chain.saved[end] - chain.kept[start]) + space
                 if most > cap * EPSILON or memory > chain.hbm_bytes * EPSILON or work > limit * EPSILON:
                     break
                 if work + entering[start] + leaving[end] <= limit * EPSILON:

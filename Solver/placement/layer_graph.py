@@ -9,7 +9,7 @@ import numpy as np
 
 from Common.errors import InputError
 from GraphExtractor.graph import LayerTensor
-from Solver.placement.problem import LayerTimes, PlacementProblem
+from Solver.placement.problem import FloatArray, LayerTimes, PlacementProblem
 
 Edge = tuple[int, int]  # producer and consumer, by their place in execution order
 
@@ -82,6 +82,16 @@ def edges_between_groups(groups: Sequence[int], edges: Iterable[Edge]) -> list[E
     return sorted({(home[source], home[end]) for source, end in edges} - {(group, group) for group in range(len(groups))})
 
 
+def copied_bytes(tensors: Iterable[LayerTensor], order: Sequence[int]) -> FloatArray:
+    """Bytes, shape (layers,), that several layers read and that cross the cut before each layer of ``order``."""
+    place = {layer: position for position, layer in enumerate(order)}
+    copied = np.zeros(len(order))
+    for tensor in tensors:
+        if len(tensor.destinations) > 1:
+            copied[place[tensor.source] + 1 : max(place[end] for end in tensor.destinations) + 1] += tensor.bytes
+    return copied
+
+
 def in_order(problem: PlacementProblem, times: LayerTimes, order: Sequence[int]) -> tuple[PlacementProblem, LayerTimes]:
     """The chain that the layers make in ``order``, in which all tensors must lead forwards.
 
@@ -105,6 +115,7 @@ def in_order(problem: PlacementProblem, times: LayerTimes, order: Sequence[int])
                 cut_bytes=cut,
                 cut_gradient_bytes=gradient,
                 tensors=None,
+                copied_bytes=copied_bytes(plan.tensors or (), order),
             )
         )
     chain_times = LayerTimes(times.forward_s[:, chosen], times.backward_s[:, chosen], times.recompute_s[:, chosen])

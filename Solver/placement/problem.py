@@ -47,6 +47,8 @@ class PlanVariant:
     every layer that reads them holds a copy of its own, which counts too much where two such layers share a stage, and the
     copies' gradients are synchronised over the distance between first and last stage.
     ``tensors`` join the layers where these need not form a chain; they are what makes ``cut_bytes`` in execution order.
+    ``copied_bytes[i]`` are those of ``cut_bytes[i]`` that several layers read: they are saved where they are made, and once more,
+    for every micro-batch in flight, by a stage that starts at layer i and reads or hands them on. None: there are none.
     """
 
     tp: int
@@ -58,6 +60,7 @@ class PlanVariant:
     cut_gradient_bytes: FloatArray
     tied_parameter_count: float
     tensors: tuple[LayerTensor, ...] | None = None  # None: every layer needs the one before it
+    copied_bytes: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ class Chains(NamedTuple):
 
     parameters: FloatArray
     saved: FloatArray
+    kept: FloatArray  # see ``Stage``
     workspace: FloatArray
     entering: FloatArray
     leaving: FloatArray
@@ -119,6 +120,7 @@ def stage_costs(cases: Cases, chains: Chains, case: int, work: FloatArray) -> St
         case_work(cases, chains, case, work),
         chains.parameters[variant],
         chains.saved[variant],
+        chains.kept[variant],
         chains.workspace[variant],
         chains.entering[variant],
         chains.leaving[variant],
@@ -333,14 +335,15 @@ def one_stage_memory(chains: Chains, variant: int, resident: float) -> float:
 def stages_needed(chains: Chains, variant: int, in_flight: int, resident: float, hbm_bytes: float) -> int:
     """Least number of stages (two or more) whose memory suffices; more than there are layers where none does."""
     layers = chains.workspace.shape[1]
-    parameters, saved, workspace = chains.parameters[variant], chains.saved[variant], chains.workspace[variant]
+    parameters, workspace = chains.parameters[variant], chains.workspace[variant]
+    saved, kept = chains.saved[variant], chains.kept[variant]
     end = layers
     for position in range(1, layers + 1):
         start, space = end, 0.0
         while start > 0:
             space = max(space, workspace[start - 1])
             memory = (parameters[end] - parameters[start - 1]) * resident + space
-            if memory + min(position, in_flight) * (saved[end] - saved[start - 1]) > hbm_bytes * EPSILON:
+            if memory + min(position, in_flight) * (saved[end] - kept[start - 1]) > hbm_bytes * EPSILON:
                 break
             start -= 1
         if start == 0:
@@ -361,7 +364,8 @@ def least_memory(cases: Cases, chains: Chains) -> float:
         if stages == 1:
             best = min(best, whole)
             continue
-        lower, upper = 0.0, min(best, whole + chains.tied[variant] * resident + stages * chains.saved[variant, -1])
+        most_saved = chains.saved[variant, -1] + greatest(chains.saved[variant] - chains.kept[variant], chains.saved.shape[1])
+        lower, upper = 0.0, min(best, whole + chains.tied[variant] * resident + stages * most_saved)
         middle = upper * (1.0 - 1e-4)  # most cases do not improve on the best so far
         while upper - lower > 1e-4 * upper:
             if stages_needed(chains, variant, cases.in_flight[case], resident, middle) <= stages:

@@ -69,6 +69,7 @@ def prepare_sets(problem: PlacementProblem, edges: tuple[Edge, ...]) -> Prepared
         ),
         parameters=np.array([lattice.members @ plan.parameter_count for plan in problem.variants]),
         saved=np.array([lattice.members @ plan.saved_bytes for plan in problem.variants]),
+        saved_from=np.array([lattice.members @ plan.saved_bytes + _copied(lattice, plan) for plan in problem.variants]),
         entering=np.array([entering for entering, _ in crossing]),
         leaving=np.array([leaving for _, leaving in crossing]),
         tied=np.array([plan.tied_parameter_count for plan in problem.variants], dtype=float),
@@ -147,6 +148,15 @@ def _crossing_s(problem: PlacementProblem, lattice: Lattice, plan: PlanVariant) 
     return entering, leaving
 
 
+def _copied(lattice: Lattice, plan: PlanVariant) -> FloatArray:
+    """Bytes, shape (sets,), that a stage starting with each set copies of tensors that several layers read."""
+    copied = np.zeros(len(lattice.members))
+    for tensor in plan.tensors or ():
+        if len(tensor.destinations) > 1:
+            copied[~lattice.members[:, tensor.source] & lattice.members[:, list(tensor.destinations)].any(axis=1)] += tensor.bytes
+    return copied
+
+
 def _least_held(sets: LayerSets, variant: int, most: int) -> FloatArray:
     """Least possible largest parameter sum for every number of stages up to ``most`` (index 0 unused)."""
     no_links = np.zeros((len(sets.sizes), most + 1))
@@ -159,6 +169,7 @@ def _least_held(sets: LayerSets, variant: int, most: int) -> FloatArray:
         work=sets.parameters[variant],
         parameters=nothing,
         saved=nothing,
+        saved_from=nothing,
         entering=no_links,
         leaving=no_links,
         in_flight=most,

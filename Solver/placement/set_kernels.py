@@ -30,6 +30,7 @@ class SetCosts(NamedTuple):
     work: FloatArray
     parameters: FloatArray
     saved: FloatArray
+    saved_from: FloatArray  # with what a stage that starts with the set copies from before
     entering: FloatArray
     leaving: FloatArray
     in_flight: int
@@ -42,7 +43,7 @@ def last_position(costs: SetCosts, whole: int, stage: int, most: int) -> int:
     """The earliest place in the pipeline, at most ``most`` from its end, whose memory holds the stage; 0 if none does."""
     part = costs.part[stage]
     held = costs.parameters[whole] - costs.parameters[part]
-    saved = costs.saved[whole] - costs.saved[part]
+    saved = costs.saved_from[whole] - costs.saved[part]
     room = costs.hbm_bytes * EPSILON - held * costs.resident_bytes - costs.space[stage]
     if room < 0.0:
         return 0

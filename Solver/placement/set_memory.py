@@ -47,7 +47,8 @@ def least_memory_of_sets(cases: Cases, sets: LayerSets) -> float:
         if stages == 1:
             best = min(best, whole)
             continue
-        lower, upper = 0.0, min(best, whole + sets.tied[variant] * resident + stages * sets.saved[variant, -1])
+        most_saved = greatest(sets.saved_from[variant], sets.saved_from.shape[1])
+        lower, upper = 0.0, min(best, whole + sets.tied[variant] * resident + stages * most_saved)
         middle = upper * (1.0 - PRECISION)  # most cases do not improve on the best so far
         while upper - lower > PRECISION * upper:
             if stages_needed_of_sets(_memory(sets, variant, cases.in_flight[case], resident, middle)) <= stages:
@@ -78,6 +79,7 @@ def _memory(sets: LayerSets, variant: int, in_flight: int, resident: float, hbm_
         sets.parameters[variant],
         sets.parameters[variant],
         sets.saved[variant],
+        sets.saved_from[variant],
         nothing,
         nothing,
         in_flight,

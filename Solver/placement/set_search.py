@@ -42,6 +42,7 @@ class LayerSets(NamedTuple):
     space: FloatArray  # (variants, stages)
     parameters: FloatArray  # (variants, sets)
     saved: FloatArray
+    saved_from: FloatArray
     entering: FloatArray  # (variants, tiers, sets)
     leaving: FloatArray
     tied: FloatArray  # (variants,)
@@ -78,6 +79,7 @@ def _costs_at(cases: Cases, sets: LayerSets, case: int, most: int, work: FloatAr
         work + prices.gather_s[row] * sets.parameters[variant] + prices.gather_fixed_s[row] * sets.sizes,
         sets.parameters[variant],
         sets.saved[variant],
+        sets.saved_from[variant],
         entering,
         leaving,
         cases.in_flight[case] if cases.in_flight[case] < cases.stages[case] else most,

@@ -12,7 +12,7 @@ from Solver.placement.cases import MIXED, Cases, enumerate_cases, select
 from Solver.placement.kernels import least_largest_sums
 from Solver.placement.links import Network
 from Solver.placement.objective import TOLERANCE, transfer_s
-from Solver.placement.problem import FloatArray, PlacementProblem
+from Solver.placement.problem import FloatArray, PlacementProblem, PlanVariant
 from Solver.placement.search_kernels import Chains, cases_that_fit, least_memory
 
 
@@ -60,6 +60,7 @@ def prepare(problem: PlacementProblem) -> Prepared:
     everything = Chains(
         parameters=parameters,
         saved=np.array([prefix(variant.saved_bytes) for variant in problem.variants]),
+        kept=np.array([_kept(variant) for variant in problem.variants]),
         workspace=np.array([variant.workspace_bytes for variant in problem.variants], dtype=float),
         entering=entering,
         leaving=leaving,
@@ -111,6 +112,14 @@ def check(problem: PlacementProblem) -> int:
 def prefix(values: FloatArray) -> FloatArray:
     """Prefix sums with a leading 0."""
     return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _kept(variant: PlanVariant) -> FloatArray:
+    """Prefix sums of what is saved, less what a stage that starts there saves of tensors made before it."""
+    kept = prefix(variant.saved_bytes)
+    if variant.copied_bytes is not None:
+        kept[:-1] -= variant.copied_bytes
+    return kept
 
 
 def stage_sums(prefixed: FloatArray) -> FloatArray:

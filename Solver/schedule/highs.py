@@ -18,6 +18,7 @@ from Solver.schedule.solver import LicenseStatus
 
 _FAILED = 4  # status of scipy's result that is neither an answer nor a limit
 
+
 class HighsSolver(IlpSolver):
     """scipy.optimize.milp. HiGHS's tolerances stay at their defaults: tightened, it has returned false optima."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from GraphExtractor.graph import LayerGraph, ModelGraph, Recompute
+from Solver.placement.layer_graph import copied_bytes
 from Solver.placement.problem import BatchTimes, FloatArray, PlanVariant
 from Solver.search.layer_times import GraphTimes
 
@@ -25,6 +26,7 @@ def plan_variant(graph: ModelGraph, recompute: Recompute) -> PlanVariant:
         cut_gradient_bytes=np.array([gradients for _, gradients in cuts], dtype=float),
         tied_parameter_count=float(sum(layer.tied_count for layer in layers)),
         tensors=graph.tensors,
+        copied_bytes=copied_bytes(graph.tensors, range(len(layers))),
     )
 
 

@@ -140,7 +140,12 @@ class PlanPricer:
             parameters -= self._tied_parameters
         experts = self._experts(layers)
         sync = stage_synchronisation(parameters, experts, len(layers), self.policy, self._replicas, self._expert_replicas)
-        priced = tuple(chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks)
+        priced = tuple(
+            replace(priced, saved_bytes=priced.saved_bytes + self.graph.copied_bytes(first))
+            for (first, _), priced in zip(
+                spans, (chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks), strict=True
+            )
+        )
         once = once_per_iteration(sync, priced, self.overlap)
         if first_stage or last_stage:
             once = replace(once, exposed_s=once.exposed_s + self._tied_s)

@@ -61,7 +61,10 @@ def random_case(
         gradient = cut.copy() if same_cuts else random.uniform(0.0, 2.0, layers) * (random.random(layers) < 0.8)
         cut[0] = gradient[0] = 0.0
         saved = draw(2.0, 6.0) if recompute is Recompute.NONE else draw(0.2, 0.6)
-        variants.append(PlanVariant(tp, recompute, parameters / tp, saved, draw(0.0, 4.0), cut, gradient, tied / tp))
+        copied = random_copies(np.random.default_rng([seed, len(variants)]), saved)
+        variants.append(
+            PlanVariant(tp, recompute, parameters / tp, saved, draw(0.0, 4.0), cut, gradient, tied / tp, None, copied)
+        )
         forward.append(draw(0.02, 1.0) / tp)
         backward.append(draw(0.05, 2.0) / tp)
         again.append(forward[-1] if recompute is Recompute.FULL else np.zeros(layers))
@@ -74,6 +77,15 @@ def random_case(
         policy=policy,
     )
     return problem, LayerTimes(np.array(forward), np.array(backward), np.array(again))
+
+
+def random_copies(random: np.random.Generator, saved: np.ndarray) -> np.ndarray:
+    """Bytes crossing each cut that several layers read: made, and so saved, by one layer, read up to another one."""
+    copied = np.zeros(len(saved))
+    if random.random() < 0.5:
+        source, last = sorted(random.integers(0, len(saved), 2).tolist())
+        copied[source + 1 : last + 1] = saved[source] * random.random()
+    return copied
 
 
 def all_plans(problem: PlacementProblem, times: LayerTimes) -> Iterator[Placement]:
