@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import torch
 from torch.fx.traceback import annotate
 from torch.nn import functional
+from torch.nn.modules import transformer
 
 from GraphExtractor.context_parallel import gather_keys
 from GraphExtractor.graph import Attention
 from GraphExtractor.opaque import define
+
+logger = logging.getLogger(__name__)
+_LEFT_OUT = ("softcap", "s_aux")  # what some models give their attention besides: a cap of the scores, sinks
 
 
 def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, dropout: float, bias: Any = None) -> Any:
@@ -86,13 +91,20 @@ def register_attention(attention: Attention, cp: int = 1) -> str:
     """
     from transformers import AttentionInterface
 
+    left_out: set[str] = set()  # so that a model of many layers is warned of once
+
     def routed(
-        module: Any, q: Any, k: Any, v: Any, mask: Any, dropout: float = 0.0, scaling: float | None = None, **_: Any
+        module: Any, q: Any, k: Any, v: Any, mask: Any, dropout: float = 0.0, scaling: float | None = None, **settings: Any
     ) -> Any:
-        causal = bool(getattr(module, "is_causal", True))
+        told, bias = settings.get("is_causal"), settings.get("position_bias")
+        causal = bool(getattr(module, "is_causal", True) if told is None else told)
+        for name in _LEFT_OUT:
+            if settings.get(name) is not None and name not in left_out:
+                left_out.add(name)
+                logger.warning("%s of %s is left out of the attention that is priced", name, type(module).__name__)
         if attention is Attention.FLASH:
-            return _flash(q, k, v, causal, dropout, cp), None
-        return _eager(q, k, v, causal, dropout, cp, scaling or q.shape[-1] ** -0.5), None
+            return _flash(q, k, v, causal, dropout, cp, bias), None
+        return _eager(q, k, v, causal, dropout, cp, scaling or q.shape[-1] ** -0.5, bias), None
 
     name = "phaze_tiled" if attention is Attention.FLASH else "phaze_eager"  # a name with "flash" in it loads flash kernels
     name += f"_{cp}" if cp > 1 else ""
@@ -116,14 +128,18 @@ def whole_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
     def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return torch.native_dropout(input, p, True)[0] if training and p > 0 else input
 
+    def is_causal_mask(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+        return bool(is_causal)  # what a mask says is in its values, which a trace does not have
+
     # patching is the only way in: a TorchFunctionMode is off inside nn.MultiheadAttention
-    originals = functional.scaled_dot_product_attention, functional.dropout
-    _patch(attend, drop)
+    originals = functional.scaled_dot_product_attention, functional.dropout, transformer._detect_is_causal_mask
+    _patch(attend, drop, is_causal_mask)
     try:
         yield
     finally:
         _patch(*originals)
 
 
-def _patch(attend: Any, drop: Any) -> None:
+def _patch(attend: Any, drop: Any, is_causal_mask: Any) -> None:
     functional.scaled_dot_product_attention, functional.dropout = attend, drop
+    transformer._detect_is_causal_mask = is_causal_mask

@@ -20,6 +20,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = Path(torch.__file__).parent
 _OURS = Path(__file__).parents[1]
 _NOT_ELEMENTWISE = ("_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
+_PRICED = frozenset({"linalg_vector_norm"})
 _NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", "sparse_", "cholesky", "triangular_solve")
 
 
@@ -35,8 +36,9 @@ def check_step(step: TracedStep, model: str) -> None:
         if not isinstance(node.target, torch._ops.OpOverload):
             raise InputError(_refused(step, node, model, "runs a part of the model that a graph cannot show; write it out"))
         name = operator_name(node)
-        if name in _NOT_ELEMENTWISE or name.startswith(_NOT_ELEMENTWISE_PREFIXES):
-            raise InputError(_refused(step, node, model, "has no price and is more than element-wise work; use other operators"))
+        if name in _NOT_ELEMENTWISE or (name.startswith(_NOT_ELEMENTWISE_PREFIXES) and name not in _PRICED):
+            reason = "has no price and is more than element-wise work; write it out with products and element-wise operators"
+            raise InputError(_refused(step, node, model, reason))
         for tensor in _tensors(node.meta["val"]):
             if tensor.layout is not torch.strided:
                 raise InputError(_refused(step, node, model, f"makes a tensor of layout {tensor.layout}; use dense tensors"))

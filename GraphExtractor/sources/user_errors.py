@@ -80,7 +80,10 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
             f"{doing} needs an operator at {place} that cannot be traced ({_message(error)}); write it with other torch "
             "operators, or register its shapes with torch.library.register_fake"
         )
-    return f"{doing} fails at {place} with {type(error).__name__}: {_message(error)}; {remedy}"
+    message = _message(error)
+    if "dtype" in message or "BFloat16" in message:
+        remedy = "models are traced in bfloat16: cast to the dtype of the weights, as in x.to(self.weight.dtype)"
+    return f"{doing} fails at {place} with {type(error).__name__}: {message}; {remedy}"
 
 
 def _place(error: BaseException, path: str) -> str:

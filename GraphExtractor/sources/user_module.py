@@ -112,8 +112,15 @@ class UserModule(ModelFamily):
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class; inputs without names are called by their numbers."""
-        sizes = (key.micro_batch_size, key.sequence_length) if self.tokens else (key.micro_batch_size,)
-        return self._file.inputs(*sizes)
+        sizes = (key.sequence_length,) if self.tokens else ()
+        inputs = self._file.inputs(key.micro_batch_size, *sizes)
+        larger = self._file.inputs(2 * key.micro_batch_size, *sizes)
+        if [tensor.shape for tensor in inputs.values()] == [tensor.shape for tensor in larger.values()]:
+            raise InputError(
+                f"example_inputs of {self.path} gives equal shapes for {key.micro_batch_size} and {2 * key.micro_batch_size} "
+                "samples; make an axis of the inputs micro_batch_size long"
+            )
+        return inputs
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """See base class; a head that is split over the vocabulary has a vocabulary-parallel cross entropy."""

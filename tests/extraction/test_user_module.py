@@ -232,3 +232,35 @@ def test_sequence_parallelism_needs_a_plan(gallery):
     block = extract_graph(key(GALLERY / "rotary.py", 2, sequence_parallel=True)).layers[1]
     kinds = [operator.collective.kind for operator in block.forward.operators if operator.collective]
     assert kinds == [CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER] * 2
+
+
+@pytest.mark.parametrize("score", ["F.normalize(x, dim=-1)", "x / x.norm(dim=-1, keepdim=True)"])
+def test_vectors_may_be_normalised(tmp_path, score):
+    text = f"""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Tower(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.project(x)
+        return {score}
+
+def build():
+    return Tower()
+
+def example_inputs(micro_batch_size, sequence_length=8):
+    return torch.zeros(micro_batch_size, sequence_length, 4)
+
+def loss(output):
+    return output.float().sum()
+"""
+    path = tmp_path / "tower.py"
+    path.write_text(text)
+    graph = extract_graph(GraphKey(str(path), 2, 8, 1))
+    functions = {work.function for layer in graph.layers for operator in layer.forward.operators for work in operator.vector}
+    assert "mul" in functions and "div" in functions

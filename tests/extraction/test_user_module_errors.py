@@ -55,6 +55,17 @@ BROKEN = {
     ),
     "no module": (HEAD + "def build(): return 3\n" + INPUTS, r"build\(\) in .* returns int; return the torch\.nn\.Module"),
     "no function": (HEAD + "build = 3\n" + INPUTS, r"build in .* is int; make it a function"),
+    "one size of batch": (
+        HEAD
+        + LINEAR
+        + "def example_inputs(micro_batch_size, sequence_length=8): return torch.zeros(1, sequence_length, 4)\n"
+        + LOSS,
+        r"equal shapes for 1 and 2 samples; make an axis of the inputs micro_batch_size long",
+    ),
+    "dtype": (
+        module("return self.a(torch.fft.fft(x).real)"),
+        r"RuntimeError: .*; models are traced in bfloat16: cast to the dtype of the weights",
+    ),
     "no parameters": (HEAD + "def build(): return nn.ReLU()\n" + INPUTS, "has no parameters"),
     "all frozen": (HEAD + "def build(): return nn.Linear(4, 4).requires_grad_(False)\n" + INPUTS, "only frozen parameters"),
     "inputs fail": (
