@@ -323,11 +323,6 @@ class ModelGraph:
         """Bytes (activations, gradients) crossing the cut before layer ``position`` (1..len(sequence)-1)."""
         return self._cuts[position]
 
-    def copied_bytes(self, position: int) -> int:
-        """Bytes crossing that cut that several layers read: a stage that starts there keeps a copy, as their maker does."""
-        shared = (tensor for tensor in self.tensors if len(tensor.destinations) > 1)
-        return sum(tensor.bytes for tensor in shared if tensor.source < position <= max(tensor.destinations))
-
     @cached_property
     def _cuts(self) -> list[tuple[int, int]]:
         """Bytes crossing the cut before every layer."""

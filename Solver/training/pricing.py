@@ -13,6 +13,7 @@ from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor.graph import ModelGraph
 from Solver.pipeline.schedule import FloatArray, PipelineCosts
 from Solver.pipeline.simulation import simulate
+from Solver.placement.layer_graph import copied_bytes
 from Solver.placement.objective import optimizer_s_per_parameter, resident_bytes_per_parameter
 from Solver.placement.policy import training_policy
 from Solver.placement.problem import TrainingPolicy
@@ -72,6 +73,7 @@ class PlanPricer:
         # each layer but the first that owns a parameter has a copy of it, unless all are on one stage
         self._tied_parameters = sum(cost.tied_parameters for cost in costs)
         self._tied_s = tied_synchronisation_s(self._tied_parameters, plan, self.policy, cluster)
+        self._copied_bytes = copied_bytes(graph.tensors, range(len(costs)))
         self.stage = lru_cache(maxsize=None)(self._stage)
         self._message_s = lru_cache(maxsize=None)(partial(message_s, plan=plan, cluster=cluster))
 
@@ -141,10 +143,9 @@ class PlanPricer:
         experts = self._experts(layers)
         sync = stage_synchronisation(parameters, experts, len(layers), self.policy, self._replicas, self._expert_replicas)
         priced = tuple(
-            replace(priced, saved_bytes=priced.saved_bytes + self.graph.copied_bytes(first))
-            for (first, _), priced in zip(
-                spans, (chunk_cost(chunk, sync, len(layers), self.overlap) for chunk in chunks), strict=True
-            )
+            replace(cost, saved_bytes=cost.saved_bytes + float(self._copied_bytes[first]))
+            for (first, _), chunk in zip(spans, chunks, strict=True)
+            for cost in (chunk_cost(chunk, sync, len(layers), self.overlap),)
         )
         once = once_per_iteration(sync, priced, self.overlap)
         if first_stage or last_stage:
