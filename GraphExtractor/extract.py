@@ -23,7 +23,7 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.opaque import cross_entropy
 from GraphExtractor.regather import gather_again
-from GraphExtractor.replication import ExpandedLayers, Representatives, every_block, expand, keep, representatives
+from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
 from GraphExtractor.sources.outline import Outline, outline, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
@@ -65,9 +65,7 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     expanded = _expanded(key, family, modules, _representatives(model, modules), model, fake)
     if expanded is None:
         logger.info("the layers of %s differ in more than their position; tracing all of them", key.model)
-        model = build_model(key, family, fake)
-        blocks = {stack: every_block(model.get_submodule(stack)) for stack in modules.stacks}
-        expanded = _expanded(key, family, modules, blocks, model, fake)
+        expanded = _expanded(key, family, modules, {}, build_model(key, family, fake), fake)
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
     return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes)
@@ -85,7 +83,7 @@ def _expanded(
     model: torch.nn.Module,
     fake: FakeTensorMode,
 ) -> ExpandedLayers | None:
-    """All layers from a trace of the chosen blocks, None where they do not prove what the others look like."""
+    """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove what the others look like."""
     copies = {f"{stack}.{index}".lstrip("."): count for stack, each in chosen.items() for index, count in enumerate(each.copies)}
     shortened = any(count > 1 for count in copies.values())
     if not shortened or family.described:

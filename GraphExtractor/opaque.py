@@ -147,6 +147,13 @@ class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]
         return _RmsNorm.apply(x, self.weight)
 
 
+def fuse_norms(model: torch.nn.Module, norm: type[torch.nn.Module]) -> None:
+    """Put ``FusedRmsNorm`` in the place of all modules of class ``norm``."""
+    for path, module in list(model.named_modules()):
+        if isinstance(module, norm):
+            model.set_submodule(path, FusedRmsNorm(module.weight))
+
+
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:
     """Mean cross entropy in fp32; with tp > 1 the logits' last dimension is this device's part of the vocabulary."""
     if tp == 1:

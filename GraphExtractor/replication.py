@@ -32,12 +32,6 @@ class ExpandedLayers:
     tensors: tuple[LayerTensor, ...]
 
 
-def every_block(blocks: torch.nn.Module) -> Representatives:
-    """Each block of a list stands for itself."""
-    count = len(list(blocks.children()))
-    return Representatives(tuple(range(count)), (1,) * count)
-
-
 def representatives(blocks: torch.nn.Module) -> Representatives:
     """Of every run of equally built blocks of a list the first two, the third (for all in between) and the last."""
     structures = [structure(block) for block in blocks.children()]

@@ -89,7 +89,7 @@ class DeepseekV3(LanguageModelFamily):
 
         from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
-        from GraphExtractor.opaque import FusedRmsNorm
+        from GraphExtractor.opaque import fuse_norms
 
         config = DeepseekV3Config(
             vocab_size=vocabulary,
@@ -123,9 +123,7 @@ class DeepseekV3(LanguageModelFamily):
                 dense = nn.Sequential()
                 dense.add_module("dense", block.mlp)
                 block.mlp = dense
-        for path, module in list(model.named_modules()):
-            if isinstance(module, DeepseekV3RMSNorm):
-                model.set_submodule(path, FusedRmsNorm(module.weight))
+        fuse_norms(model, DeepseekV3RMSNorm)
         return model
 
 

@@ -56,7 +56,7 @@ class Llama(LanguageModelFamily):
         from transformers import LlamaConfig, LlamaForCausalLM
         from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-        from GraphExtractor.opaque import FusedRmsNorm
+        from GraphExtractor.opaque import fuse_norms
 
         config = LlamaConfig(
             vocab_size=vocabulary,
@@ -70,9 +70,7 @@ class Llama(LanguageModelFamily):
             attn_implementation=attention,
         )
         model = LlamaForCausalLM(config)
-        for path, module in list(model.named_modules()):
-            if isinstance(module, LlamaRMSNorm):
-                model.set_submodule(path, FusedRmsNorm(module.weight))
+        fuse_norms(model, LlamaRMSNorm)
         return model
 
 

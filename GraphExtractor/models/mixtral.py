@@ -60,7 +60,7 @@ class Mixtral(LanguageModelFamily):
         from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
 
         from GraphExtractor.experts import MixtureOfExperts
-        from GraphExtractor.opaque import FusedRmsNorm
+        from GraphExtractor.opaque import fuse_norms
 
         config = MixtralConfig(
             vocab_size=vocabulary,
@@ -76,10 +76,9 @@ class Mixtral(LanguageModelFamily):
             attn_implementation=attention,
         )
         model = MixtralForCausalLM(config)
+        fuse_norms(model, MixtralRMSNorm)
         for path, module in list(model.named_modules()):
-            if isinstance(module, MixtralRMSNorm):
-                model.set_submodule(path, FusedRmsNorm(module.weight))
-            elif isinstance(module, MixtralSparseMoeBlock):
+            if isinstance(module, MixtralSparseMoeBlock):
                 model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
         return model
 

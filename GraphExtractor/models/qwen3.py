@@ -59,7 +59,7 @@ class Qwen3(LanguageModelFamily):
         from transformers import Qwen3Config, Qwen3ForCausalLM
         from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-        from GraphExtractor.opaque import FusedRmsNorm
+        from GraphExtractor.opaque import fuse_norms
 
         config = Qwen3Config(
             vocab_size=vocabulary,
@@ -75,9 +75,7 @@ class Qwen3(LanguageModelFamily):
             attn_implementation=attention,
         )
         model = Qwen3ForCausalLM(config)
-        for path, module in list(model.named_modules()):
-            if isinstance(module, Qwen3RMSNorm):
-                model.set_submodule(path, FusedRmsNorm(module.weight))
+        fuse_norms(model, Qwen3RMSNorm)
         return model
 
 

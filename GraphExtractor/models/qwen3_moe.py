@@ -63,7 +63,7 @@ class Qwen3Moe(LanguageModelFamily):
         from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm, Qwen3MoeSparseMoeBlock
 
         from GraphExtractor.experts import MixtureOfExperts
-        from GraphExtractor.opaque import FusedRmsNorm
+        from GraphExtractor.opaque import fuse_norms
 
         config = Qwen3MoeConfig(
             vocab_size=vocabulary,
@@ -80,10 +80,9 @@ class Qwen3Moe(LanguageModelFamily):
             attn_implementation=attention,
         )
         model = Qwen3MoeForCausalLM(config)
+        fuse_norms(model, Qwen3MoeRMSNorm)
         for path, module in list(model.named_modules()):
-            if isinstance(module, Qwen3MoeRMSNorm):
-                model.set_submodule(path, FusedRmsNorm(module.weight))
-            elif isinstance(module, Qwen3MoeSparseMoeBlock):
+            if isinstance(module, Qwen3MoeSparseMoeBlock):
                 model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
         return model
 
