@@ -51,7 +51,7 @@ if ! { is_new_enough "$venv/bin/python" && "$venv/bin/python" -m pip --version; 
 fi
 rm -f "$stamp"
 if [[ $flavour == core && -x $venv/bin/pytest ]]; then flavour=dev; fi # keep the tools up to date where they are installed
-extra=$([[ $flavour == dev ]] && printf '[dev]' || true)
+extra=$([[ $flavour == dev ]] && printf '[dev]' || printf '[report]')
 install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2; }
 { install "$(grep -oE 'torch==[0-9.]+' "$root/pyproject.toml")" && install --editable "$root$extra"; } || {
     say "pip could not install everything (see above); once that is solved, the same command goes on from here"

@@ -139,8 +139,8 @@ class DesignSpace:
         )
 
 
-def load_design_space(name_or_path: str) -> DesignSpace:
-    """Read a design space with all the files it names.
+def load_design_space(name_or_path: str, technology: str | None = None) -> DesignSpace:
+    """Read a design space with all the files it names, with ``technology`` (a name or a path) instead of its own if given.
 
     Raises:
         InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget missing or stated twice.
@@ -148,9 +148,9 @@ def load_design_space(name_or_path: str) -> DesignSpace:
     path = hardware_path("design_spaces", name_or_path)
     stated = to_record(DesignSpaceFile, read_yaml(path), str(path))
     _check(stated, path)
-    technology = load_technology(stated.technology, path.parent)
+    areas = load_technology(stated.technology, path.parent) if technology is None else load_technology(technology)
     functions = load_vector_functions(stated.vector_functions, path.parent)
-    platform = load_platform(stated.platform, technology, functions, path.parent)
+    platform = load_platform(stated.platform, areas, functions, path.parent)
     references = tuple(
         ReferenceChip(each.name, each.source, _accelerator(each.accelerator, platform)) for each in stated.references
     )

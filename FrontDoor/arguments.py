@@ -25,8 +25,9 @@ _EPILOG = """examples:
 class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
-    ``config`` is a file of such settings. ``runs`` and ``plot`` belong to validate, ``tables`` and ``force`` to calibrate,
-    ``names`` to models.
+    ``config`` is a file of such settings. ``runs`` are files of measured runs (validate) or folders of runs (report, explain,
+    trace), ``figures``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
+    explain, sweep, validate, calibrate and models.
     """
 
     mode: str
@@ -35,8 +36,15 @@ class Command:
     output: str | None = None
     output_format: str = "table"
     dry_run: bool = False
-    runs: str | None = None
+    runs: tuple[str, ...] = ()
     plot: str | None = None
+    figures: str | None = None
+    instead: tuple[str, ...] = ()
+    study: str | None = None
+    executor: str = "joblib"
+    address: str | None = None
+    workers: int | None = None
+    csv: bool = False
     tables: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     force: bool = False
@@ -63,8 +71,15 @@ def parse(words: Sequence[str]) -> Command:
         output=read.get("output"),
         output_format=options.format,
         dry_run=read.get("dry_run", False),
-        runs=read.get("runs"),
+        runs=_listed(read.get("runs")),
         plot=read.get("plot"),
+        figures=read.get("figures"),
+        instead=tuple(read.get("instead", ())),
+        study=read.get("study"),
+        executor=read.get("executor", "joblib"),
+        address=read.get("address"),
+        workers=read.get("workers"),
+        csv=read.get("csv", False),
         tables=tuple(read.get("tables", ())),
         names=tuple(read.get("names", ())),
         force=read.get("force", False),
@@ -73,12 +88,17 @@ def parse(words: Sequence[str]) -> Command:
     )
 
 
+def _listed(value: str | list[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
 def _mode_first(words: list[str]) -> list[str]:
     """The same command with its mode as first word, whether it came first, as ``--phaze_exec_type`` or not at all."""
     finder = Parser(prog="phaze", add_help=False, allow_abbrev=False)
     finder.add_argument("--phaze_exec_type", "--exec-type", dest="mode")
     found, rest = finder.parse_known_args(words)
-    typed = rest[0] if rest and not rest[0].startswith("-") else None
+    word = rest[0] if rest and not rest[0].startswith("-") else None
+    typed = word if found.mode is None or word in MODES else None  # beside the flag, another word is an argument of the mode
     mode = found.mode or typed
     if mode is None:
         return rest if rest and rest[0] in {"-h", "--help", "--version"} else [DEFAULT_MODE, *rest]

@@ -19,6 +19,10 @@ STUDY_MODES = {
     "prepopulate_estimates": "price all operators on all core configurations and stop",
 }
 OTHER_MODES = {
+    "sweep": "run a study for every combination of the values it lists, on all cores or a cluster, and gather one table",
+    "report": "draw a run, or the difference of two, as one self-contained HTML page",
+    "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
+    "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
@@ -110,6 +114,49 @@ def _add_calibrate(parser: Parser) -> None:
     parser.add_argument("--force", action="store_true", help="write it even where there is such a file")
 
 
+RUN_HELP = "folder of a finished run, as run_solver wrote it"
+
+
+def _add_sweep(parser: Parser) -> None:
+    parser.add_argument(
+        "study",
+        metavar="STUDY.yaml",
+        help="settings as for run_solver --config; each value of a list is a point of its own, a list in a list one value",
+    )
+    parser.add_argument(
+        "--set", action=_Set, table=RUN_SOLVER, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
+    )
+    parser.add_argument("--output", metavar="DIR", help="folder of the table and of every point (default: Solver/output/NAME)")
+    parser.add_argument("--executor", choices=("joblib", "ray"), default="joblib", help="what runs the points (default joblib)")
+    parser.add_argument("--address", metavar="A", help="with --executor ray: the cluster's address (default: a local one)")
+    parser.add_argument("--workers", type=int, metavar="N", help="points run at a time (default: one per core)")
+    parser.add_argument("--csv", action="store_true", help="also write the table as CSV")
+    parser.add_argument("--dry-run", action="store_true", help="list the points and stop")
+
+
+def _add_report(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
+    parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
+    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG and PNG into this folder")
+
+
+def _add_explain(parser: Parser) -> None:
+    parser.add_argument("runs", nargs=1, metavar="RUN", help=RUN_HELP)
+    parser.add_argument(
+        "--instead",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design that has these values; "
+        "may be repeated",
+    )
+
+
+def _add_trace(parser: Parser) -> None:
+    parser.add_argument("runs", nargs=1, metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--output", metavar="FILE", help="file to write (default: trace.json in the run's folder; - for stdout)")
+
+
 def _add_models(parser: Parser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="models to show, by name, dimensions or path (default: all that are listed)"
@@ -170,6 +217,10 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "evaluate": _add_evaluate,
     "validate": _add_validate,
     "calibrate": _add_calibrate,
+    "sweep": _add_sweep,
+    "report": _add_report,
+    "explain": _add_explain,
+    "trace": _add_trace,
     "models": _add_models,
     "accelerators": _add_accelerators,
     "doctor": _add_doctor,

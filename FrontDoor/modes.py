@@ -15,9 +15,13 @@ from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
 from FrontDoor.evaluate import evaluate
 from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
+from FrontDoor.explain import explain
 from FrontDoor.models import models
 from FrontDoor.plan_search import search_plans
 from FrontDoor.printing import print_answer, print_rows
+from FrontDoor.report import report
+from FrontDoor.sweep import sweep
+from FrontDoor.trace import trace
 from FrontDoor.validate import validate
 
 if TYPE_CHECKING:
@@ -147,6 +151,10 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "evaluate": evaluate,
     "validate": validate,
     "calibrate": calibrate,
+    "sweep": sweep,
+    "report": report,
+    "explain": explain,
+    "trace": trace,
     "models": models,
     "accelerators": accelerators,
     "doctor": doctor,
@@ -177,7 +185,7 @@ def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]
     from Estimator.design_space import load_design_space
     from GraphExtractor import load_or_extract
 
-    priced = load_design_space(study.design_space).platform.vector_functions.cycles_per_element
+    priced = load_design_space(study.design_space, study.technology).platform.vector_functions.cycles_per_element
     for model in study.models:
         for size in study.micro_batch_sizes:
             with progress.phase(f"training graphs of {model.name}, micro-batch {size}", len(study.tp_widths)) as advance:

@@ -28,7 +28,7 @@ def validate(command: Command) -> int:
     named = EVALUATION.read(command.given, "command line")
     device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
     output = user_path(named["output"]) if "output" in named else None
-    runs_file = None if command.runs is None else user_path(command.runs)
+    runs_file = user_path(command.runs[0]) if command.runs else None
     picture = None if command.plot is None else _picture(command.plot)
     find_place(REPOSITORY / "Solver")
     from Reporter.validation_tables import report_json, report_tables

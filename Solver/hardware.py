@@ -32,9 +32,10 @@ def load_hardware(study: Study) -> Hardware:
     Raises:
         InputError: an unknown name, or a file that is not readable, incomplete or contradictory.
     """
-    space = load_design_space(study.design_space)
+    space = load_design_space(study.design_space, study.technology)
     cores = study.folders.arch_configs / "cores.json"
-    if study.design_space == Study(models=()).design_space and cores.exists():
+    default = Study(models=())
+    if (study.design_space, study.technology) == (default.design_space, default.technology) and cores.exists():
         accelerators = read_cores_json(cores)
         logger.info(
             "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name

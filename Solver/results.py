@@ -60,6 +60,51 @@ class TimeBreakdown(Breakdown):
 
 
 @dataclass(frozen=True)
+class PipelineReport:
+    """What a pipeline runs: seconds per micro-batch of its chunks in model order, of which each stage has one or several.
+
+    Parts ``receive_*_s`` of the passes wait for what other stages sent (where a search charges that to the receiver);
+    ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own, and the sender's as well
+    unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of each stage) after a stage's last backward pass, and
+    the optimizer's step follows when all are done.
+    """
+
+    schedule: str  # a ``PipelineSchedule``
+    pp: int
+    micro_batches: int
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]  # with what is recomputed
+    receive_forward_s: tuple[float, ...]
+    receive_backward_s: tuple[float, ...]
+    transfer_s: tuple[float, ...]
+    backward_transfer_s: tuple[float, ...]
+    overlap_transfers: bool
+    sync_s: tuple[float, ...]
+    optimizer_s: float
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What more of one resource would bring on the same chip, its plan chosen anew; gains are fractions of the objective.
+
+    ``amount`` of ``unit`` is given. ``one_more_gain`` is for one unit more, ``unlimited_gain`` for any amount: where that is
+    nothing, the resource does not bind. ``words`` say it in a sentence.
+    """
+
+    resource: str
+    unit: str
+    amount: float
+    one_more_gain: float
+    unlimited_gain: float
+    words: str
+
+    @property
+    def binds(self) -> bool:
+        """Whether more of it would change the answer."""
+        return self.unlimited_gain > 1e-9
+
+
+@dataclass(frozen=True)
 class ExpertReport:
     """The plan a published expert would use, priced by the same model on the same chip, blocks balanced over its stages."""
 
@@ -90,6 +135,7 @@ class ModelPlan:
     micro_batches_per_pipeline: int
     devices_used: int
     stages: tuple[StageReport, ...]
+    pipeline: PipelineReport
     breakdown_s: TimeBreakdown
     model_flops_utilization: float
     energy_per_sample_j: float
@@ -136,6 +182,7 @@ class DesignPoint:
     hbm_bytes: int
     models: dict[str, ModelPlan]
     certificate: Certificate | None
+    limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
 
 
 @dataclass(frozen=True)

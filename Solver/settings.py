@@ -57,6 +57,9 @@ ZERO_STAGE = Setting(
 )
 CLUSTER = Setting("cluster", Kind.TEXT, "cluster, by name or YAML file (default phaze_icml24)")
 DESIGN_SPACE = Setting("design_space", Kind.TEXT, "accelerators to search, by name or YAML file (default phaze_icml24)")
+TECHNOLOGY = Setting(
+    "technology", Kind.TEXT, "areas and energies of the accelerators, by name or YAML file (default: those of the design space)"
+)
 STRICT = Setting(
     "strict", Kind.SWITCH, "refuse a model with operators that have no cost, instead of pricing them as element-wise"
 )
@@ -84,6 +87,7 @@ SETTINGS = (
     ZERO_STAGE,
     CLUSTER,
     DESIGN_SPACE,
+    TECHNOLOGY,
     Setting(
         "objective",
         Kind.CHOICE,

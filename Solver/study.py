@@ -63,7 +63,8 @@ class Folders:
 class Study:
     """What is asked. HBM sizes are GiB per device; ``sequence_length`` None means each model's own; tp widths as searched.
 
-    ``cluster`` and ``design_space`` are names of files under ``Estimator/hardware`` or absolute paths of YAML files.
+    ``cluster``, ``design_space`` and ``technology`` are names of files under ``Estimator/hardware`` or absolute paths of YAML
+    files; ``technology`` None is that of the design space.
     ``output`` None puts artefacts where the original puts them, under the repository.
     """
 
@@ -80,6 +81,7 @@ class Study:
     zero_stage: int = 0
     cluster: str = "phaze_icml24"
     design_space: str = "phaze_icml24"
+    technology: str | None = None
     objective: Objective = Objective.THROUGHPUT
     solver: SolverName = SolverName.NATIVE
     name: str = ""  # resolved by ``study_from``: never empty there
@@ -135,6 +137,7 @@ class Study:
             "zero_stage": self.zero_stage,
             "cluster": self.cluster,
             "design_space": self.design_space,
+            "technology": self.technology,
             "objective": self.objective.value,
             "solver": self.solver.value,
             "name": self.name,
@@ -208,7 +211,7 @@ def read_config(path: Path) -> dict[str, object]:
 def _beside(folder: Path, key: str, value: object) -> object:
     if key in {MODEL.key, *MODEL.aliases}:
         return model_beside(folder, value)
-    return beside(folder, value) if key in {"cluster", "design_space"} else value
+    return beside(folder, value) if key in {"cluster", "design_space", "technology"} else value
 
 
 def model_beside(folder: Path, value: object) -> object:
@@ -235,6 +238,7 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
         "force_reextract_model": ("force_reextract", bool),
         "cluster": ("cluster", lambda text: named_file("cluster", text)),
         "design_space": ("design_space", lambda text: named_file("design_space", text)),
+        "technology": ("technology", lambda text: named_file("technology", text)),
         "output": ("output", user_path),
     }
     unchanged = {key: (key, lambda value: value) for key in values}
@@ -298,7 +302,7 @@ def _check(study: Study) -> None:
     from GraphExtractor.models.registry import find_model
     from GraphExtractor.widths import check_key
 
-    load_design_space(study.design_space)
+    load_design_space(study.design_space, study.technology)
     cluster = load_cluster(study.cluster)
     for width in study.tp_widths:
         if width > cluster.num_devices:

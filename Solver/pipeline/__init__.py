@@ -10,27 +10,33 @@ from typing import Any
 
 _HOME = {
     "PipelineCosts": "schedule",
+    "PipelinePasses": "simulation",
     "PipelineSchedule": "schedule",
     "PipelineTimes": "simulation",
     "bounds_s": "simulation",
     "closed_form_s": "closed_forms",
+    "costs_of": "schedule",
     "held_bytes": "simulation",
     "in_flight": "schedule",
     "makespans_s": "simulation",
     "simulate": "simulation",
+    "timeline": "simulation",
     "warm_up": "schedule",
 }
 
 __all__ = [
     "PipelineCosts",
+    "PipelinePasses",
     "PipelineSchedule",
     "PipelineTimes",
     "bounds_s",
     "closed_form_s",
+    "costs_of",
     "held_bytes",
     "in_flight",
     "makespans_s",
     "simulate",
+    "timeline",
     "warm_up",
 ]
 

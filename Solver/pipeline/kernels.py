@@ -55,10 +55,11 @@ def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
 
 
 @outer
-def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: IntArray) -> float:
+def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: IntArray, starts_s: FloatArray) -> float:
     """Run every stage's passes in its order, each as early as it can; returns when the last one ends.
 
-    Fills start and end of each chunk's last backward pass (chunks,) and the most activations each stage holds (pp,).
+    Fills start and end of each chunk's last backward pass (chunks,), the most activations each stage holds (pp,) and, unless it
+    is empty, the start of every pass in its stage's order (pp, 2 * passes).
     """
     forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
     after_forward, after_backward = sends(pipeline)
@@ -82,6 +83,8 @@ def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: I
                 if arrived < 0.0:
                     break
                 start = max(arrived, free_s[stage])
+                if len(starts_s) > 0:
+                    starts_s[stage, position[stage]] = start
                 position[stage] += 1
                 if is_forward:
                     chunk = round_of[k] * pp + stage
@@ -180,6 +183,7 @@ def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
     count, chunks = pipelines.forward_s.shape
     seconds = np.empty(count)
     start_s, end_s, in_flight = np.empty(chunks), np.empty(chunks), np.empty_like(pipelines.warm_up)
+    starts_s = np.empty((0, 0))
     for each in range(count):
         pipeline = Pipeline(
             pipelines.forward_s[each],
@@ -190,5 +194,5 @@ def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
             pipelines.warm_up,
             pipelines.micro_batches,
         )
-        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, start_s, end_s, in_flight)
+        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, start_s, end_s, in_flight, starts_s)
     return seconds

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
+from Solver.results import PipelineReport
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -61,6 +62,18 @@ class PipelineCosts:
     def chunks_per_stage(self) -> int:
         """Chunks that each stage runs."""
         return int(self.forward_s.shape[-1]) // self.pp
+
+
+def costs_of(report: PipelineReport) -> PipelineCosts:
+    """The costs of a pipeline that a search reported."""
+    return PipelineCosts(
+        report.pp,
+        np.array(report.forward_s),
+        np.array(report.backward_s),
+        np.array(report.transfer_s),
+        np.array(report.backward_transfer_s),
+        report.overlap_transfers,
+    )
 
 
 def warm_up(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int) -> IntArray:

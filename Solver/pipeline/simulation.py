@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Solver.pipeline import kernels
@@ -29,6 +30,21 @@ class PipelineTimes:
     last_backward_end_s: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class PipelinePasses:
+    """Every forward and backward pass of a pipeline, arrays of shape (pp, 2 * micro_batches * chunks_per_stage).
+
+    Entry [s, k] is the k-th pass that stage s runs: whether it is a forward one, its chunk, its micro-batch (from 0), its start
+    and its end.
+    """
+
+    forward: NDArray[np.bool_]
+    chunk: IntArray
+    micro_batch: IntArray
+    start_s: FloatArray
+    end_s: FloatArray
+
+
 def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int) -> PipelineTimes:
     """Exact times of one pipeline, equal stages or not: the longest path through the order that the schedule fixes.
 
@@ -38,7 +54,7 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     pipeline = _pipeline(costs, schedule, micro_batches, dimensions=1)
     chunks = len(costs.forward_s)
     start_s, end_s, in_flight = np.empty(chunks), np.empty(chunks), np.empty_like(pipeline.warm_up)
-    total_s = kernels.run(pipeline, start_s, end_s, in_flight)
+    total_s = kernels.run(pipeline, start_s, end_s, in_flight, np.empty((0, 0)))
     busy_s = micro_batches * (costs.forward_s + costs.backward_s).reshape(-1, costs.pp).sum(axis=0)
     sent_s = np.zeros(chunks)
     if not costs.overlap_transfers:
@@ -54,6 +70,30 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
         last_backward_start_s=start_s,
         last_backward_end_s=end_s,
     )
+
+
+def timeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int) -> PipelinePasses:
+    """When each stage runs what, in the same simulation as ``simulate``.
+
+    Raises:
+        InputError: as ``simulate``.
+    """
+    pipeline = _pipeline(costs, schedule, micro_batches, dimensions=1)
+    pp, chunks = costs.pp, len(costs.forward_s)
+    passes = micro_batches * costs.chunks_per_stage
+    start_s = np.empty((pp, 2 * passes))
+    kernels.run(pipeline, np.empty(chunks), np.empty(chunks), np.empty_like(pipeline.warm_up), start_s)
+    forward, number = np.empty((pp, 2 * passes), np.bool_), np.empty((pp, 2 * passes), np.int64)
+    for stage in range(pp):
+        for position in range(2 * passes):
+            forward[stage, position], number[stage, position] = kernels.pass_at.py_func(
+                position, int(pipeline.warm_up[stage]), passes
+            )
+    turn = number % chunks // pp  # counted from the first chunk of a stage for forward passes, from its last for backward ones
+    chunk = np.where(forward, turn, costs.chunks_per_stage - 1 - turn) * pp + np.arange(pp)[:, None]
+    micro_batch = number // chunks * pp + number % pp if costs.chunks_per_stage > 1 else number
+    end_s = start_s + np.where(forward, costs.forward_s[chunk], costs.backward_s[chunk])
+    return PipelinePasses(forward, chunk, micro_batch, start_s, end_s)
 
 
 def makespans_s(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int) -> FloatArray:

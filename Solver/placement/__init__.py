@@ -20,6 +20,7 @@ _HOME = {
     "place_chain": "chain",
     "relaxed_bounds_s": "batch",
     "stage_memory": "evaluate",
+    "stage_times": "evaluate",
     "what_is_lost": "placing",
 }
 
@@ -32,6 +33,7 @@ __all__ = [
     "place_chain",
     "relaxed_bounds_s",
     "stage_memory",
+    "stage_times",
     "what_is_lost",
 ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Common.errors import InputError
-from Solver.placement.layer_graph import copied_bytes
+from Solver.placement.layer_graph import branches, copied_bytes, in_order
 from Solver.placement.links import Network
 from Solver.placement.objective import (
     TOLERANCE,
@@ -21,7 +21,7 @@ from Solver.placement.objective import (
     transfer_s,
     weight_gather,
 )
-from Solver.placement.problem import GroupOrder, LayerTimes, Placement, PlacementProblem, PlanVariant, Stage
+from Solver.placement.problem import FloatArray, GroupOrder, LayerTimes, Placement, PlacementProblem, PlanVariant, Stage
 from Solver.results import Breakdown, Status
 
 
@@ -40,17 +40,24 @@ class StageMemory:
 
 
 @dataclass(frozen=True)
-class _StageTimes:
-    """Seconds per micro-batch of one stage, by cause."""
+class StageTimes:
+    """Seconds per micro-batch of one stage, by cause; it receives activations before forward and gradients before backward."""
 
     forward_s: float
     backward_s: float
     recompute_s: float
-    transfer_s: float
-    gather_s: float
+    activation_transfer_s: float
+    gradient_transfer_s: float
+    gather_s: float  # sharded weights, for forward and again for backward
+
+    @property
+    def transfer_s(self) -> float:
+        """All that it receives from its neighbours."""
+        return self.activation_transfer_s + self.gradient_transfer_s
 
     @property
     def load_s(self) -> float:
+        """All of it."""
         return self.forward_s + self.backward_s + self.recompute_s + self.transfer_s + self.gather_s
 
 
@@ -102,11 +109,23 @@ def evaluate_plan(
 
 def stage_memory(problem: PlacementProblem, placement: Placement) -> tuple[StageMemory, ...]:
     """What fills the memory of each stage of ``placement``, a plan of ``problem``."""
-    variant = next(
+    bounds = [*(stage.first_layer for stage in placement.stages), placement.stages[-1].last_layer + 1]
+    return _memory(problem, _variant_of(problem, placement), placement.dp, bounds, placement.order)
+
+
+def stage_times(problem: PlacementProblem, times: LayerTimes, placement: Placement) -> tuple[StageTimes, ...]:
+    """Where each stage of ``placement``, a plan of ``problem``, spends its time per micro-batch."""
+    variant = _variant_of(problem, placement)
+    bounds = [*(stage.first_layer for stage in placement.stages), placement.stages[-1].last_layer + 1]
+    if branches(problem) is not None:
+        problem, times = in_order(problem, times, placement.order)
+    return tuple(_stage_times(problem, times, variant, placement.dp, bounds, placement.group_order))
+
+
+def _variant_of(problem: PlacementProblem, placement: Placement) -> int:
+    return next(
         index for index, plan in enumerate(problem.variants) if plan.tp == placement.tp and plan.recompute is placement.recompute
     )
-    bounds = [*(stage.first_layer for stage in placement.stages), placement.stages[-1].last_layer + 1]
-    return _memory(problem, variant, placement.dp, bounds, placement.order)
 
 
 def _memory(
@@ -141,30 +160,8 @@ def _evaluate(
     plan, policy, network = problem.variants[variant], problem.policy, Network.of(problem.cluster)
     pp, degree = len(bounds) - 1, np.array([dp])
     collectives = network.data_collectives(order, plan.tp, pp, degree)
-    link_tiers = network.boundary_tiers(order, plan.tp, pp, degree)[0]
-    gather = weight_gather(policy, collectives, float(plan.parameter_count.sum()), bounds[-1])
-    in_execution_order = range(bounds[-1])
-    held = [_held(plan, in_execution_order[first:last], pp) for first, last in itertools.pairwise(bounds)]
-
-    def message_s(cut: int, sizes: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-        """The message over boundary ``cut`` (1..pp-1); nothing crosses the ends of the chain."""
-        if not 1 <= cut < pp:
-            return 0.0
-        tier = link_tiers[cut - 1]
-        return float(transfer_s(sizes[bounds[cut]], network.seconds_per_byte[tier], network.latency_s[tier]))
-
-    stages = []
-    for stage in range(pp):
-        part = slice(bounds[stage], bounds[stage + 1])
-        stages.append(
-            _StageTimes(
-                float(times.forward_s[variant, part].sum()),
-                float(times.backward_s[variant, part].sum()),
-                float(times.recompute_s[variant, part].sum()),
-                message_s(stage, plan.cut_bytes) + message_s(stage + 1, plan.cut_gradient_bytes),
-                float(gather.per_parameter_s[0]) * held[stage] + float(gather.fixed_s[0]) * (bounds[stage + 1] - bounds[stage]),
-            )
-        )
+    held = [_held(plan, range(first, last), pp) for first, last in itertools.pairwise(bounds)]
+    stages = _stage_times(problem, times, variant, dp, bounds, order)
     micro_batches = int(micro_batches_per_pipeline(problem.micro_batches, np.array(dp)))
     slowest = max(stages, key=lambda each: each.load_s)
     algorithms = [gradient_sync(policy, half, np.array([micro_batches])) for half in collectives]
@@ -185,7 +182,7 @@ def _evaluate(
         optimizer_s=optimizer_s,
     )
     iteration_s = total_s(breakdown)
-    memory = _memory(problem, variant, dp, bounds, in_execution_order)
+    memory = _memory(problem, variant, dp, bounds, range(bounds[-1]))
     reason = _misfit(problem, plan.tp * pp * dp, dp, [each.total_bytes for each in memory])
     return Placement(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,
@@ -200,11 +197,44 @@ def _evaluate(
             Stage(bounds[stage], bounds[stage + 1] - 1, plan.tp * dp, stages[stage].load_s, memory[stage].total_bytes)
             for stage in range(pp)
         ),
-        order=tuple(in_execution_order),
+        order=tuple(range(bounds[-1])),
         breakdown=breakdown,
         reason=reason,
         group_order=order,
     )
+
+
+def _stage_times(
+    problem: PlacementProblem, times: LayerTimes, variant: int, dp: int, bounds: Sequence[int], order: GroupOrder
+) -> list[StageTimes]:
+    plan, network = problem.variants[variant], Network.of(problem.cluster)
+    pp, degree = len(bounds) - 1, np.array([dp])
+    link_tiers = network.boundary_tiers(order, plan.tp, pp, degree)[0]
+    collectives = network.data_collectives(order, plan.tp, pp, degree)
+    gather = weight_gather(problem.policy, collectives, float(plan.parameter_count.sum()), bounds[-1])
+
+    def message_s(cut: int, sizes: FloatArray) -> float:
+        """The message over boundary ``cut`` (1..pp-1); nothing crosses the ends of the chain."""
+        if not 1 <= cut < pp:
+            return 0.0
+        tier = link_tiers[cut - 1]
+        return float(transfer_s(sizes[bounds[cut]], network.seconds_per_byte[tier], network.latency_s[tier]))
+
+    stages = []
+    for stage in range(pp):
+        layers = range(bounds[stage], bounds[stage + 1])
+        part = slice(layers.start, layers.stop)
+        stages.append(
+            StageTimes(
+                float(times.forward_s[variant, part].sum()),
+                float(times.backward_s[variant, part].sum()),
+                float(times.recompute_s[variant, part].sum()),
+                message_s(stage, plan.cut_bytes),
+                message_s(stage + 1, plan.cut_gradient_bytes),
+                float(gather.per_parameter_s[0]) * _held(plan, layers, pp) + float(gather.fixed_s[0]) * len(layers),
+            )
+        )
+    return stages
 
 
 def total_s(breakdown: Breakdown) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from Common.files import write_atomically
 from Common.progress import Progress
@@ -18,7 +17,7 @@ from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
 from Solver.plan_search.request import PlanRequest
-from Solver.plan_search.results import PlanPoint, PlanSearchResult
+from Solver.plan_search.results import FoundChunk, FoundPlan, PlanAnswer, PlanManifest, PlanPoint, PlanSearchResult
 from Solver.plan_search.search import search_plans
 from Solver.search.run_directory import folder_is_writable, git_commit, library_versions, peak_bytes
 from Solver.study import REPOSITORY
@@ -26,6 +25,11 @@ from Solver.training.plan import TrainingPlan, plan_mapping
 
 if TYPE_CHECKING:
     import pandas as pd
+
+POINT_MEANING = (
+    "a design point is a plan: tp x pp x dp x ep x micro-batch x recomputation x sequence parallelism x interleaving x "
+    "ZeRO stage x order of the groups, with its best stages"
+)
 
 
 @dataclass(frozen=True)
@@ -66,51 +70,64 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
 
 def best_json(run: PlanRun) -> bytes:
     """The optimum as JSON; ``evaluate --plan`` reads it back."""
+    return to_json(_answer(run), indent=2)
+
+
+def _answer(run: PlanRun) -> PlanAnswer:
     request, result = run.request, run.result
-    value = None if result.prediction is None else result.prediction.samples_per_s
-    head = {"status": result.status.value, "optimal": result.optimal, "objective": "throughput", "value": value}
-    models = {} if result.prediction is None else {request.model: _plan_record(run)}
-    counts = {"counts": json.loads(to_json(result.counts)), "reason": result.reason}
-    return json.dumps({**head, **request.hardware, "models": models, **counts}, indent=2).encode()
+    return PlanAnswer(
+        status=result.status,
+        optimal=result.optimal,
+        objective="throughput",
+        value=None if result.prediction is None else result.prediction.samples_per_s,
+        device_title=request.device.title,
+        device_memory_bytes=request.device.memory.capacity.value,
+        **request.hardware,
+        models={} if result.prediction is None else {request.model: _found_plan(run)},
+        counts=result.counts,
+        reason=result.reason,
+    )
 
 
 def _key(request: PlanRequest, shape: TrainingPlan) -> GraphKey:
     return shape.graph_key(request.model, request.sequence_length)
 
 
-def _plan_record(run: PlanRun) -> dict[str, Any]:
+def _found_plan(run: PlanRun) -> FoundPlan:
     plan, prediction = run.result.plan, run.result.prediction
     assert plan is not None and prediction is not None and plan.stage_layers is not None
-    stages, first = [], 0
+    chunks, first = [], 0
     for chunk, count in enumerate(plan.stage_layers):
         stage = prediction.stages[chunk % plan.pp]
-        stages.append(
-            {
-                "layers": list(run.layer_names[first : first + count]),
-                "stage": chunk % plan.pp,
-                "devices": plan.tp * plan.cp * plan.dp,
-                "load_s": (stage.forward_s + stage.backward_s) / plan.interleave,
-                "memory_bytes": stage.memory_bytes,
-                "parameter_state_bytes": stage.parameter_state_bytes,
-                "activation_bytes": stage.activation_bytes,
-                "workspace_bytes": stage.workspace_bytes,
-            }
+        chunks.append(
+            FoundChunk(
+                layers=run.layer_names[first : first + count],
+                stage=chunk % plan.pp,
+                devices=plan.tp * plan.cp * plan.dp,
+                load_s=(stage.forward_s + stage.backward_s) / plan.interleave,
+                memory_bytes=stage.memory_bytes,
+                parameter_state_bytes=stage.parameter_state_bytes,
+                activation_bytes=stage.activation_bytes,
+                workspace_bytes=stage.workspace_bytes,
+                reserved_bytes=stage.reserved_bytes,
+            )
         )
         first += count
-    return {
-        "throughput_samples_per_s": prediction.samples_per_s,
-        "tokens_per_s": prediction.tokens_per_s,
-        "time_per_batch_s": prediction.iteration_s,
-        "time_per_batch_bound_s": run.result.bound_s,
+    return FoundPlan(
+        throughput_samples_per_s=prediction.samples_per_s,
+        tokens_per_s=prediction.tokens_per_s,
+        time_per_batch_s=prediction.iteration_s,
+        time_per_batch_bound_s=run.result.bound_s,
         **{key: value for key, value in plan_mapping(plan).items() if key != "stage_layers"},
-        "sequence_length": run.request.sequence_length,
-        "micro_batches_per_pipeline": prediction.micro_batches_per_pipeline,
-        "devices_used": prediction.devices,
-        "stages": stages,
-        "breakdown_s": json.loads(to_json(prediction.breakdown)),
-        "model_flops_utilization": prediction.model_flops_utilization,
-        "hardware_flops_utilization": prediction.hardware_flops_utilization,
-    }
+        sequence_length=run.request.sequence_length,
+        micro_batches_per_pipeline=prediction.micro_batches_per_pipeline,
+        devices_used=prediction.devices,
+        stages=tuple(chunks),
+        pipeline=prediction.pipeline,
+        breakdown_s=prediction.breakdown,
+        model_flops_utilization=prediction.model_flops_utilization,
+        hardware_flops_utilization=prediction.hardware_flops_utilization,
+    )
 
 
 def designs_table(points: Sequence[PlanPoint]) -> pd.DataFrame:
@@ -145,14 +162,13 @@ def _write(run: PlanRun, seconds: float) -> None:
     write_atomically(folder / "designs.parquet", buffer.getvalue())
     if request.csv:
         write_atomically(folder / "designs.csv", designs.to_csv(index=False).encode())
-    manifest = {
-        "versions": library_versions(),
-        "git_commit": git_commit(REPOSITORY),
-        "seconds": seconds,
-        "peak_bytes": peak_bytes(),
-        "point_meaning": "a design point is a plan: tp x pp x dp x ep x micro-batch x recomputation x sequence parallelism x "
-        "interleaving x ZeRO stage x order of the groups, with its best stages",
-        "counts": json.loads(to_json(run.result.counts)),
-    }
-    write_atomically(folder / "manifest.json", json.dumps(manifest, indent=2).encode())
+    manifest = PlanManifest(
+        versions=library_versions(),
+        git_commit=git_commit(REPOSITORY),
+        seconds=seconds,
+        peak_bytes=peak_bytes(),
+        point_meaning=POINT_MEANING,
+        counts=run.result.counts,
+    )
+    write_atomically(folder / "manifest.json", to_json(manifest, indent=2))
     write_atomically(folder / "best.json", best_json(run))

@@ -25,7 +25,9 @@ EXTRA = tuple(
     replace(setting, help=f"with --device: {setting.help.removeprefix('with --device: ')}")
     for setting in (SOFTWARE, DEVICES, INTERLEAVE, EP, PRECISION)
 )
-ABOUT_CHIPS = frozenset({"hbm_size", "design_space", "objective", "solver"})  # what a device that exists has, or leaves no choice
+ABOUT_CHIPS = frozenset(
+    {"hbm_size", "design_space", "technology", "objective", "solver"}
+)  # what a device that exists has, or leaves no choice
 
 PLAN_SEARCH = SettingTable(
     (

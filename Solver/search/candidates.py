@@ -24,7 +24,8 @@ from Solver.search.doubts import model_inputs
 from Solver.search.inputs import ModelInputs, extract_graphs, point_group
 from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.run import Run
-from Solver.search.winners import LayerSchedule, confirm_schedules, expert_report, model_plan, schedule_layers, with_expert
+from Solver.search.winner_schedules import LayerSchedule, confirm_schedules, schedule_layers
+from Solver.search.winners import expert_report, model_plan, with_expert
 from Solver.study import GIB
 
 

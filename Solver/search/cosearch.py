@@ -29,7 +29,8 @@ from Solver.search.run_directory import (
     library_versions,
     write_run,
 )
-from Solver.search.winners import schedules_record
+from Solver.search.schedule_records import KeptSchedules
+from Solver.search.winner_schedules import kept_schedules
 from Solver.study import GIB, REPOSITORY, Study
 
 if TYPE_CHECKING:
@@ -170,5 +171,5 @@ def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], design
         counts=result.counts,
         pareto_front_points=int(designs["on_front"].sum()),
     )
-    schedules = [record for one in scored for record in schedules_record(one.point.hbm_bytes, one.schedules)]
+    schedules = KeptSchedules(tuple(each for one in scored for each in kept_schedules(one.point.hbm_bytes, one.schedules)))
     write_run(run.study.folders.run, run.study.to_yaml(), manifest, result, schedules, designs, csv=run.study.csv)

@@ -53,7 +53,7 @@ def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
     """Core types and precedence of a layer's operators, by position in ``graph.operators``."""
     position = {operator.id: index for index, operator in enumerate(graph.operators)}
     edges = tuple((position[before], position[after]) for before, after in graph.edges)
-    return ScheduleStructure(tuple(_core_type(operator) for operator in graph.operators), edges)
+    return ScheduleStructure(tuple(core_type(operator) for operator in graph.operators), edges)
 
 
 def schedule_problem(graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, row: int) -> ScheduleProblem:
@@ -185,7 +185,8 @@ def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:
     return energy
 
 
-def _core_type(operator: Operator) -> CoreType:
+def core_type(operator: Operator) -> CoreType:
+    """What a core of each type it occupies while it runs."""
     uses = occupies(operator)
     if uses.tensor_core and uses.vector_core:
         return CoreType.TC_AND_VC

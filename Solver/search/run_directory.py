@@ -23,6 +23,7 @@ from GraphExtractor.graph import Recompute
 from Solver.results import Counts, SearchResult
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
+from Solver.search.schedule_records import KeptSchedules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def write_run(
     study_yaml: str,
     manifest: Manifest,
     result: SearchResult,
-    schedules: object,
+    schedules: KeptSchedules,
     designs: pd.DataFrame,
     *,
     csv: bool,
@@ -113,7 +114,7 @@ def write_run(
     """
     (folder / "best.json").unlink(missing_ok=True)
     write_atomically(folder / "study.yaml", study_yaml.encode())
-    write_atomically(folder / "schedules.json.gz", pack(json.dumps(schedules).encode()))
+    write_atomically(folder / "schedules.json.gz", pack(to_json(schedules)))
     buffer = io.BytesIO()
     designs.to_parquet(buffer, index=False, compression="zstd")
     write_atomically(folder / "designs.parquet", buffer.getvalue())

@@ -1,49 +1,37 @@
-"""Everything a reader needs to believe a winner: its plans, where time and memory go, confirmed schedules, the expert's plan."""
+"""Everything a reader needs to believe a winner: its plans, where time and memory go, the expert's plan."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from Common.errors import SolverError
-from Common.progress import Advance
-from GraphExtractor.graph import ModelGraph, OperatorGraph, OperatorKind, Recompute
-from Solver.placement import balanced_cuts, evaluate_plan, place, stage_memory
+from GraphExtractor.graph import ModelGraph, Recompute
+from Solver.pipeline.schedule import PipelineSchedule
+from Solver.placement import balanced_cuts, evaluate_plan, place, stage_memory, stage_times
 from Solver.placement.layer_graph import edges_between, is_chain
-from Solver.placement.problem import Placement, PlacementProblem
-from Solver.results import ExpertReport, ModelPlan, ScheduleConfirmation, StageReport, Status, TimeBreakdown
-from Solver.schedule import confirm_with_ilp
-from Solver.schedule.problem import Schedule, ScheduleProblem
+from Solver.placement.problem import LayerTimes, Placement, PlacementProblem
+from Solver.results import ExpertReport, ModelPlan, PipelineReport, StageReport, Status, TimeBreakdown
 from Solver.search.baselines import ExpertPlan, expert_plans
 from Solver.search.inputs import ModelInputs, placement_problem
 from Solver.search.joint import Choice
-from Solver.search.layer_times import schedule_problem
 from Solver.search.points import row_times, single_variant
 from Solver.search.run import Run
 from Solver.search.variants import batch_times
-
-SCHEDULE_TIME_LIMIT_S = 60.0
-CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's
+from Solver.search.winner_schedules import LayerSchedule
 
 
 @dataclass(frozen=True, eq=False)
-class LayerSchedule:
-    """The schedule of one pass of one distinct layer, ``index`` in its graph; its name need not be its own."""
+class PlacedPoint:
+    """The placement of a model on one accelerator, with the problem and the layer times it answers."""
 
-    model: str
-    index: int
-    layer: str
-    graph: str
-    operators: OperatorGraph
-    schedule: Schedule
-    repeats: int
-    collective_s: float
+    problem: PlacementProblem
+    times: LayerTimes
+    placement: Placement
 
 
-def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
+def place_point(choice: Choice) -> PlacedPoint:
     """Place the model on the chosen accelerator, which ``place`` checks with the independent evaluator.
 
     Raises:
@@ -52,20 +40,21 @@ def place_point(choice: Choice) -> tuple[PlacementProblem, Placement]:
     group, point = choice.group, choice.point
     row, variant = group.locate(point)
     problem, batch = single_variant(group.problem, group.times, variant)
-    placement = place(problem, row_times(batch, row))
+    times = row_times(batch, row)
+    placement = place(problem, times)
     answers = (float(group.iteration_s[point]), placement.iteration_s)
     if max(answers) - min(answers) > 1e-9 * max(answers):
         raise SolverError(f"placement solvers disagree on {group.key}: {answers} s; please report this with study.yaml")
-    return problem, placement
+    return PlacedPoint(problem, times, placement)
 
 
 def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequence[LayerSchedule]) -> ModelPlan:
     """The plan of one model on the chosen accelerator, without its expert baseline."""
     group = choice.group
     row, _ = group.locate(choice.point)
-    problem, placement = place_point(choice)
-    plan = problem.variants[0]
-    graph = inputs.graph_of(plan.tp)
+    placed = place_point(choice)
+    problem, placement = placed.problem, placed.placement
+    graph = inputs.graph_of(placement.tp)
     devices = placement.pp * placement.dp * placement.tp
     names = layer_names(graph)
     stages = tuple(
@@ -96,6 +85,7 @@ def model_plan(run: Run, choice: Choice, inputs: ModelInputs, schedules: Sequenc
         micro_batches_per_pipeline=placement.micro_batches_per_pipeline,
         devices_used=devices,
         stages=stages,
+        pipeline=_pipeline_report(placed),
         breakdown_s=_breakdown(placement, graph, schedules),
         model_flops_utilization=float(model_flops_per_sample(graph) * samples_per_s / (devices * peak_flops)),
         energy_per_sample_j=float(group.energy_j[choice.point]),
@@ -112,55 +102,6 @@ def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
     if expert is None or expert.status is not Status.FEASIBLE:
         return replace(plan, expert=expert)
     return replace(plan, expert=expert, speedup_over_expert=plan.throughput_samples_per_s / expert.throughput_samples_per_s)
-
-
-def schedule_layers(run: Run, choice: Choice, inputs: ModelInputs) -> list[LayerSchedule]:
-    """Schedules of every distinct layer and pass that the chosen plan runs, on its accelerator."""
-    row, variant = choice.group.locate(choice.point)
-    plan = choice.group.problem.variants[variant]
-    graph = inputs.graph_of(plan.tp)
-    backward = "backward_selective" if plan.recompute is Recompute.SELECTIVE else "backward"
-    forward_runs = 2 if plan.recompute is Recompute.FULL else 1
-    schedules = []
-    for index, layer in enumerate(graph.layers):
-        repeats = graph.sequence.count(index)
-        for name, operators, runs in (
-            ("forward", layer.forward, forward_runs),
-            (backward, layer.backward_graph(plan.recompute), 1),
-        ):
-            if operators.operators:
-                problem = schedule_problem(operators, inputs.table, run.hardware.accelerators, row)
-                schedule = run.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
-                collective_s = _collective_s(operators, problem)
-                schedules.append(
-                    LayerSchedule(graph.key.model, index, layer.name, name, operators, schedule, repeats * runs, collective_s)
-                )
-    return schedules
-
-
-def confirm_schedules(
-    run: Run, schedules: Sequence[LayerSchedule], inputs: ModelInputs, row: int, advance: Advance
-) -> list[ScheduleConfirmation]:
-    """Solve every schedule again as the ILP with a solver that shares no code with the native one."""
-    confirmations = []
-    for item in schedules:
-        problem = schedule_problem(item.operators, inputs.table, run.hardware.accelerators, row)
-        ilp = confirm_with_ilp(problem, item.schedule)
-        difference = abs(ilp.makespan_s - item.schedule.makespan_s)
-        confirmations.append(
-            ScheduleConfirmation(
-                model=item.model,
-                layer=item.layer,
-                graph=item.graph,
-                native_makespan_s=item.schedule.makespan_s,
-                ilp_makespan_s=ilp.makespan_s,
-                ilp_gap=ilp.gap,
-                ilp_solver=ilp.solver,
-                agrees=ilp.status is Status.OPTIMAL and difference <= CONFIRMATION_TOLERANCE * item.schedule.makespan_s,
-            )
-        )
-        advance(1)
-    return confirmations
 
 
 def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, hbm_bytes: int) -> ExpertReport:
@@ -224,32 +165,32 @@ def model_flops_per_sample(graph: ModelGraph) -> float:
     return 3.0 * forward * graph.key.tp / graph.key.micro_batch_size
 
 
-def schedules_record(hbm_bytes: int, schedules: Iterable[LayerSchedule]) -> list[dict[str, object]]:
-    """Schedules of one HBM size's winner as JSON: which operator runs where and when."""
-    return [
-        {
-            "hbm_bytes": hbm_bytes,
-            "model": item.model,
-            "layer": item.layer,
-            "graph": item.graph,
-            "repeats": item.repeats,
-            "makespan_s": item.schedule.makespan_s,
-            "solver": item.schedule.solver,
-            "operators": [
-                {
-                    "name": item.operators.operators[assignment.operator].name,
-                    "kind": item.operators.operators[assignment.operator].kind.value,
-                    "mode": assignment.mode.value,
-                    "tc": assignment.tc,
-                    "vc": assignment.vc,
-                    "start_s": assignment.start_s,
-                    "end_s": assignment.end_s,
-                }
-                for assignment in item.schedule.assignments
-            ],
-        }
-        for item in schedules
-    ]
+def _pipeline_report(placed: PlacedPoint) -> PipelineReport:
+    """Half of a stage's gathered weights are for its forward, half for its backward pass."""
+    placement = placed.placement
+    stages = stage_times(placed.problem, placed.times, placement)
+    receive_forward = [stage.activation_transfer_s + stage.gather_s / 2 for stage in stages]
+    receive_backward = [stage.gradient_transfer_s + stage.gather_s / 2 for stage in stages]
+    if placement.breakdown is None:
+        raise SolverError("the placement of a feasible plan has no breakdown; please report this with study.yaml")
+    slowest = max(stages, key=lambda stage: stage.load_s)
+    sync_s = placement.breakdown.gradient_sync_s - placement.micro_batches_per_pipeline * slowest.gather_s
+    return PipelineReport(
+        schedule=PipelineSchedule.ONE_F_ONE_B.value,
+        pp=placement.pp,
+        micro_batches=placement.micro_batches_per_pipeline,
+        forward_s=tuple(stage.forward_s + receive for stage, receive in zip(stages, receive_forward, strict=True)),
+        backward_s=tuple(
+            stage.recompute_s + stage.backward_s + receive for stage, receive in zip(stages, receive_backward, strict=True)
+        ),
+        receive_forward_s=tuple(receive_forward),
+        receive_backward_s=tuple(receive_backward),
+        transfer_s=(0.0,) * (placement.pp - 1),
+        backward_transfer_s=(0.0,) * (placement.pp - 1),
+        overlap_transfers=False,
+        sync_s=(max(sync_s, 0.0),) * placement.pp,
+        optimizer_s=placement.breakdown.optimizer_s,
+    )
 
 
 def _breakdown(placement: Placement, graph: ModelGraph, schedules: Sequence[LayerSchedule]) -> TimeBreakdown:
@@ -263,11 +204,6 @@ def _breakdown(placement: Placement, graph: ModelGraph, schedules: Sequence[Laye
         collective_s[item.index] += item.collective_s * again
     tensor_s = sum(collective_s[graph.sequence[layer]] for layer in stage_layers) * placement.micro_batches_per_pipeline
     return TimeBreakdown(**vars(placement.breakdown), tensor_communication_s=tensor_s)
-
-
-def _collective_s(operators: OperatorGraph, problem: ScheduleProblem) -> float:
-    collective = [operator.kind is OperatorKind.COLLECTIVE for operator in operators.operators]
-    return float(problem.single_latency_s[np.array(collective, dtype=bool)].sum())
 
 
 def _utilization(schedules: Sequence[LayerSchedule], name: str) -> float:

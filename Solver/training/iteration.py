@@ -14,7 +14,7 @@ from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor.graph import ModelGraph
 from Solver.pipeline.simulation import held_bytes
 from Solver.placement.evaluate import balanced_cuts
-from Solver.results import Status
+from Solver.results import PipelineReport, Status
 from Solver.training.groups import expert_groups
 from Solver.training.layer_costs import layer_costs
 from Solver.training.messages import Transfer
@@ -46,7 +46,8 @@ def predict_cut(pricer: PlanPricer, bounds: Sequence[int]) -> Prediction:
     iteration_s = float(finished_s[critical]) + optimizer_s
     transfer_s = max(float(finished_s[critical] - without_s), 0.0)
     breakdown = _breakdown(stages[critical], pricer.plan.micro_batches, transfer_s, optimizer_s, iteration_s)
-    return _prediction(pricer, _with_memory(pricer, stages), breakdown, iteration_s)
+    pipeline = _pipeline_report(pricer, stages, transfers, optimizer_s)
+    return _prediction(pricer, _with_memory(pricer, stages), breakdown, iteration_s, pipeline)
 
 
 def chunk_bounds(layers: int, plan: TrainingPlan) -> list[int]:
@@ -107,8 +108,33 @@ def _with_memory(pricer: PlanPricer, stages: Sequence[StageCost]) -> tuple[Stage
     )
 
 
+def _pipeline_report(
+    pricer: PlanPricer, stages: Sequence[StageCost], transfers: Sequence[Transfer], optimizer_s: float
+) -> PipelineReport:
+    costs = pricer.pipeline_costs(stages, transfers)
+    nothing = (0.0,) * pricer.plan.chunks
+    return PipelineReport(
+        schedule=pricer.plan.schedule.value,
+        pp=costs.pp,
+        micro_batches=pricer.plan.micro_batches,
+        forward_s=tuple(costs.forward_s.tolist()),
+        backward_s=tuple(costs.backward_s.tolist()),
+        receive_forward_s=nothing,
+        receive_backward_s=nothing,
+        transfer_s=tuple(costs.transfer_s.tolist()),
+        backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
+        overlap_transfers=costs.overlap_transfers,
+        sync_s=tuple(float(stage.once.exposed_s) for stage in stages),
+        optimizer_s=optimizer_s,
+    )
+
+
 def _prediction(
-    pricer: PlanPricer, stages: tuple[StagePrediction, ...], breakdown: IterationBreakdown, iteration_s: float
+    pricer: PlanPricer,
+    stages: tuple[StagePrediction, ...],
+    breakdown: IterationBreakdown,
+    iteration_s: float,
+    pipeline: PipelineReport,
 ) -> Prediction:
     plan, model, costs = pricer.plan, pricer.model, pricer.costs
     samples = plan.global_batch_size  # what is run beyond that fills up the last micro-batches
@@ -131,6 +157,7 @@ def _prediction(
         micro_batches_per_pipeline=plan.micro_batches,
         stages=stages,
         breakdown=breakdown,
+        pipeline=pipeline,
     )
 
 

@@ -107,9 +107,15 @@ class PlanPricer:
 
         1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
         """
+        ends_s = simulate(self.pipeline_costs(stages, transfers), self.plan.schedule, self.plan.micro_batches).last_backward_end_s
+        finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + np.array([stage.once.exposed_s for stage in stages])
+        return finished
+
+    def pipeline_costs(self, stages: Sequence[StageCost], transfers: Sequence[Transfer]) -> PipelineCosts:
+        """What the pipeline's passes and messages take."""
         plan = self.plan
         chunks = [stages[chunk % plan.pp].chunks[chunk // plan.pp] for chunk in range(plan.chunks)]
-        costs = PipelineCosts(
+        return PipelineCosts(
             plan.pp,
             np.array([chunk.forward.total_s for chunk in chunks]),
             np.array([chunk.whole_backward_s for chunk in chunks]),
@@ -117,9 +123,6 @@ class PlanPricer:
             np.array([each.backward_s for each in transfers]),
             overlap_transfers=self.overlap.pipeline and plan.interleave > 1,
         )
-        ends_s = simulate(costs, plan.schedule, plan.micro_batches).last_backward_end_s.reshape(-1, plan.pp).max(axis=0)
-        finished: FloatArray = ends_s + np.array([stage.once.exposed_s for stage in stages])
-        return finished
 
     def optimizer_s(self, stages: Sequence[StageCost]) -> float:
         """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Solver.results import Status
+from Solver.results import PipelineReport, Status
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Prediction:
     micro_batches_per_pipeline: int
     stages: tuple[StagePrediction, ...]
     breakdown: IterationBreakdown
+    pipeline: PipelineReport
 
     @property
     def memory_bytes(self) -> float:

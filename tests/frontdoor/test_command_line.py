@@ -96,6 +96,7 @@ def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value:
 def test_every_mode_by_sub_command_and_by_the_original_flag(ran: Ran, mode: str) -> None:
     study = ["--model", "bertlarge"] if mode in {*STUDY_MODES, "evaluate"} else []
     study += ["--device", "a100_80gb"] if mode == "evaluate" else []
+    study += ["some/where"] if mode in {"sweep", "report", "explain", "trace"} else []
     assert phaze.main([mode, *study]) == phaze.main(["--phaze_exec_type", mode, *study]) == 0
     assert phaze.main([*study, f"--phaze_exec_type={mode}"]) == 0
     assert [command.mode for command in ran.commands] == [mode] * 3
@@ -126,7 +127,7 @@ def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
 BAD = {
     "nothing": ("", "no model was given"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
-    "unknown mode in the original flag": ("--phaze_exec_type train --model bertlarge", "the modes are run_solver"),
+    "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),
     "unknown flag": ("--model bertlarge --hbm_sze 32", "did you mean '--hbm-size'"),
     "abbreviated flag": ("--mod bertlarge", "unknown flag '--mod'"),

@@ -175,7 +175,7 @@ def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) 
     made = calls(bare)
     assert made[0].startswith("-m venv --clear")
     assert re.search(r"torch==[\d.]+$", made[1])
-    assert made[2].endswith(f"--editable {bare}")
+    assert made[2].endswith(f"--editable {bare}[report]")
     assert made[3].startswith(f"{bare}/phaze.py run_solver")
     assert len(made) == 4
     assert set_up(bare).returncode == 0

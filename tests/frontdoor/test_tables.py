@@ -12,6 +12,7 @@ from Solver.results import (
     ExpertReport,
     ModelPlan,
     Objective,
+    PipelineReport,
     ReferencePoint,
     SearchResult,
     SizeRow,
@@ -23,6 +24,7 @@ from Solver.results import (
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
+PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
 
 
 def plan() -> ModelPlan:
@@ -39,6 +41,7 @@ def plan() -> ModelPlan:
         micro_batches_per_pipeline=16,
         devices_used=1024,
         stages=(StageReport(("embedding",), 2, 0.1, 1e9, 5e8, 4e8, 1e8),),
+        pipeline=PIPELINE,
         breakdown_s=TimeBreakdown(3.0, 5.0, 0.0, 0.5, 1.0, 0.5, 0.0, 0.2),
         model_flops_utilization=0.4321,
         energy_per_sample_j=3.0,

@@ -19,6 +19,7 @@ from Solver.pipeline import (
     in_flight,
     makespans_s,
     simulate,
+    timeline,
 )
 from Solver.pipeline.schedule import FloatArray
 
@@ -131,6 +132,21 @@ def test_every_pass_is_where_the_longest_path_puts_it(case: Case) -> None:
     assert times.total_s == pytest.approx(max(ends))
     assert times.total_s == times.last_backward_end_s[0]
     assert times.busy_s + times.transfer_s + times.idle_s == pytest.approx(np.full(costs.pp, times.total_s))
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_the_timeline_is_every_pass_where_the_longest_path_puts_it(case: Case) -> None:
+    costs, micro_batches = case.costs, case.micro_batches
+    expected = starts_s(costs, case.schedule, micro_batches)
+    passes = timeline(costs, case.schedule, micro_batches)
+    for stage in range(costs.pp):
+        order = stage_order(case.schedule, costs.pp, costs.chunks_per_stage, micro_batches, stage)
+        for position, each in enumerate(order):
+            found = (passes.forward[stage, position], passes.chunk[stage, position], passes.micro_batch[stage, position])
+            assert found == (each.forward, each.chunk, each.micro_batch)
+            assert passes.start_s[stage, position] == pytest.approx(expected[each], rel=1e-12, abs=1e-12)
+    assert passes.end_s.max() == pytest.approx(simulate(costs, case.schedule, micro_batches).total_s, rel=1e-12)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ from small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
 from Common.progress import SilentProgress
 from GraphExtractor.graph import Recompute
+from Solver.finished_run import open_run
 from Solver.hardware import load_hardware
+from Solver.pipeline import PipelineSchedule, costs_of, simulate
 from Solver.placement import place_chain
 from Solver.placement.problem import LayerTimes
 from Solver.results import Objective, Status
@@ -217,11 +220,30 @@ def test_the_reference_outside_the_space_is_scored_and_never_better_than_what_it
         assert point.best_over_reference == pytest.approx(best.value / point.value)
 
 
+def test_the_run_reads_back_as_it_was_answered(result):
+    run = open_run(Path(result.run_directory))
+    assert run.result == result
+    assert len(run.designs) == result.counts.space == run.manifest.counts.space
+
+
+def test_the_pipeline_adds_up_to_the_stages_and_takes_at_most_the_closed_form(result):
+    for point in result.per_hbm:
+        for plan in point.models.values():
+            pipeline = plan.pipeline
+            passes = [a + b for a, b in zip(pipeline.forward_s, pipeline.backward_s, strict=True)]
+            assert passes == pytest.approx([stage.load_s for stage in plan.stages], rel=1e-9)
+            costs = costs_of(pipeline)
+            closed_s = plan.time_per_batch_s - pipeline.sync_s[0] - pipeline.optimizer_s
+            assert closed_s == pytest.approx(sum(passes) + (pipeline.micro_batches - 1) * max(passes), rel=1e-9)
+            total_s = simulate(costs, PipelineSchedule(pipeline.schedule), pipeline.micro_batches).total_s
+            assert 0.9 * closed_s < total_s <= closed_s * (1 + 1e-9)
+
+
 def test_the_winners_schedules_are_written_operator_by_operator(result):
     import gzip
 
     with gzip.open(f"{result.run_directory}/schedules.json.gz") as stream:
-        schedules = json.load(stream)
+        schedules = json.load(stream)["schedules"]
     blocks = [item for item in schedules if item["layer"] == "block" and item["graph"] == "forward"]
     assert blocks
     for item in blocks:

@@ -24,6 +24,7 @@ from Solver.results import (
     DesignPoint,
     ModelPlan,
     Objective,
+    PipelineReport,
     SearchResult,
     StageReport,
     Status,
@@ -36,6 +37,7 @@ from Solver.training.plan import Precision, TrainingPlan
 from Solver.training.plan_files import evaluation_from
 from Solver.training.plan_settings import EVALUATION
 
+PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
 
@@ -202,6 +204,7 @@ def search_result(folder: Path, *names: str) -> Path:
         stages=tuple(
             StageReport(tuple(f"layer {each}" for each in range(count)), 16, 0.1, 1e9, 5e8, 4e8, 1e8) for count in (9, 17)
         ),
+        pipeline=PIPELINE,
         breakdown_s=TimeBreakdown(3.0, 5.0, 0.0, 0.5, 1.0, 0.5, 0.0, 0.2),
         model_flops_utilization=0.4,
         energy_per_sample_j=3.0,

@@ -1,0 +1,135 @@
+"""Reads a run directory back: what was asked, what came out, and everything a reader needs to see why."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from Common.errors import ArtefactError, InputError
+from Common.files import unpack
+from Common.records import from_json, read_yaml, to_record
+from Solver.plan_search.results import PlanAnswer, PlanManifest
+from Solver.results import DesignPoint, SearchResult
+from Solver.search.run_directory import Manifest
+from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedSearch:
+    """A run that searched accelerators and plans: ``settings`` of study.yaml, and ``designs`` with a row per design point."""
+
+    folder: Path
+    settings: dict[str, Any]
+    result: SearchResult
+    manifest: Manifest
+    schedules: tuple[KeptSchedule, ...]
+    designs: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedPlanSearch:
+    """A run that searched plans on hardware that is given. ``designs`` has a row per plan."""
+
+    folder: Path
+    settings: dict[str, Any]
+    answer: PlanAnswer
+    manifest: PlanManifest
+    designs: pd.DataFrame
+
+
+FinishedRun = FinishedSearch | FinishedPlanSearch
+
+
+def open_run(folder: Path) -> FinishedRun:
+    """Read the run in ``folder``.
+
+    Raises:
+        InputError: there is no finished run in it.
+        ArtefactError: a file of it is missing, damaged or of another version.
+    """
+    if folder.name == "best.json":
+        folder = folder.parent
+    best = folder / "best.json"
+    try:
+        found, is_folder = best.is_file(), folder.is_dir()
+    except OSError as error:  # a name the file system cannot hold
+        raise InputError(f"run {str(folder)!r:.120} cannot be a folder; give the folder that run_solver wrote") from error
+    if not found:
+        if not is_folder:
+            raise InputError(f"there is no folder {folder}; give the folder of a run, such as Solver/output/STUDY")
+        given = "has no best.json: it is not a run, or one that did not finish"
+        raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
+    text = _text(best)
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(best, error) from error
+    if not isinstance(content, dict):
+        raise _unreadable(best, ValueError("it is not a mapping"))
+    settings = read_yaml(folder / "study.yaml")
+    if not isinstance(settings, dict):
+        raise _unreadable(folder / "study.yaml", ValueError("it is not a mapping of settings"))
+    designs = _designs(folder / "designs.parquet")
+    if "device" in content:
+        answer, manifest = _read(PlanAnswer, best), _read(PlanManifest, folder / "manifest.json")
+        return FinishedPlanSearch(folder, settings, answer, manifest, designs)
+    schedules = from_json_artefact(KeptSchedules, unpack(folder / "schedules.json.gz"), folder / "schedules.json.gz")
+    return FinishedSearch(
+        folder, settings, _result(content, best), _read(Manifest, folder / "manifest.json"), schedules.schedules, designs
+    )
+
+
+def from_json_artefact(cls: type[Record], text: bytes, path: Path) -> Record:
+    """As ``from_json``, for what an earlier run wrote.
+
+    Raises:
+        ArtefactError: it is not what this version writes.
+    """
+    try:
+        return from_json(cls, text, str(path))
+    except InputError as error:
+        raise _unreadable(path, error) from error
+
+
+def _result(content: dict[str, Any], path: Path) -> SearchResult:
+    """What ``best_json`` merged, taken apart again."""
+    point_keys = {field.name for field in fields(DesignPoint)}
+    whole = {key: value for key, value in content.items() if key not in point_keys}
+    best = {key: value for key, value in content.items() if key in point_keys} if "accelerator" in content else None
+    try:
+        return to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
+    except InputError as error:
+        raise _unreadable(path, error) from error
+
+
+def _read(cls: type[Record], path: Path) -> Record:
+    return from_json_artefact(cls, _text(path), path)
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _designs(path: Path) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        return pd.read_parquet(io.BytesIO(_text(path)))
+    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ArtefactError:
+    return ArtefactError(f"{path} cannot be read ({error}); run the study again to make it anew")
