@@ -1,0 +1,1 @@
+"""Why a search answered what it did: limits of the best design, alternatives to it, and why two runs differ."""

@@ -1,0 +1,75 @@
+"""Records of explanations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from Solver.results import DesignPoint, Limit, Status
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of an iteration of ``model``, in seconds, in two designs: what the breakdown calls it, without its ``_s``."""
+
+    model: str
+    name: str
+    best_s: float
+    other_s: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The best design that has what was asked for (``asked``, as typed), beside the best of all.
+
+    ``slower`` is the objective of the best over that of the alternative. ``sentences`` say what the difference comes from.
+    Without a design (``point`` None), ``reason`` says why there is none.
+    """
+
+    asked: str
+    status: Status
+    point: DesignPoint | None
+    slower: float | None
+    terms: tuple[Term, ...]
+    sentences: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what binds, and alternatives."""
+
+    answer: str
+    lead: tuple[str, ...]  # over the next-best chip, the known chips, the expert's plan
+    limits: tuple[Limit, ...]
+    limits_in_words: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """An input (a key of study.yaml, or a version in the manifest) that differs between two runs."""
+
+    key: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """The objective of a design when only some inputs change: ``what`` in words, and the value (None: it does not fit)."""
+
+    what: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs: what changed in their inputs, what changed in their answers, and why."""
+
+    before: str  # name of the run
+    after: str
+    changes: tuple[Change, ...]
+    answers: tuple[Change, ...]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
+    terms: tuple[Term, ...]  # best_s before, other_s after
+    moves: tuple[Move, ...]
+    sentences: tuple[str, ...]
