@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a mapping that gives a key twice, of which plain YAML would silently take the last."""
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that gives a key twice, of which plain YAML would silently take the last.
+
+    Reads 160e9 as the number it is in YAML 1.2 and JSON; PyYAML, which follows YAML 1.1, would take it for a text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
@@ -25,6 +29,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if key in keys[:position]:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 def read_yaml(path: Path) -> Any:
@@ -48,7 +56,7 @@ def parse_yaml(text: str, source: str) -> Any:
         InputError: it is not YAML, gives a key twice, or holds a value that cannot be what it says it is.
     """
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # a SafeLoader
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""

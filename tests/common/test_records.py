@@ -82,3 +82,13 @@ def test_unreadable_files_are_refused_in_one_sentence(tmp_path):
         read_yaml(tmp_path / "binary.yaml")
     with pytest.raises(InputError, match="cannot read"):
         read_yaml(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "number"), [("160e9", 160e9), ("1.5E3", 1500.0), ("-2e-6", -2e-6), ("160.0e+9", 160e9)])
+def test_numbers_with_exponents_are_numbers(text, number):
+    assert parse_yaml(f"x: {text}", "text") == {"x": number}
+
+
+@pytest.mark.parametrize("text", ["e9", "1e", "12ab", "1e5x", "0x1e5z"])
+def test_what_only_looks_like_a_number_stays_a_text(text):
+    assert parse_yaml(f"x: {text}", "text") == {"x": text}
