@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import yaml
 
@@ -56,7 +58,7 @@ def parse_yaml(text: str, source: str) -> Any:
         InputError: it is not YAML, gives a key twice, or holds a value that cannot be what it says it is.
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader
+        return deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
@@ -65,6 +67,12 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InputError(f"{source} is not valid YAML: {error}; correct it") from error
     except RecursionError as error:
         raise InputError(f"{source} is nested too deeply; correct it") from error
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """Content of YAML text. Hardware files are read again for every study, and parsing them takes most of that time."""
+    return yaml.load(text, Loader=_Loader)  # a SafeLoader
 
 
 def to_record(cls: type[Record], data: object, source: str) -> Record:
@@ -91,7 +99,7 @@ def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
     import pydantic
 
     try:
-        record: Record = pydantic.TypeAdapter(cls).validate_json(text, strict=True, extra="forbid")
+        record: Record = _adapter(cast(Any, cls)).validate_json(text, strict=True, extra="forbid")
     except pydantic.ValidationError as error:
         raise InputError(f"{source}: {_first_problem(error)}") from error
     return record
@@ -99,9 +107,15 @@ def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
 
 def to_json(record: object, *, indent: int | None = None) -> bytes:
     """Serialise a dataclass as JSON."""
+    return _adapter(cast(Any, type(record))).dump_json(record, indent=indent)
+
+
+@lru_cache(maxsize=256)
+def _adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
+    """What checks and writes records of the class ``cls``; making one takes longer than most records do."""
     import pydantic
 
-    return pydantic.TypeAdapter(type(record)).dump_json(record, indent=indent)
+    return pydantic.TypeAdapter(cls)
 
 
 def _first_problem(error: pydantic.ValidationError) -> str:

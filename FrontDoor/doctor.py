@@ -20,6 +20,8 @@ OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)\s*==\s*(?P<version>[^;\s]+)")
 _NEED = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)")
+_EXTRA = re.compile(r"extra == ['\"](?P<name>[a-z]+)['\"]")
+EXTRAS = {"report": "reports and their figures", "ray": "sweeps on a cluster"}
 
 
 class Verdict(StrEnum):
@@ -41,9 +43,11 @@ class Finding:
 
 def examine(folders: Folders) -> list[Finding]:
     """Run every check; none of them changes anything that stays."""
+    wanted = _requirements()
     return [
         _python(),
-        *_packages(_requirements()),
+        *_packages(line for line in wanted if "extra ==" not in line),
+        *_extras(wanted),
         *_solvers(),
         _cores(),
         *_writable(folders),
@@ -60,15 +64,15 @@ def _python() -> Finding:
 
 
 def _requirements() -> list[str]:
-    """What pyproject.toml asks for, without the development tools."""
+    """What pyproject.toml asks for; lines of an extra end with its name, as ``; extra == "ray"``."""
     try:
-        wanted = importlib.metadata.requires("phaze")
+        return importlib.metadata.requires("phaze") or []
     except importlib.metadata.PackageNotFoundError:
         import tomllib
 
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        wanted = project["dependencies"]
-    return [line for line in wanted or [] if "extra ==" not in line]
+        extras = project["optional-dependencies"].items()
+        return [*project["dependencies"], *(f'{line}; extra == "{name}"' for name, lines in extras for line in lines)]
 
 
 def _packages(requirements: Iterable[str]) -> Iterator[Finding]:
@@ -77,15 +81,39 @@ def _packages(requirements: Iterable[str]) -> Iterator[Finding]:
         if need is None:
             continue
         name, pin = need["name"], _PIN.match(requirement)
-        try:
-            found = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+        found = _version(name)
+        if found is None:
             yield Finding(name, Verdict.MISSING, "not installed; run ./setup.sh")
-            continue
-        if pin and found.partition("+")[0] != pin["version"]:
+        elif pin and found.partition("+")[0] != pin["version"]:
             yield Finding(name, Verdict.MISSING, f"{found}, but {pin['version']} is needed; run ./setup.sh")
         else:
             yield Finding(name, Verdict.OK, found)
+
+
+def _extras(requirements: Iterable[str]) -> Iterator[Finding]:
+    """What only some modes need; without it they say so themselves."""
+    by_extra: dict[str, list[str]] = {name: [] for name in EXTRAS}
+    for requirement in requirements:
+        need, extra = _NEED.match(requirement), _EXTRA.search(requirement)
+        if need is not None and extra is not None and extra["name"] in by_extra:
+            by_extra[extra["name"]].append(need["name"])
+    for extra_name, names in by_extra.items():
+        there = {name: version for name in names if (version := _version(name)) is not None}
+        absent = [name for name in names if name not in there]
+        if absent:
+            words = (
+                f"{', '.join(absent)} not installed; for {EXTRAS[extra_name]}: .venv/bin/python -m pip install {' '.join(absent)}"
+            )
+            yield Finding(f"extra {extra_name}", Verdict.NOTE, words)
+        else:
+            yield Finding(f"extra {extra_name}", Verdict.OK, ", ".join(f"{name} {version}" for name, version in there.items()))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _solvers() -> Iterator[Finding]:

@@ -2,10 +2,80 @@
 
 from __future__ import annotations
 
-from Common.errors import PhazeError
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE
+
+if TYPE_CHECKING:
+    from Reporter.report.figures import Report
+    from Solver.finished_run import FinishedRun
+
+logger = logging.getLogger(__name__)
 
 
 def report(command: Command) -> int:
-    """Not there yet."""
-    raise PhazeError(f"{command.mode} is not there yet")
+    """Write the page, and the figures where they are asked for, and print where they are."""
+    from Common.files import user_path, write_atomically
+    from FrontDoor.compiled import find_place
+    from Solver.finished_run import open_run
+    from Solver.study import REPOSITORY
+
+    if len(command.runs) > 2:
+        raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
+    find_place(REPOSITORY / "Solver")
+    output = None if command.output is None else user_path(command.output)
+    folder = None if command.figures is None else user_path(command.figures)
+    if output is not None and output.is_dir():
+        raise InputError(f"output {output} is a folder; give the HTML file to write")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InputError(f"figures {folder} is a file; give a folder for the figures")
+    _need_libraries()
+    runs = [open_run(user_path(run)) for run in command.runs]
+    from Reporter.report.export import write_figures
+    from Reporter.report.page import page
+
+    drawn = _report(runs)
+    path = output or runs[-1].folder / ("report.html" if len(runs) == 1 else "comparison.html")
+    write_atomically(path, page(drawn).encode())
+    figures = () if folder is None else write_figures(drawn, folder)
+    logger.info("open %s in a browser; it needs nothing else", path)
+    if command.output_format == "json":
+        sys.stdout.write(json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{each}\n" for each in (path, *figures))
+    return DONE
+
+
+def _report(runs: Sequence[FinishedRun]) -> Report:
+    """The page of one run of any kind, or of two compared."""
+    from Reporter.report.plan_report import plan_report
+    from Reporter.report.search_report import search_report
+    from Solver.finished_run import FinishedSearch
+
+    if len(runs) == 2:
+        from Reporter.report.comparison_report import comparison_report
+        from Solver.explain.comparison import compare_runs
+
+        before, after = runs
+        return comparison_report(before, after, compare_runs(before, after))
+    (run,) = runs
+    return search_report(run) if isinstance(run, FinishedSearch) else plan_report(run)
+
+
+def _need_libraries() -> None:
+    """Refuse before anything is read where the plotting library is absent.
+
+    Raises:
+        PhazeError: says what to install.
+    """
+    try:
+        import altair  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PhazeError(f"report needs {error.name}, which is not installed; install it: pip install 'phaze[report]'") from error

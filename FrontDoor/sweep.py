@@ -2,10 +2,66 @@
 
 from __future__ import annotations
 
-from Common.errors import PhazeError
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING
+
 from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE, FAILED
+from FrontDoor.printing import print_answer, print_rows
+
+if TYPE_CHECKING:
+    from Solver.sweep.axes import Sweep
+    from Solver.sweep.run import SweptPoint
+
+logger = logging.getLogger(__name__)
 
 
 def sweep(command: Command) -> int:
-    """Not there yet."""
-    raise PhazeError(f"{command.mode} is not there yet")
+    """Run every point of the sweep that is not in its store yet, and print and write the table of all."""
+    from Common.files import user_path
+    from Common.progress import progress_for
+    from FrontDoor.compiled import find_place
+    from Solver.study import REPOSITORY
+    from Solver.sweep.axes import read_sweep
+
+    find_place(REPOSITORY / "Solver")
+    assert command.study is not None  # the flags require it
+    asked = read_sweep(user_path(command.study), command.given, command.output, csv=command.csv)
+    if command.dry_run:
+        return _print_points(asked, command)
+    from Reporter.sweep_tables import point_line, sweep_tables
+    from Solver.sweep.executors import executor_named
+    from Solver.sweep.run import run_sweep
+    from Solver.sweep.table import sweep_rows, write_table
+
+    executor = executor_named(command.executor, command.workers, command.address)
+    total, ended = asked.count, 0
+
+    def tell(point: SweptPoint) -> None:
+        nonlocal ended
+        ended += 1
+        logger.log(logging.WARNING if point.point is None else logging.INFO, "%s", point_line(asked, point, ended, total))
+
+    points = run_sweep(asked, executor, progress_for(sys.stderr, quiet=command.quiet), tell)
+    write_table(asked, points)
+    failed = sum(point.point is None for point in points)
+    rows = {"name": asked.name, "folder": str(asked.folder), "failed": failed, "points": sweep_rows(asked, points)}
+    print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
+    logger.info("table: %s, a run per point in %s", asked.folder / "table.parquet", asked.store)
+    if failed:
+        logger.warning("%d of %d points failed; the same command tries them again", failed, total)
+    return FAILED if failed else DONE
+
+
+def _print_points(asked: Sweep, command: Command) -> int:
+    from Reporter.sweep_tables import asked_rows
+    from Solver.sweep.run import ask
+    from Solver.sweep.store import Store
+
+    points, store = ask(asked), Store(asked.store)
+    there = [point.question is not None and store.load(point.question.key) is not None for point in points]
+    sizes = [None if point.question is None else point.question.size for point in points]
+    print_rows(f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command)
+    return DONE

@@ -1,11 +1,40 @@
-"""``phaze trace``: the schedules of a run as a timeline."""
+"""``phaze trace``: the schedules of a run as a timeline for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
-from Common.errors import PhazeError
+import sys
+
 from FrontDoor.arguments import Command
+from FrontDoor.exits import DONE
+from FrontDoor.printing import print_rows
+
+STDOUT = "-"
 
 
 def trace(command: Command) -> int:
-    """Not there yet."""
-    raise PhazeError(f"{command.mode} is not there yet")
+    """Write the timeline of a run's best design, gzipped where the file's name says so."""
+    from Common.errors import InputError
+    from Common.files import pack, user_path, write_atomically
+    from FrontDoor.compiled import find_place
+    from Reporter.trace import timeline_of
+    from Solver.finished_run import open_run
+    from Solver.study import REPOSITORY
+
+    find_place(REPOSITORY / "Solver")
+    run = open_run(user_path(command.runs[0]))
+    path = user_path(command.output) if command.output else run.folder / "trace.json"
+    if command.output != STDOUT and path.exists() and not path.is_file():
+        raise InputError(f"output {path} is a folder or a device; give the file to write, or - for standard output")
+    timeline = timeline_of(run)
+    if command.output == STDOUT:
+        sys.stdout.write(timeline.content.decode())
+        return DONE
+    write_atomically(path, pack(timeline.content) if path.suffix == ".gz" else timeline.content)
+    row: dict[str, object] = {
+        "file": str(path),
+        "processes": timeline.processes,
+        "events": timeline.events,
+        "opens_in": "https://ui.perfetto.dev or chrome://tracing",
+    }
+    print_rows("trace", [row], command)
+    return DONE

@@ -6,20 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from GraphExtractor.names import label
+from Solver.explain.words import UNITS as UNITS
+from Solver.explain.words import accelerator_words as accelerator_words
 from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from Estimator.accelerator import Accelerator
-
 GIB = 2**30
-MIB = 2**20
-UNITS = {
-    Objective.THROUGHPUT: "samples/s",
-    Objective.THROUGHPUT_PER_AREA: "samples/s/mm2",
-    Objective.THROUGHPUT_PER_JOULE: "samples/J",
-}
 WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
 
@@ -155,14 +149,6 @@ def print_tables(tables: Iterable[Table], stream: TextIO) -> None:
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
     """Write lines as they are."""
     stream.writelines(f"{line}\n" for line in lines)
-
-
-def accelerator_words(accelerator: Accelerator) -> str:
-    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
-    return (
-        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
-        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {accelerator.glb_bytes / MIB:g} MiB"
-    )
 
 
 def new_table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:

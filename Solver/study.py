@@ -21,7 +21,7 @@ from Solver.settings import MODEL, STUDY
 
 GIB = 2**30
 REPOSITORY = Path(__file__).resolve().parent.parent
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WEIGHT = re.compile(r"(?P<name>[^=:]+|[^:]+:.*)(=(?P<weight>[^:]*))?", re.DOTALL)
 
 
@@ -65,7 +65,8 @@ class Study:
 
     ``cluster``, ``design_space`` and ``technology`` are names of files under ``Estimator/hardware`` or absolute paths of YAML
     files; ``technology`` None is that of the design space.
-    ``output`` None puts artefacts where the original puts them, under the repository.
+    ``output`` None puts artefacts where the original puts them, under the repository; ``run_folder`` is where the run itself
+    goes, if not there or in ``output``.
     """
 
     models: tuple[WeightedModel, ...]
@@ -89,6 +90,7 @@ class Study:
     csv: bool = False
     strict: bool = False
     force_reextract: bool = False
+    run_folder: Path | None = None
 
     @property
     def hbm_sizes_bytes(self) -> tuple[int, ...]:
@@ -106,7 +108,7 @@ class Study:
     def folders(self) -> Folders:
         """Where this study's artefacts go; with ``output`` the run itself is in that folder and the rest below it."""
         root = self.output or (REPOSITORY if (REPOSITORY / "pyproject.toml").exists() else Path.cwd())
-        run = self.output or root / "Solver" / "output" / self.name
+        run = self.run_folder or self.output or root / "Solver" / "output" / self.name
         return Folders(
             root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run
         )
@@ -285,7 +287,7 @@ def tp_widths_of(listed: tuple[int, ...] | None, largest: int) -> tuple[int, ...
 
 def _check(study: Study) -> None:
     """Refuse what does not fit together or does not exist, before anything long is started."""
-    if study.name and not _NAME.fullmatch(study.name):
+    if study.name and not FOLDER_NAME.fullmatch(study.name):
         raise InputError(
             f"name {study.name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
         )

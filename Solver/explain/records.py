@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from Solver.plan_search.results import FoundPlan
 from Solver.results import DesignPoint, Limit, Status
 
 
@@ -21,8 +22,9 @@ class Term:
 class Alternative:
     """The best design that has what was asked for (``asked``, as typed), beside the best of all.
 
-    ``slower`` is the objective of the best over that of the alternative. ``sentences`` say what the difference comes from.
-    Without a design (``point`` None), ``reason`` says why there is none.
+    It is a ``point`` of a run that searched accelerators, or a ``plan`` on given devices. ``slower`` is the objective of the
+    best over that of the alternative. ``sentences`` say what the difference comes from. Without a design ``reason`` says why
+    there is none.
     """
 
     asked: str
@@ -32,16 +34,21 @@ class Alternative:
     terms: tuple[Term, ...]
     sentences: tuple[str, ...]
     reason: str = ""
+    plan: FoundPlan | None = None
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what binds, and alternatives."""
+    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what binds, and alternatives.
+
+    All texts are whole sentences. ``limits`` are in the order of ``limits_in_words``, what matters most first.
+    """
 
     answer: str
     lead: tuple[str, ...]  # over the next-best chip, the known chips, the expert's plan
     limits: tuple[Limit, ...]
     limits_in_words: tuple[str, ...]
+    time_in_words: tuple[str, ...]  # where the time of an iteration goes, and what fills the memory
     alternatives: tuple[Alternative, ...]
 
 

@@ -88,7 +88,8 @@ def enumerate_cases(problem: PlacementProblem, layers: int) -> Cases:
     each: Callable[[list[int]], IntArray] = lambda values: np.repeat(np.array(values, dtype=np.int64), counts)  # noqa: E731
     integers: Callable[[str], IntArray] = lambda name: _joined(parts, name, np.int64)  # noqa: E731
     floats: Callable[[str], FloatArray] = lambda name: _joined(parts, name, np.float64)  # noqa: E731
-    tier, links, link_tiers = _link_tiers(parts, layers)
+    # A chain may be cut into fewer stages than its case unless the case counts every link: so it must where pp is given.
+    tier, links, link_tiers = _link_tiers(parts, layers, every=problem.pp is not None)
     return Cases(
         variant=each([index for index, _ in parts]),
         order=each([part.order for _, part in parts]),
@@ -135,14 +136,16 @@ def _joined(parts: list[tuple[int, _Degrees]], name: str, dtype: type) -> NDArra
     return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for _, part in parts)])
 
 
-def _link_tiers(parts: list[tuple[int, _Degrees]], layers: int) -> tuple[IntArray, IntArray, IntArray]:
-    """``tier``, ``links`` and ``link_tiers`` of the cases."""
+def _link_tiers(parts: list[tuple[int, _Degrees]], layers: int, *, every: bool) -> tuple[IntArray, IntArray, IntArray]:
+    """``tier``, ``links`` and ``link_tiers`` of the cases; ``every`` case with a link counts as MIXED."""
     tiers, links = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     patterns: dict[bytes, int] = {}
     rows: list[IntArray] = []
     for _, part in parts:
         tier, link = np.zeros_like(part.in_flight), np.zeros_like(part.in_flight)
-        if part.boundaries.any():
+        if every and part.stages > 1:
+            tier[:] = MIXED
+        elif part.boundaries.any():
             tier = np.where(part.mixed, MIXED, part.boundaries[:, 0])
         for case in np.flatnonzero(tier == MIXED):
             pattern = part.boundaries[case]
@@ -162,9 +165,14 @@ def _degrees(
     policy = problem.policy
     flat = len(network.group_sizes) == 1
     for order in network.orders:
-        for stages in range(1, min(layers, problem.cluster.num_devices // tp) + 1):
+        most = min(layers, problem.cluster.num_devices // tp)
+        for stages in range(1, most + 1) if problem.pp is None else (problem.pp,) if 1 <= problem.pp <= most else ():
             largest = min(problem.micro_batches, problem.cluster.num_devices // (tp * stages))
             dp = _least_degrees(problem.micro_batches, largest) if flat and policy.zero_stage == 0 else np.arange(1, largest + 1)
+            if problem.dp is not None:
+                dp = np.array([problem.dp]) if 1 <= problem.dp <= largest else np.empty(0, np.int64)
+            if not len(dp):
+                continue
             micro_batches = micro_batches_per_pipeline(problem.micro_batches, dp)
             in_flight = np.minimum(micro_batches, stages)
             resident = resident_bytes_per_parameter(policy, dp)

@@ -78,13 +78,32 @@ def _cuts(prepared: Prepared, found: Found, work: FloatArray) -> tuple[int, ...]
 
 
 def why_nothing_fits(problem: PlacementProblem, smallest_bytes: float) -> str:
-    """The reason in terms of what would fit; ``smallest_bytes`` is inf where not even one device group does."""
+    """The reason in terms of what would fit; ``smallest_bytes`` is inf where not even one device group does.
+
+    It is 0 where something might have fitted if the number of stages had been free.
+    """
     devices = problem.cluster.num_devices
+    if np.isinf(smallest_bytes) and (problem.pp is not None or problem.dp is not None):
+        return _why_no_such_degrees(problem)
+    if smallest_bytes == 0.0:
+        return f"no cut into {problem.pp} stages fits {problem.hbm_bytes / 2**30:.2f} GiB per device"
     if np.isinf(smallest_bytes):
         widths = sorted({variant.tp for variant in problem.variants})
         return f"tensor parallel widths {widths} need more than the cluster's {devices} devices"
     needed, given = smallest_bytes / 2**30, problem.hbm_bytes / 2**30
     return f"no plan fits {given:.2f} GiB per device on {devices} devices; the leanest needs {needed:.2f} GiB"
+
+
+def _why_no_such_degrees(problem: PlacementProblem) -> str:
+    """Why the cluster or the batch has no room for the given pp and dp."""
+    layers, devices = len(problem.variants[0].parameter_count), problem.cluster.num_devices
+    if problem.pp is not None and problem.pp > layers:
+        return f"{problem.pp} stages were asked for, but there are {layers} layers to share out"
+    if problem.dp is not None and problem.dp > problem.micro_batches:
+        return f"{problem.dp} replicas were asked for, but there are {problem.micro_batches} micro-batches to share out"
+    width = min(variant.tp for variant in problem.variants)
+    degrees = f"tp {width} x pp {problem.pp or 1} x dp {problem.dp or 1}"
+    return f"{degrees} needs {width * (problem.pp or 1) * (problem.dp or 1):,} devices, the cluster has {devices:,}"
 
 
 def infeasible(problem: PlacementProblem, reason: str) -> Placement:

@@ -65,7 +65,10 @@ class PlanVariant:
 
 @dataclass(frozen=True, eq=False)
 class PlacementProblem:
-    """Everything but the latencies, so it is shared by all accelerators: variants x cluster x memory x batch."""
+    """Everything but the latencies, so it is shared by all accelerators: variants x cluster x memory x batch.
+
+    ``pp`` and ``dp`` leave only the plans with so many stages and replicas (None: any number).
+    """
 
     variants: tuple[PlanVariant, ...]
     cluster: Cluster
@@ -73,6 +76,8 @@ class PlacementProblem:
     hbm_bandwidth_bytes_per_s: float
     micro_batches: int  # of the global batch, over all pipelines
     policy: TrainingPolicy
+    pp: int | None = None
+    dp: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

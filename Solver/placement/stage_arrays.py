@@ -49,7 +49,8 @@ def prepare(problem: PlacementProblem) -> Prepared:
     )
     crossing = entering + leaving
     inner = crossing[:, 0, 1:-1]
-    alike = np.array([len(network.group_sizes) == 1 and np.ptp(cuts) == 0.0 if layers > 1 else False for cuts in inner])
+    flat = len(network.group_sizes) == 1 and problem.pp is None  # a given number of stages needs every link counted
+    alike = np.array([flat and np.ptp(cuts) == 0.0 if layers > 1 else False for cuts in inner])
     distinct = {row.tobytes(): row for row in parameters}  # variants of one width share their parameters
     sums = {key: stage_sums(row) for key, row in distinct.items()}
     largest = {key: least_largest_sums(row) for key, row in distinct.items()}

@@ -50,6 +50,17 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
     """
     folder_is_writable(request.run)
     start = perf_counter()
+    run = answer_request(request, progress)
+    _write(run, perf_counter() - start)
+    return run
+
+
+def answer_request(request: PlanRequest, progress: Progress) -> PlanRun:
+    """Extract the graphs and search, writing nothing but graphs.
+
+    Raises:
+        InputError: the request has no plan at all.
+    """
     shapes = list(request.space.shapes())
     graphs: dict[GraphKey, ModelGraph] = {}
     keys = list(dict.fromkeys(_key(request, shape) for shape in shapes))
@@ -63,17 +74,16 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
         result = search_plans(request.space, lambda shape: graphs[_key(request, shape)], model, request.cluster, advance)
     graph = graphs[keys[0]]
     names = tuple(f"{graph.layers[index].name}.{position}" for position, index in enumerate(graph.sequence))
-    run = PlanRun(request, result, names)
-    _write(run, perf_counter() - start)
-    return run
+    return PlanRun(request, result, names)
 
 
 def best_json(run: PlanRun) -> bytes:
     """The optimum as JSON; ``evaluate --plan`` reads it back."""
-    return to_json(_answer(run), indent=2)
+    return to_json(answer(run), indent=2)
 
 
-def _answer(run: PlanRun) -> PlanAnswer:
+def answer(run: PlanRun) -> PlanAnswer:
+    """What ``best.json`` holds."""
     request, result = run.request, run.result
     return PlanAnswer(
         status=result.status,

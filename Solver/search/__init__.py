@@ -1,4 +1,11 @@
-"""The search over accelerators, sizes and plans: ``run_solver`` answers a study, ``space_size`` counts what it would search.
+"""The search, from Python: what to build for a model, in a few lines.
+
+    from Solver import search
+
+    study = search.study(model="bertlarge", micro_batch_size=[1, 2, 4], hbm_size=[32, 80])
+    result = search.run_solver(study)
+    print(result.best.accelerator, result.best.models["bertlarge"].pp)
+    designs = search.open_run(result.run_directory).designs
 
 The names are loaded on first use, because the modules behind them compile their inner loops.
 """
@@ -9,12 +16,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from Solver.search.cosearch import run_solver, space_size
+    from Solver.search.cosearch import space_size
+    from Solver.search.library import explain, open_run, run_solver, study
 
-__all__ = ["run_solver", "space_size"]
+_HOMES = {
+    "explain": "library",
+    "open_run": "library",
+    "run_solver": "library",
+    "space_size": "cosearch",
+    "study": "library",
+}
+
+__all__ = ["explain", "open_run", "run_solver", "space_size", "study"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("Solver.search.cosearch"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from Common.progress import Progress
 from GraphExtractor.graph import ModelGraph
+from Solver.explain.limits import limits_of
 from Solver.hardware import load_hardware
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.schedule import solver_named
@@ -69,19 +71,26 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
         groups = explore(run, inputs)
     with run.phase("winners"):
         optima = {hbm_bytes: best_for_all_models(study, groups, hbm_bytes) for hbm_bytes in study.hbm_sizes_bytes}
-        counts = _counts(groups)  # after the joint search, which may evaluate points that a single model's search pruned
+        best_points = [group.best(study.objective) for group in groups]
+        counts = _counts(groups)  # after these, which may evaluate points that the search of a group pruned
         scored = [scored_point(run, optimum, inputs, hbm_bytes, counts) for hbm_bytes, optimum in optima.items() if optimum]
         references = reference_points(run, graphs, [one.point for one in scored])
+        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
+    with run.phase("limits"):
+        best = best and replace(best, limits=limits_of(run, graphs, best))
     with run.phase("files"):
         designs = designs_table(groups, run.hardware.accelerators)
         proven = {(item.model, item.micro_batch_size): item.proven for item in inputs}
-        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
+        rows = tuple(
+            _row(run, group, point, proven=proven[group.key.model, group.key.micro_batch_size])
+            for group, point in zip(groups, best_points, strict=True)
+        )
         result = SearchResult(
             study=study.name,
             status=best.status if best else Status.INFEASIBLE,
             best=best,
             per_hbm=tuple(one.point for one in scored),
-            rows=tuple(_row(run, group, proven=proven[group.key.model, group.key.micro_batch_size]) for group in groups),
+            rows=rows,
             references=references,
             counts=counts,
             run_directory=str(study.folders.run),
@@ -128,14 +137,12 @@ def _counts(groups: Sequence[PointGroup]) -> Counts:
     )
 
 
-def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
-    """The best accelerator of one model, HBM size and micro-batch size; ties go to the smaller chip."""
-    values = group.objective(run.study.objective)
+def _row(run: Run, group: PointGroup, point: int | None, *, proven: bool) -> SizeRow:
+    """The best ``point`` of one model, HBM size and micro-batch size as a row."""
     key = group.key
-    if not np.isfinite(values.max()):
+    if point is None:
         reason = group.why_infeasible()
         return SizeRow(key.model, key.hbm_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
-    point = int(np.lexsort((group.area_mm2, -values))[0])
     accelerator, variant = group.locate(point)
     plan = group.problem.variants[variant]
     return SizeRow(
@@ -143,7 +150,7 @@ def _row(run: Run, group: PointGroup, *, proven: bool) -> SizeRow:
         hbm_bytes=key.hbm_bytes,
         micro_batch_size=key.micro_batch_size,
         status=Status.OPTIMAL if proven and not group.lost else Status.FEASIBLE,
-        value=float(values[point]),
+        value=float(group.objective_bound(run.study.objective)[point]),
         accelerator=run.hardware.accelerators.accelerator(accelerator),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
         recompute=plan.recompute.value,

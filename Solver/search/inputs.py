@@ -10,7 +10,7 @@ from Common.files import content_key
 from Common.progress import Advance
 from Common.records import to_json
 from Estimator.coverage import check_functions
-from Estimator.latency_table import LatencyTable, load_or_populate
+from Estimator.latency_table import LatencyTable, load_or_populate, populate_estimates
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
 from Solver.placement.policy import training_policy
@@ -20,6 +20,17 @@ from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey
 from Solver.search.run import Run
 from Solver.search.variants import batch_times, energy_per_sample_j, plan_variant
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Numbers of stages and replicas that all plans must have; None leaves the choice open."""
+
+    pp: int | None = None
+    dp: int | None = None
+
+
+FREE = Degrees()
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +74,21 @@ def scheduled_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     key, hardware = graphs[0].key, run.hardware
     label = f"{key.label}, micro-batch {key.micro_batch_size}"
     with run.progress.phase(f"operator latencies of {label}", 1) as advance:
-        table = load_or_populate(graphs, hardware.accelerators, hardware.platform, hardware.cluster, run.stores.estimates)
+        what = graphs, hardware.accelerators, hardware.platform, hardware.cluster
+        folder = run.stores.estimates
+        table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         advance(1)
     with run.progress.phase(f"layer schedules of {label}", sum(3 * len(graph.layers) for graph in graphs)) as advance:
         times = []
         for graph in graphs:
-            path = run.stores.estimates / key.label / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
+            path = None
+            if folder is not None:
+                path = folder / key.label / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
             times.append(layer_times(graph, table, hardware.accelerators, run.solver, path, advance))
     return ModelInputs(key.model, key.micro_batch_size, graphs, table, tuple(times))
 
 
-def placement_problem(run: Run, inputs: ModelInputs, hbm_bytes: int) -> PlacementProblem:
+def placement_problem(run: Run, inputs: ModelInputs, hbm_bytes: int, degrees: Degrees = FREE) -> PlacementProblem:
     """Everything but the latencies: variants are tensor parallel widths (outermost) x recomputation modes."""
     study, hardware = run.study, run.hardware
     return PlacementProblem(
@@ -83,22 +98,26 @@ def placement_problem(run: Run, inputs: ModelInputs, hbm_bytes: int) -> Placemen
         hbm_bandwidth_bytes_per_s=hardware.platform.hbm_bandwidth_bytes_per_s,
         micro_batches=-(-study.global_batch_size // inputs.micro_batch_size),
         policy=training_policy(study.optimizer, study.zero_stage),
+        pp=degrees.pp,
+        dp=degrees.dp,
     )
 
 
-def point_group(run: Run, inputs: ModelInputs, hbm_bytes: int) -> PointGroup:
+def point_group(run: Run, inputs: ModelInputs, hbm_bytes: int, degrees: Degrees = FREE) -> PointGroup:
     """The design points of one model, micro-batch size and HBM size, with what an earlier run finished."""
     study = run.study
-    settings = (hbm_bytes, study.global_batch_size, study.optimizer, study.zero_stage, study.recompute)
-    identity = _identity(run, *inputs.graphs, *settings, [times.fingerprint for times in inputs.times])
+    settings = (hbm_bytes, study.global_batch_size, study.optimizer, study.zero_stage, study.recompute, degrees.pp, degrees.dp)
+    folder = run.stores.points
+    if folder is not None:
+        folder /= _identity(run, *inputs.graphs, *settings, [times.fingerprint for times in inputs.times])
     return PointGroup(
         PointKey(inputs.model, inputs.micro_batch_size, hbm_bytes),
-        placement_problem(run, inputs, hbm_bytes),
+        placement_problem(run, inputs, hbm_bytes, degrees),
         batch_times(inputs.times, study.recompute, inputs.graphs[0].sequence),
         run.hardware.accelerators.area_mm2,
         variant_energies_j(run, inputs),
         study.global_batch_size,
-        PointStore(run.stores.points / identity),
+        PointStore(folder),
     )
 
 

@@ -73,14 +73,14 @@ def layer_times(
     table: LatencyTable,
     accelerators: AcceleratorSet,
     solver: ScheduleSolver,
-    store: Path,
+    store: Path | None,
     advance: Advance,
 ) -> GraphTimes:
-    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``.
+    """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
     Where many accelerators are left without a proof they keep what was found (``refined`` goes on with some of them).
     """
-    stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
+    stored = None if store is None else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
         return stored
@@ -88,7 +88,8 @@ def layer_times(
     unproven = np.flatnonzero(times.excess > 1.0)
     if 0 < len(unproven) <= FEW_ROWS:
         times = refined(graph, table, accelerators, solver, times, unproven)
-    store_arrays(store, times)
+    if store is not None:
+        store_arrays(store, times)
     return times
 
 

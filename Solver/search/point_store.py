@@ -34,13 +34,18 @@ class StoredBounds:
 
 
 class PointStore:
-    """Files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs."""
+    """Files in a folder that belongs to one point group; the folder's name is the hash of the group's inputs.
 
-    def __init__(self, folder: Path) -> None:
+    Without a folder nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def bounds(self, compute: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
         """The group's bounds: stored ones, else ``compute()``, which are then stored."""
+        if self._folder is None:
+            return compute()
         path = self._folder / "bounds.npz"
         stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
         if stored is None:
@@ -50,10 +55,13 @@ class PointStore:
 
     def append(self, batch: StoredPoints) -> None:
         """Write one batch; it is on disk when this returns. Equal batches have equal names, so nothing is stored twice."""
-        store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
+        if self._folder is not None:
+            store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
         """All stored batches; damaged ones are set aside and named in the log, so their points are evaluated again."""
+        if self._folder is None:
+            return []
         paths = sorted(self._folder.glob("points-*.npz"))
         batches = [load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths]
         found = [batch for batch in batches if batch is not None]

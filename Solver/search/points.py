@@ -22,6 +22,7 @@ from Solver.search.pareto import Values, better_is_larger, dominated_by, nondomi
 from Solver.search.point_store import PointStore, StoredPoints
 
 ROUND_LIMIT = 4096  # points evaluated between two prunings, which is also what a killed run can lose
+ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
 
 class PointStatus(IntEnum):
@@ -145,6 +146,21 @@ class PointGroup:
         """What no plan of a point exceeds under ``objective``; -inf where nothing fits."""
         value = objective_value(objective, self.throughput_ceiling, self.area_mm2, self.energy_j)
         return np.where(self.throughput_ceiling > 0.0, value, -np.inf)
+
+    def best(self, objective: Objective) -> int | None:
+        """The best point, of equally good ones that of the smallest area, least energy and lowest index; None: none is feasible.
+
+        Whatever might be as good is evaluated first: which points a search had evaluated, or an earlier run, does not matter.
+        """
+        while True:
+            values = self.objective(objective)
+            if not np.isfinite(values.max()):
+                return None
+            unknown = (self.status == PointStatus.OPEN) | (self.status == PointStatus.PRUNED)
+            rivals = np.flatnonzero(unknown & (self.objective_bound(objective) >= values.max() * (1.0 - ROUNDING)))
+            if not len(rivals):
+                return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
+            self.evaluate(rivals)
 
     def why_infeasible(self) -> str:
         """Say what keeps the model from fitting, which does not depend on the accelerator."""

@@ -23,11 +23,11 @@ PRICED_BY = ("Estimator", "Solver")  # rooms whose code makes earlier prices sta
 
 @dataclass(frozen=True)
 class Stores:
-    """Folders of artefacts that outlive a run."""
+    """Folders of artefacts that outlive a run; None: nothing is kept."""
 
     graphs: Path
-    estimates: Path
-    points: Path
+    estimates: Path | None
+    points: Path | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,10 @@ class Run:
     def on(self, accelerators: AcceleratorSet) -> Run:
         """The same run over other accelerators."""
         return replace(self, hardware=replace(self.hardware, accelerators=accelerators))
+
+    def unkept(self) -> Run:
+        """The same run, but neither prices nor design points are read from disk or written there."""
+        return replace(self, stores=Stores(self.stores.graphs, None, None), phases=[])
 
     def with_widths(self, *tp_widths: int) -> Run:
         """The same run with other tensor parallel widths."""

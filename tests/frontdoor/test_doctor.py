@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,27 @@ def test_a_wrong_or_absent_package_is_missing(folders: Folders, monkeypatch: pyt
     assert found["no-such-package"].verdict is Verdict.MISSING
     assert found["numpy"].verdict is Verdict.OK
     assert "pytest" not in found
+
+
+def test_an_extra_that_is_absent_is_a_note_with_the_line_that_installs_it(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ['no-such-plots>=1; extra == "report"', 'numpy>=1; extra == "report"', "numpy>=1; extra == 'ray'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda name: wanted)
+    found = {finding.what: finding for finding in examine(folders)}
+    assert found["extra report"].verdict is Verdict.NOTE
+    assert found["extra report"].found.endswith(": .venv/bin/python -m pip install no-such-plots")
+    assert found["extra ray"].verdict is Verdict.OK
+    assert found["extra ray"].found.startswith("numpy ")
+    assert "numpy" not in found
+
+
+def test_without_an_installation_the_project_file_tells_what_is_needed(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.requires", not_installed)
+    assert {"torch", "numpy", "extra report", "extra ray"} <= {finding.what for finding in examine(folders)}
 
 
 def test_a_folder_that_cannot_be_written_is_missing(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,92 @@
+"""Explanations in a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from GraphExtractor.names import label
+from Reporter.tables import new_table, print_lines, print_tables
+from Solver.explain.records import Alternative, Explanation, Term
+from Solver.explain.words import part_words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LINE = 120  # characters
+MEANINGS = {
+    " TC ": "TC: tensor core, 8 TC 128x64 are eight of 128 rows and 64 columns of multipliers",
+    " VC ": "VC: vector core, 2 VC 128 are two of 128 lanes",
+    "GLB ": "GLB: the buffer on the chip that its cores share",
+    "HBM": "HBM: the memory beside the chip",
+    "micro-batch": "micro-batch: samples that pass through a pipeline together",
+    "tp ": "tp: tensor parallel width, devices that share every layer",
+    "pp ": "pp: pipeline depth, stages that the layers are cut into",
+    "dp ": "dp: data parallel degree, replicas that share the samples",
+    "bubble": "bubble: waiting for other pipeline stages",
+    "recomputation": "recomputation: activations made again in the backward pass instead of kept",
+    "ZeRO": "ZeRO: states of the optimizer (1), gradients too (2), weights too (3) shared out over replicas",
+}
+
+
+def print_explanation(explanation: Explanation, stream: TextIO) -> None:
+    """Write an explanation with its alternatives."""
+    print_lines(textwrap.wrap(explanation.answer, LINE), stream)
+    sections = {
+        "how far it leads": explanation.lead,
+        "what limits it": explanation.limits_in_words,
+        "where time and memory go": explanation.time_in_words,
+    }
+    for title, sentences in sections.items():
+        print_lines(_section(title, sentences), stream)
+    for alternative in explanation.alternatives:
+        _print_alternative(alternative, stream)
+    print_lines(_section("words", _meanings(explanation)), stream)
+
+
+def _meanings(explanation: Explanation) -> list[str]:
+    """What the words that were used mean."""
+    others = [sentence for each in explanation.alternatives for sentence in each.sentences]
+    sentences = [explanation.answer, *explanation.lead, *explanation.limits_in_words, *explanation.time_in_words, *others]
+    text = " ".join(sentences)
+    return [meaning for word, meaning in MEANINGS.items() if word in text]
+
+
+def _section(title: str, sentences: Sequence[str]) -> Iterator[str]:
+    if sentences:
+        yield from ("", title, "")
+        for sentence in sentences:
+            yield from textwrap.wrap(sentence, LINE, initial_indent="- ", subsequent_indent="  ")
+
+
+def _print_alternative(alternative: Alternative, stream: TextIO) -> None:
+    title = f"instead: {alternative.asked}"
+    if alternative.slower is None:
+        print_lines(_section(title, [f"Nothing with that fits: {alternative.reason}."]), stream)
+        return
+    print_lines(_section(title, alternative.sentences), stream)
+    if any(term.other_s != term.best_s for term in alternative.terms):
+        print_lines([""], stream)
+        print_tables([terms_table(alternative.terms)], stream)
+
+
+def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> Table:
+    """Where an iteration goes in two designs, the difference, and its share of the whole one."""
+    columns = ("model", "part of an iteration", f"{names[0]} ms", f"{names[1]} ms", "difference ms", "share of it")
+    table = new_table("term by term", columns, words={"model", "part of an iteration"})
+    for model in dict.fromkeys(term.model for term in terms):
+        mine = [term for term in terms if term.model == model and (term.best_s or term.other_s)]
+        best_s, other_s = sum(term.best_s for term in mine), sum(term.other_s for term in mine)
+        for term in mine:
+            table.add_row(label(model), part_words(term.name), *_cells(term.best_s, term.other_s, other_s - best_s))
+        table.add_section()
+        table.add_row(label(model), "iteration", *_cells(best_s, other_s, other_s - best_s))
+        table.add_section()
+    return table
+
+
+def _cells(best_s: float, other_s: float, gap_s: float) -> tuple[str, str, str, str]:
+    difference = other_s - best_s
+    share = f"{difference / gap_s:.0%}" if gap_s else "-"
+    return f"{1e3 * best_s:,.3f}", f"{1e3 * other_s:,.3f}", f"{1e3 * difference:+,.3f}", share

@@ -1,0 +1,222 @@
+"""The report of two runs beside each other: what changed in their inputs and in their answers, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from GraphExtractor.names import label
+from Reporter.report.charts import SAMPLES, sized
+from Reporter.report.design_points import front_rows
+from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons, Report, Section, inline_data, table
+from Reporter.report.plan_figures import plan_rows
+from Reporter.report.theme import colour
+from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
+from Reporter.report.words import GB, duration
+from Solver.explain.records import Change, Comparison, Move
+from Solver.explain.words import UNITS, number
+from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Solver.results import Objective
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run found for a model: samples per second, seconds of an iteration, and where it is in the scatter."""
+
+    throughput_samples_per_s: float
+    time_per_batch_s: float
+    across: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a run found, by model, the value of its objective and the objective's unit."""
+
+    models: dict[str, Answer]
+    value: float | None
+    unit: str
+
+
+def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
+    """The page of two runs."""
+    answers = (_answers(before), _answers(after))
+    names = (comparison.before, comparison.after)
+    first, *others = comparison.sentences or ("Both runs have the same answer.",)
+    return Report(
+        "What changed between two runs",
+        f"Before: {comparison.before}. After: {comparison.after}.",
+        first,
+        tuple(_numbers(*answers)),
+        (Reasons("Why the answer moved", tuple(others)),) if others else (),
+        tuple(_sections(comparison, (before, after), answers, names)),
+    )
+
+
+def _sections(
+    comparison: Comparison, runs: tuple[FinishedRun, FinishedRun], answers: tuple[Answers, Answers], names: tuple[str, str]
+) -> Iterator[Section]:
+    changed = [_changes("Inputs and versions that differ", "input", comparison.changes)] if comparison.changes else []
+    moved = [_changes("What differs in the answer", "part of the answer", comparison.answers)] if comparison.answers else []
+    same = [] if changed else ["Nothing in the inputs differs."]
+    same += [] if moved else ["Nothing in the answer differs."]
+    yield Section("changes", "What changed", (Part("", tuple(same), (), tuple(changed + moved)),))
+    if comparison.moves:
+        figure = _moves_figure(comparison.moves, answers[1].unit)
+        yield Section("moves", "What each change does to the objective", (Part("", (), (figure,)),))
+    shared = [model for model in answers[0].models if model in answers[1].models]
+    several = len(shared) > 1
+    terms = tuple(
+        Part(label(model) if several else "", (), (terms_figure,))
+        for model in shared
+        if (terms_figure := _terms(comparison, model, answers))
+    )
+    if terms:
+        yield Section("iteration", "Where the time of an iteration goes", terms)
+    scatters = tuple(
+        Part(label(model) if several else "", (), (scatter,))
+        for model in shared
+        if (scatter := _scatter(runs, model, answers, names))
+    )
+    if scatters:
+        yield Section("designs", "The designs of both runs", scatters)
+
+
+def _answers(run: FinishedRun) -> Answers:
+    if isinstance(run, FinishedPlanSearch):
+        return Answers(
+            {
+                model: Answer(
+                    plan.throughput_samples_per_s, plan.time_per_batch_s, max(chunk.memory_bytes for chunk in plan.stages) / GB
+                )
+                for model, plan in run.answer.models.items()
+            },
+            run.answer.value,
+            UNITS[Objective.THROUGHPUT],
+        )
+    best = run.result.best
+    if best is None:
+        return Answers({}, None, "")
+    area_mm2 = best.accelerator.area_mm2
+    found = {model: Answer(plan.throughput_samples_per_s, plan.time_per_batch_s, area_mm2) for model, plan in best.models.items()}
+    return Answers(found, best.value, UNITS[best.objective])
+
+
+def _numbers(before: Answers, after: Answers) -> Iterator[KeyNumber]:
+    for name, answers in (("before", before), ("after", after)):
+        value = "nothing fits" if answers.value is None else f"{number(answers.value)} {answers.unit}"
+        times = ", ".join(duration(each.time_per_batch_s) for each in answers.models.values())
+        yield KeyNumber(name, value, f"an iteration of {times}" if times else "")
+    if before.value and after.value and before.unit == after.unit and before.models.keys() == after.models.keys():
+        yield KeyNumber("after over before", f"{after.value / before.value:.3g}x")
+
+
+def _changes(title: str, what: str, changes: tuple[Change, ...]) -> PageTable:
+    rows = ((change.key.replace("_", " "), change.before, change.after) for change in changes)
+    return table(title, (what, "before", "after"), rows, words={what, "before", "after"})
+
+
+def _terms(comparison: Comparison, model: str, answers: tuple[Answers, Answers]) -> Figure | None:
+    """The iterations of both runs as bars."""
+    terms = [term for term in comparison.terms if term.model == model]
+    if not terms:
+        return None
+    unknown = {term.name for term in terms} - TERMS.keys()
+    assert not unknown, unknown
+    bars = [
+        IterationBar(name, {term.name: getattr(term, field) for term in terms}, each.models[model].throughput_samples_per_s)
+        for name, field, each in zip(("before", "after"), ("best_s", "other_s"), answers, strict=True)
+    ]
+    return breakdown_figure(bars, _suffix(model, answers))
+
+
+def _moves_figure(moves: tuple[Move, ...], unit: str) -> Figure:
+    """The objective as inputs change."""
+    import altair as alt
+
+    rows = [(move.what, move.value, "does not fit" if move.value is None else number(move.value)) for move in moves]
+    data = inline_data(("what", "value", "text"), rows, words={"what", "text"})
+    y = alt.Y("what:N", title=None, sort=[move.what for move in moves], axis=alt.Axis(grid=False, ticks=False, labelLimit=0))
+    bars = (
+        alt.Chart(data)
+        .mark_bar(color=colour("mark"))
+        .encode(
+            x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
+            y=y,
+            tooltip=[alt.Tooltip("what:N", title="when"), alt.Tooltip("text:N", title=unit)],
+        )
+    )
+    texts = (
+        alt.Chart(data)
+        .transform_calculate(at="isValid(datum.value) ? datum.value : 0")
+        .mark_text(align="left", dx=5, tooltip=None)
+    )
+    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N")).properties(padding=ROOM_FOR_TEXT)
+    columns = ("what", unit)
+    shown = table("The objective as inputs change", columns, ((what, text) for what, _, text in rows), words={"what"})
+    caption = "The objective of a design when only some of the inputs change."
+    return Figure(
+        "moves", "What each change does to the objective", caption, sized(chart, 30 * len(moves)), 2 * len(moves), shown
+    )
+
+
+def _scatter(
+    runs: tuple[FinishedRun, FinishedRun], model: str, answers: tuple[Answers, Answers], names: tuple[str, str]
+) -> Figure | None:
+    """Designs of both runs in one chart: fronts of searches for accelerators, all plans of searches on given devices."""
+    import altair as alt
+
+    rows: list[tuple[object, ...]] = []
+    for name, run in zip(("before", "after"), runs, strict=True):
+        if isinstance(run, FinishedSearch) and isinstance(runs[0], FinishedSearch):
+            rows += [(name, *row) for row in front_rows(run, model)]
+        elif isinstance(run, FinishedPlanSearch) and isinstance(runs[0], FinishedPlanSearch):
+            rows += [(name, *row) for row in plan_rows(run)]
+        else:
+            return None  # a chip that is designed and one that is given have no axis in common
+    designed = isinstance(runs[0], FinishedSearch)
+    across = "area of a chip, mm²" if designed else "memory of the fullest stage, GB"
+    data = inline_data(("run", "across", "throughput", "design"), rows, words={"run", "design"})
+    scale = alt.Scale(domain=["before", "after"], range=[colour("before"), colour("after")])
+    shapes = alt.Scale(domain=["before", "after"], range=["square", "circle"])
+    tooltip = [
+        alt.Tooltip("run:N", title="run"),
+        alt.Tooltip("design:N", title="design"),
+        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
+        alt.Tooltip("across:Q", title=across, format=".4~g"),
+    ]
+    x = alt.X("across:Q", title=across, scale=alt.Scale(zero=True))
+    y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
+    coded: dict[str, Any] = {
+        "color": alt.Color("run:N", title=None, scale=scale),
+        "shape": alt.Shape("run:N", title=None, scale=shapes),
+    }
+    best = inline_data(
+        ("run", "across", "throughput", "design"),
+        (
+            (name, each.models[model].across, each.models[model].throughput_samples_per_s, "optimum")
+            for name, each in zip(("before", "after"), answers, strict=True)
+        ),
+        words={"run", "design"},
+    )
+    rings = alt.Chart(best).mark_point(size=240, filled=False, strokeWidth=2.5)
+    texts = [
+        alt.Chart(best)
+        .transform_filter(f"datum.run == '{run}'")
+        .transform_calculate(text="'optimum ' + datum.run")
+        .mark_text(align="right", dx=-4, dy=dy, fontWeight="bold", tooltip=None)
+        .encode(x=x, y=y, text="text:N")
+        for run, dy in (("before", 16), ("after", -12))
+    ]
+    chart = alt.layer(
+        alt.Chart(data).mark_point(size=26, filled=True, opacity=0.7).encode(x=x, y=y, tooltip=tooltip, **coded),
+        rings.encode(x=x, y=y, color=coded["color"], tooltip=tooltip),
+        *texts,
+    )
+    drawn = "Pareto fronts of throughput, area and energy" if designed else "Evaluated plans"
+    caption = f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
+    return Figure(f"designs-of-both{_suffix(model, answers)}", "The designs of both runs", caption, sized(chart, 380), len(rows))
+
+
+def _suffix(model: str, answers: tuple[Answers, Answers]) -> str:
+    return f"-{label(model)}" if len(answers[0].models) > 1 else ""

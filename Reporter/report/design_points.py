@@ -1,0 +1,87 @@
+"""The design points of one model of a run, and those of them that are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from GraphExtractor.names import label
+from Solver.explain.words import MIB
+from Solver.finished_run import FinishedSearch
+from Solver.results import DesignPoint, ModelPlan, ReferencePoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_POINTS = 6000  # design points drawn and embedded per model; the front is always whole
+CHIP_COLUMNS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class PointsOfModel:
+    """The design points of one model of a run, with the winner's plan for it."""
+
+    run: FinishedSearch
+    best: DesignPoint
+    model: str
+    designs: pd.DataFrame
+
+    @property
+    def plan(self) -> ModelPlan:
+        """The winner's plan of the model."""
+        return self.best.models[self.model]
+
+    @property
+    def references(self) -> tuple[ReferencePoint, ...]:
+        """Known chips with the winner's HBM on which the model fits."""
+        same = (point for point in self.run.result.references if point.hbm_bytes == self.best.hbm_bytes)
+        return tuple(point for point in same if self.model in point.models)
+
+    @property
+    def evaluated(self) -> pd.DataFrame:
+        """Those whose best placement is known."""
+        return self.designs[self.designs["status"] == "evaluated"]
+
+    @property
+    def suffix(self) -> str:
+        """What tells the model's figures from those of others: nothing where it is the only one."""
+        return f"-{label(self.model)}" if len(self.best.models) > 1 else ""
+
+
+def points_of(run: FinishedSearch, best: DesignPoint, model: str) -> PointsOfModel:
+    """The design points of ``model``."""
+    return PointsOfModel(run, best, model, run.designs[run.designs["model"] == model])
+
+
+def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
+    """The whole front and, evenly over the throughput, as many others as there is room for."""
+    if len(evaluated) <= MOST_POINTS:
+        return evaluated
+    front = evaluated["on_front"].to_numpy(dtype=bool)
+    others = np.flatnonzero(~front)
+    room = max(MOST_POINTS - int(front.sum()), MOST_POINTS // 10)
+    order = others[np.argsort(evaluated["throughput_samples_per_s"].to_numpy()[others], kind="stable")]
+    keep = front.copy()
+    if len(order):
+        keep[order[np.linspace(0, len(order) - 1, min(room, len(order))).astype(int)]] = True
+    return evaluated[keep]
+
+
+def chip_words(designs: pd.DataFrame) -> list[str]:
+    """The accelerators of design points, each in one line."""
+    columns: Sequence[list[int]] = [designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS]
+    return [
+        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {glb_bytes / MIB:g} MiB"
+        for num_tc, num_vc, width, depth, width_vc, glb_bytes in zip(*columns, strict=True)
+    ]
+
+
+def front_rows(run: FinishedSearch, model: str) -> list[tuple[float, float, str]]:
+    """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a model."""
+    designs = run.designs
+    front = designs[(designs["model"] == model) & designs["on_front"]]
+    area_mm2, throughput = front["area_mm2"].to_numpy(dtype=float), front["throughput_samples_per_s"].to_numpy(dtype=float)
+    return list(zip(area_mm2.tolist(), throughput.tolist(), chip_words(front), strict=True))

@@ -1,0 +1,51 @@
+"""Charts as SVG and PNG files, without a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import write_atomically
+from Reporter.report.figures import Report
+from Reporter.report.theme import LIGHT, chart_config, coloured
+
+WIDE, NARROW = 760, 400  # points: as wide as two columns, and as one column, of a slide or a large page
+PIXELS_PER_INCH = 216  # three pixels for each of the 72 points of an inch
+ENDINGS = (".svg", ".png")
+
+
+def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
+    """Write every figure of a report as SVG and PNG into ``folder``; returns the files.
+
+    Raises:
+        PhazeError: the folder cannot be written.
+    """
+    written = []
+    for figure in report.figures:
+        for ending in ENDINGS:
+            path = folder / f"{figure.name}{ending}"
+            write_chart(figure.spec, path, WIDE if figure.abreast == 1 else NARROW)
+            written.append(path)
+    return tuple(written)
+
+
+def write_chart(spec: dict[str, Any], path: Path, width: int) -> None:
+    """Write a chart as the ending of ``path`` says, in light colours, ``width`` points wide.
+
+    Raises:
+        InputError: another ending than .svg or .png.
+        PhazeError: the file cannot be written.
+    """
+    import vl_convert
+
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InputError(f"picture {path} has an ending that cannot be drawn; use {' or '.join(ENDINGS)}")
+    whole = json.dumps({**coloured(spec, LIGHT), "width": width, "config": chart_config(LIGHT)})
+    svg: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
+    if ending == ".svg":
+        write_atomically(path, svg.encode())
+    else:
+        write_atomically(path, vl_convert.svg_to_png(svg, ppi=PIXELS_PER_INCH))

@@ -1,0 +1,129 @@
+"""What a report is made of: sections with figures and tables, and the data inside a figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of shapes
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of words; columns among ``words`` go to the left, the others, numbers, to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A chart with what to see in it. ``name`` is its anchor on the page and its file name, ``spec`` Vega-Lite's JSON.
+
+    ``marks`` is about how many shapes it has. ``abreast`` figures stand side by side where there is room. The table says the same
+    as the chart.
+    """
+
+    name: str
+    title: str
+    caption: str
+    spec: dict[str, Any]
+    marks: int
+    table: PageTable | None = None
+    abreast: int = 1
+
+    @property
+    def renderer(self) -> str:
+        """Which of Vega's two renderers draws it."""
+        return "canvas" if self.marks >= SMALLEST_CANVAS else "svg"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a section, under a heading of its own where it has a title."""
+
+    title: str = ""
+    paragraphs: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[PageTable, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A section of the page; ``anchor`` is its place in links."""
+
+    anchor: str
+    title: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A number that belongs at the top, with what it is and a note."""
+
+    what: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Sentences that answer one question of the reader."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections."""
+
+    title: str
+    subtitle: str
+    answer: str
+    numbers: tuple[KeyNumber, ...]
+    reasons: tuple[Reasons, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures, in their order."""
+        return tuple(figure for section in self.sections for part in section.parts for figure in part.figures)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[str]) -> PageTable:
+    """A table from rows of any kind."""
+    return PageTable(title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words))
+
+
+def inline_data(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Iterable[str] = ()) -> Any:
+    """Altair data of rows, all numbers but the columns among ``words``; as CSV, a quarter of the size of JSON.
+
+    None, and numbers that are not finite, become missing values.
+    """
+    import altair as alt
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    words = set(words)
+    parse = {column: "string" if column in words else "number" for column in columns}
+    return alt.InlineData(values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse))
+
+
+def rows_in(spec: dict[str, Any]) -> list[dict[str, str]]:
+    """Rows of the first data set of a chart, as text (for tests, and for whoever wants the numbers behind a figure)."""
+    return list(csv.DictReader(io.StringIO(spec["data"]["values"])))
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.7g}" if math.isfinite(value) else ""
+    return "" if value is None else int(value) if isinstance(value, bool) else value

@@ -1,0 +1,49 @@
+"""A report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from Reporter.report.figures import PageTable, Report
+from Reporter.report.theme import DARK, LIGHT, Theme, chart_config, palette
+
+
+def page(report: Report) -> str:
+    """The page: text, tables and charts with everything that draws them, so that it asks for nothing else."""
+    import jinja2
+
+    loader = jinja2.FunctionLoader(_template)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.globals["is_word"] = _is_word
+    specs = {figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures}
+    return environment.get_template("page.html").render(
+        report=report,
+        specs=specs,
+        themes={theme.name: {"palette": palette(theme), "config": chart_config(theme)} for theme in (LIGHT, DARK)},
+        colours={"light": _variables(LIGHT), "dark": _variables(DARK)},
+        drawing=_drawing() if specs else "",
+    )
+
+
+def _variables(theme: Theme) -> str:
+    return " ".join(f"--{role}: {theme.roles[role]};" for role in ("page", "panel", "ink", "muted", "rule", "grid", "accent"))
+
+
+def _is_word(table: PageTable, position: int) -> bool:
+    return table.columns[position] in table.words
+
+
+def _template(name: str) -> str:
+    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _drawing() -> Any:
+    """Vega, Vega-Lite and what embeds them, as one script that is ours to trust."""
+    import markupsafe
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return markupsafe.Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))

@@ -1,0 +1,132 @@
+"""Figures of a placement: load and memory of every pipeline stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from Reporter.report.charts import sized
+from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.stages import LOAD_PARTS, MEMORY_PARTS, StageView
+from Reporter.report.theme import colour
+from Reporter.report.words import duration, layer_words, unit_for
+
+ROOM = 0.3  # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts can be seen
+
+
+def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
+    """Seconds per micro-batch of every stage, by part."""
+    slowest = max(stages, key=lambda stage: stage.load_s)
+    unit = unit_for(slowest.load_s)
+    spec, marks = _stacked(
+        stages,
+        LOAD_PARTS,
+        lambda stage: {part: seconds * unit.per_second for part, seconds in stage.seconds.items()},
+        f"{unit.name} per micro-batch",
+        None,
+    )
+    fastest = min(stage.load_s for stage in stages)
+    if len(stages) == 1:
+        caption = f"One stage runs the whole model: {duration(slowest.load_s)} per micro-batch."
+    elif slowest.load_s - fastest < 1e-9 * slowest.load_s:
+        caption = f"All stages are equally loaded: {duration(slowest.load_s)} per micro-batch."
+    else:
+        caption = (
+            f"Stage {slowest.number} is the slowest ({duration(slowest.load_s)} per micro-batch) and sets the pace; "
+            f"the least loaded one takes {fastest / slowest.load_s:.0%} of that."
+        )
+    return Figure(f"stage-load{suffix}", "Load per stage", caption, spec, marks, abreast=2)
+
+
+def memory_figure(stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float, suffix: str) -> Figure:
+    """Bytes on a device of every stage, by part, against what the device has (in ``unit`` of ``unit_bytes``)."""
+    fullest = max(stages, key=lambda stage: stage.total_bytes)
+    share = fullest.total_bytes / limit_bytes
+    limit = limit_bytes / unit_bytes
+    near = share >= ROOM
+    spec, marks = _stacked(
+        stages,
+        MEMORY_PARTS,
+        lambda stage: {part: size / unit_bytes for part, size in stage.memory_bytes.items()},
+        f"{unit} per device",
+        limit if near else None,
+    )
+    words = f"Stage {fullest.number} is the fullest: {fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
+    if len(stages) == 1:
+        words = f"{fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
+    words += f" The line is the limit of {limit:.4g} {unit}." if near else f" The limit of {limit:.4g} {unit} lies far above."
+    return Figure(f"stage-memory{suffix}", "Memory per stage", words, spec, marks, abreast=2)
+
+
+def stage_table(stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float) -> PageTable:
+    """The stages in numbers."""
+    time = unit_for(max(stage.load_s for stage in stages))
+    seconds = [part for part in LOAD_PARTS if any(stage.seconds[part] for stage in stages)]
+    sizes = [part for part in MEMORY_PARTS if any(stage.memory_bytes[part] for stage in stages)]
+    columns = (
+        "stage",
+        "layers",
+        "devices",
+        *(f"{part} {time.name}" for part in seconds),
+        f"load {time.name}",
+        *(f"{part} {unit}" for part in sizes),
+        f"memory {unit}",
+        "of the limit",
+    )
+    rows = (
+        (
+            str(stage.number),
+            "; ".join(layer_words(layers) for layers in stage.chunks),
+            f"{stage.devices:,}",
+            *(f"{stage.seconds[part] * time.per_second:.4g}" for part in seconds),
+            f"{stage.load_s * time.per_second:.4g}",
+            *(f"{stage.memory_bytes[part] / unit_bytes:.3f}" for part in sizes),
+            f"{stage.total_bytes / unit_bytes:.3f}",
+            f"{stage.total_bytes / limit_bytes:.1%}",
+        )
+        for stage in stages
+    )
+    return table("Stages", columns, rows, words={"layers"})
+
+
+def _stacked(
+    stages: Sequence[StageView],
+    roles: dict[str, str],
+    values: Callable[[StageView], dict[str, float]],
+    title: str,
+    limit: float | None,
+) -> tuple[dict[str, object], int]:
+    """Bars of parts above the stages, and a line at ``limit``; returns the chart and how many marks it has."""
+    import altair as alt
+
+    amounts = [values(stage) for stage in stages]
+    parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]
+    rows: Iterable[tuple[object, ...]] = (
+        (stage.number, part, position, amount[part], sum(amount.values()), "; ".join(map(layer_words, stage.chunks)))
+        for stage, amount in zip(stages, amounts, strict=True)
+        for position, part in enumerate(parts)
+    )
+    data = inline_data(("stage", "part", "position", "amount", "total", "layers"), rows, words={"part", "layers"})
+    highest = max([sum(amount.values()) for amount in amounts] + ([limit] if limit else [])) * 1.04
+    y = alt.Y("amount:Q", title=title, stack="zero", scale=alt.Scale(domain=[0, highest], nice=False))
+    bars = (
+        alt.Chart(data)
+        .mark_bar(stroke=colour("page"), strokeWidth=0.5)
+        .encode(
+            x=alt.X("stage:O", title="stage", axis=alt.Axis(labelOverlap="greedy")),
+            y=y,
+            color=alt.Color("part:N", title=None, scale=alt.Scale(domain=parts, range=[colour(roles[part]) for part in parts])),
+            order=alt.Order("position:Q"),
+            tooltip=[
+                alt.Tooltip("stage:O", title="stage"),
+                alt.Tooltip("layers:N", title="layers"),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("amount:Q", title=title, format=".4~g"),
+                alt.Tooltip("total:Q", title="in all", format=".4~g"),
+            ],
+        )
+    )
+    layers = [bars]
+    if limit is not None:
+        line = alt.Chart(inline_data(("limit",), [(limit,)])).mark_rule(color=colour("accent"), strokeWidth=2)
+        layers.append(line.encode(y=alt.Y("limit:Q", title=title)))
+    return sized(alt.layer(*layers), 260), len(stages) * len(parts)

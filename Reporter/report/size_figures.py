@@ -1,0 +1,143 @@
+"""The best designs for each HBM and micro-batch size, known chips and expert plans beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from GraphExtractor.names import label
+from Reporter.report.charts import SAMPLES, sized
+from Reporter.report.design_points import PointsOfModel
+from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.theme import SERIES, colour
+from Reporter.report.words import GIB, duration, share
+from Solver.explain.words import accelerator_words, listed, number
+from Solver.results import DesignPoint, ReferencePoint, SizeRow
+
+
+def size_figure(points: PointsOfModel) -> Figure | None:
+    """Throughput of the best design over micro-batch sizes, a line per HBM size; None where there is one micro-batch size."""
+    import altair as alt
+
+    rows = [row for row in points.run.result.rows if row.model == points.model and row.accelerator is not None]
+    if len({row.micro_batch_size for row in rows}) < 2:
+        return None
+    by_hbm: dict[int, list[SizeRow]] = {}
+    for row in rows:
+        by_hbm.setdefault(row.hbm_bytes, []).append(row)
+    alike: dict[tuple[tuple[int, float], ...], list[int]] = {}  # HBM sizes that make no difference share a line
+    for hbm, line in by_hbm.items():
+        alike.setdefault(tuple((row.micro_batch_size, row.throughput_samples_per_s) for row in line), []).append(hbm)
+    names = [listed([f"{hbm / GIB:g}" for hbm in sizes]) + " GiB" for sizes in alike.values()]
+    data = inline_data(
+        ("hbm", "micro_batch", "throughput", "chip"),
+        (
+            (name, row.micro_batch_size, row.throughput_samples_per_s, accelerator_words(row.accelerator))
+            for name, sizes in zip(names, alike.values(), strict=True)
+            for row in by_hbm[sizes[0]]
+            if row.accelerator is not None
+        ),
+        words={"hbm", "chip"},
+    )
+    colours = [colour(SERIES[position % len(SERIES)]) for position in range(len(names))]
+    chart = (
+        alt.Chart(data)
+        .mark_line(point=alt.OverlayMarkDef(size=50, filled=True))
+        .encode(
+            x=alt.X("micro_batch:O", title="micro-batch size"),
+            y=alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True)),
+            color=alt.Color("hbm:N", title="HBM", scale=alt.Scale(domain=names, range=colours)),
+            shape=alt.Shape("hbm:N", title="HBM", scale=alt.Scale(domain=names)),
+            tooltip=[
+                alt.Tooltip("hbm:N", title="HBM"),
+                alt.Tooltip("micro_batch:Q", title="micro-batch"),
+                alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
+                alt.Tooltip("chip:N", title="best chip"),
+            ],
+        )
+    )
+    caption = f"The best design of {label(points.model)} for each micro-batch size."
+    if len(alike) < len(by_hbm):
+        caption += " HBM sizes that allow the same throughput share a line."
+    name = f"throughput-by-micro-batch{points.suffix}"
+    return Figure(name, "Micro-batch and HBM size", caption, sized(chart, 220), len(rows))
+
+
+def size_table(rows: Sequence[SizeRow]) -> PageTable:
+    """The best accelerator of each model for every HBM and micro-batch size."""
+    columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recomputation", "tp x pp x dp", "samples/s")
+
+    def cells(row: SizeRow) -> tuple[str, ...]:
+        size = (label(row.model), f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
+        if row.accelerator is None:
+            return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
+        plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", number(row.throughput_samples_per_s))
+        return (*size, accelerator_words(row.accelerator), *plan)
+
+    words = {"model", "accelerator", "recomputation"}
+    return table("Best design for each HBM and micro-batch size", columns, map(cells, rows), words=words)
+
+
+def hbm_table(points: Sequence[DesignPoint]) -> PageTable:
+    """The optimum of every HBM size, one row per model."""
+    rows = (
+        (
+            f"{point.hbm_bytes / GIB:g}",
+            accelerator_words(point.accelerator),
+            f"{point.accelerator.area_mm2:.1f}",
+            label(name),
+            str(plan.micro_batch_size),
+            plan.recompute,
+            f"{plan.tp} x {plan.pp} x {plan.dp}",
+            number(plan.throughput_samples_per_s),
+            share(plan.model_flops_utilization),
+            "yes" if point.optimal else "no",
+        )
+        for point in points
+        for name, plan in point.models.items()
+    )
+    columns = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp", "samples/s")
+    words = {"accelerator", "model", "recomputation", "proven"}
+    return table("Optimum for each HBM size", (*columns, "MFU", "proven"), rows, words=words)
+
+
+def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTable:
+    """Known chips, priced by the same model, each with the best plan on it; HBM sizes that make no difference share a row."""
+    alike: dict[tuple[str, float], list[ReferencePoint]] = {}
+    for point in references:
+        alike.setdefault((point.name, point.value), []).append(point)
+    rows = (
+        (
+            same[0].name,
+            accelerator_words(same[0].accelerator),
+            f"{same[0].accelerator.area_mm2:.1f}",
+            ", ".join(f"{each.hbm_bytes / GIB:g}" for each in same),
+            number(same[0].value) if same[0].models else same[0].status.value,
+            ", ".join(dict.fromkeys(_better(each) for each in same)),
+            same[0].source,
+        )
+        for same in alike.values()
+    )
+    columns = ("chip", "accelerator", "area mm²", "HBM GiB", unit, "optimum is better by", "source")
+    return table("Known chips, priced the same way", columns, rows, words={"chip", "accelerator", "source"})
+
+
+def expert_table(best: DesignPoint) -> PageTable:
+    """The plans of published experts on the winner's chip; without rows where there are none."""
+    rows = []
+    for name, plan in best.models.items():
+        if plan.expert is None:
+            continue
+        expert = plan.expert
+        better = f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else expert.reason
+        time = duration(expert.time_per_batch_s) if expert.time_per_batch_s else ""
+        degrees = f"{expert.tp} x {expert.pp} x {expert.dp}"
+        rows.append(
+            (label(name), degrees, expert.recompute, time, number(expert.throughput_samples_per_s), better, expert.source)
+        )
+    columns = ("model", "tp x pp x dp", "recomputation", "iteration", "samples/s", "optimum is better by", "source")
+    words = {"model", "recomputation", "source"}
+    return table("Plans that an expert would use, on the same chip", columns, rows, words=words)
+
+
+def _better(point: ReferencePoint) -> str:
+    return "" if point.best_over_reference is None else f"{point.best_over_reference:.2f}x"

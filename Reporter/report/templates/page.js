@@ -1,0 +1,69 @@
+(() => {
+  "use strict";
+  const texts = { figures: document.getElementById("figures").textContent, themes: document.getElementById("themes").textContent };
+  const figures = JSON.parse(texts.figures);
+  const themes = JSON.parse(texts.themes);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 52rem)");
+  const views = new Map();
+  let turn = 0;
+
+  // A chart names colours by role; here they become those of the theme.
+  const coloured = (spec, palette) =>
+    JSON.parse(JSON.stringify(spec), (key, value) => (typeof value === "string" && value in palette ? palette[value] : value));
+
+  const chosen = (view) =>
+    Object.fromEntries(Object.entries(view.getState().signals).filter(([name]) => name.startsWith("choose_") || name === "front_only"));
+
+  async function draw(place, theme) {
+    const { spec, renderer } = figures[place.dataset.figure];
+    const filters = place.parentElement.querySelector(".filters");
+    const before = views.get(place);
+    const kept = before ? chosen(before.view) : {};
+    if (before) {
+      before.finalize();
+    }
+    filters.replaceChildren();
+    const config = structuredClone(theme.config);
+    config.legend.columns = place.clientWidth < 480 ? 2 : 5;
+    config.axisY = { ...config.axisY, labelLimit: place.clientWidth < 480 ? 90 : 220 };
+    const drawn = await vegaEmbed(place, coloured(spec, theme.palette), {
+      actions: false,
+      bind: filters,
+      config,
+      defaultStyle: false,
+      renderer,
+      tooltip: { disableDefaultStyle: true, theme: "page" },
+    });
+    for (const [name, value] of Object.entries(kept)) {
+      drawn.view.signal(name, value);
+    }
+    await drawn.view.runAsync();
+    for (const shape of place.querySelectorAll("svg, canvas")) {
+      shape.setAttribute("aria-hidden", "true");
+    }
+    views.set(place, drawn);
+  }
+
+  async function drawAll() {
+    const mine = ++turn;
+    const name = dark.matches ? "dark" : "light";
+    delete document.documentElement.dataset.drawn;
+    for (const place of document.querySelectorAll(".chart")) {
+      if (mine !== turn) {
+        return;
+      }
+      await draw(place, themes[name]);
+    }
+    document.documentElement.dataset.drawn = name;
+  }
+
+  let queue = drawAll();
+  const again = () => {
+    turn += 1;
+    queue = queue.then(drawAll);
+  };
+  dark.addEventListener("change", again);
+  narrow.addEventListener("change", again);
+  window.reportViews = views;
+})();

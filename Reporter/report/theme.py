@@ -1,0 +1,187 @@
+"""Colours and type of the report, light and dark, for the page and for its figures.
+
+Charts name colours by role (``colour("forward")``); the page and the export put the colours of a theme in their place, so that a
+chart is described once. Roles that meet in one chart differ in lightness as well as in hue (Paul Tol's and Okabe and Ito's sets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_PREFIX = "colour:"
+FONT = "Helvetica Neue, Liberation Sans, Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Hexadecimal colours by role."""
+
+    name: str
+    roles: dict[str, str]
+
+
+LIGHT = Theme(
+    "light",
+    {
+        "page": "#ffffff",
+        "panel": "#f6f7f8",
+        "ink": "#1b1f24",
+        "muted": "#59626d",
+        "rule": "#d5dae0",
+        "grid": "#e9ecef",
+        "accent": "#b3400e",
+        "mark": "#33669a",
+        "faint": "#a9b4c0",
+        "forward": "#6fa8dc",
+        "backward": "#2c5f97",
+        "recompute": "#44aa99",
+        "transfer": "#ddaa33",
+        "tensor": "#b5651d",
+        "sync": "#cc5566",
+        "optimizer": "#7b4f9d",
+        "bubble": "#d3d8de",
+        "launch": "#8c8c6e",
+        "before": "#8894a3",
+        "after": "#b3400e",
+        "state": "#2c5f97",
+        "activations": "#6fa8dc",
+        "workspace": "#ddaa33",
+        "reserved": "#b9c0c8",
+        "gemm": "#2c5f97",
+        "attention": "#6fa8dc",
+        "conv": "#44aa99",
+        "reduction": "#ddaa33",
+        "elementwise": "#cc5566",
+        "gather": "#7b4f9d",
+        "move": "#8c8c6e",
+        "collective": "#b5651d",
+        "label_on_dark": "#ffffff",
+        "label_on_light": "#1b1f24",
+        "little": "#74c96b",
+        "some": "#21918c",
+        "much": "#3b528b",
+        "most": "#440154",
+        "one": "#2c5f97",
+        "two": "#cc5566",
+        "three": "#2e8b7a",
+        "four": "#ba8a1c",
+        "five": "#7b4f9d",
+        "six": "#6b7480",
+    },
+)
+DARK = Theme(
+    "dark",
+    {
+        "page": "#14171a",
+        "panel": "#1c2024",
+        "ink": "#e8eaed",
+        "muted": "#a8b0ba",
+        "rule": "#394049",
+        "grid": "#262b31",
+        "accent": "#ff9f66",
+        "mark": "#7fb2e5",
+        "faint": "#5b6672",
+        "forward": "#9cc7f0",
+        "backward": "#4c8bd0",
+        "recompute": "#5cc4b2",
+        "transfer": "#e8c15c",
+        "tensor": "#d98a45",
+        "sync": "#e27b89",
+        "optimizer": "#b08ad0",
+        "bubble": "#3b434c",
+        "launch": "#b3b394",
+        "before": "#8894a3",
+        "after": "#ff9f66",
+        "state": "#4c8bd0",
+        "activations": "#9cc7f0",
+        "workspace": "#e8c15c",
+        "reserved": "#5b6672",
+        "gemm": "#4c8bd0",
+        "attention": "#9cc7f0",
+        "conv": "#5cc4b2",
+        "reduction": "#e8c15c",
+        "elementwise": "#e27b89",
+        "gather": "#b08ad0",
+        "move": "#b3b394",
+        "collective": "#d98a45",
+        "label_on_dark": "#14171a",
+        "label_on_light": "#14171a",
+        "little": "#4a6fb5",
+        "some": "#2a9d8f",
+        "much": "#8fd35f",
+        "most": "#fde725",
+        "one": "#7fb2e5",
+        "two": "#e27b89",
+        "three": "#5cc4b2",
+        "four": "#e8c15c",
+        "five": "#b08ad0",
+        "six": "#a8b0ba",
+    },
+)
+RAMP = ("little", "some", "much", "most")
+BELOW_TITLE, BELOW_LEGEND = 30, 12  # pixels from a legend to what is below it: the title of an axis, or the marks
+SERIES = ("one", "two", "three", "four", "five", "six")
+
+
+def colour(role: str) -> str:
+    """What stands in a chart for the colour of a role, in any theme."""
+    if role not in LIGHT.roles:
+        raise KeyError(role)
+    return _PREFIX + role
+
+
+def palette(theme: Theme) -> dict[str, str]:
+    """What ``colour`` stands for in a theme."""
+    return {_PREFIX + role: value for role, value in theme.roles.items()}
+
+
+def coloured(part: Any, theme: Theme) -> Any:
+    """``part`` of a chart's JSON with the colours of a theme."""
+    colours = palette(theme)
+
+    def put(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: put(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [put(each) for each in value]
+        return colours.get(value, value) if isinstance(value, str) else value
+
+    return put(part)
+
+
+def chart_config(theme: Theme) -> dict[str, Any]:
+    """Vega-Lite's ``config``: no frames, quiet axes, legends above."""
+    role = theme.roles
+    text = {"labelColor": role["muted"], "titleColor": role["ink"], "labelFont": FONT, "titleFont": FONT}
+    return {
+        "background": role["page"],
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {
+            **text,
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "titlePadding": 8,
+            "labelPadding": 4,
+            "domainColor": role["rule"],
+            "tickColor": role["rule"],
+            "gridColor": role["grid"],
+            "tickSize": 4,
+        },
+        "axisY": {"titleAnchor": "end", "titleAngle": 0, "titleAlign": "left", "titleX": 0, "titleY": -10, "domain": False},
+        "axisX": {"grid": False, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 5},
+        "legend": {
+            **text,
+            "orient": "top",
+            "offset": BELOW_TITLE,
+            "titlePadding": 4,
+            "labelFontSize": 11,
+            "titleFontSize": 11,
+            "titleFontWeight": "normal",
+        },
+        "text": {"color": role["ink"], "font": FONT, "fontSize": 11},
+        "rule": {"color": role["muted"]},
+        "bar": {"discreteBandSize": {"band": 0.7}},
+    }

@@ -1,0 +1,217 @@
+"""Figures of where the time of an iteration goes, and of what more of a resource would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from Reporter.report.charts import sized
+from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.theme import BELOW_LEGEND, colour
+from Reporter.report.words import duration, share, unit_for
+from Solver.results import Breakdown, Limit
+from Solver.training.results import IterationBreakdown
+
+ROOM_FOR_TEXT = {"left": 5, "top": 5, "right": 60, "bottom": 5}  # pixels; for what is written behind the longest bar
+
+
+@dataclass(frozen=True)
+class TermWords:
+    """A term of an iteration in words, and the role of its colour."""
+
+    words: str
+    role: str
+
+
+TERMS = {
+    "forward": TermWords("forward", "forward"),
+    "backward": TermWords("backward", "backward"),
+    "compute": TermWords("arithmetic", "backward"),
+    "memory_bound": TermWords("memory-bound kernels", "forward"),
+    "launch": TermWords("launching kernels", "launch"),
+    "recompute": TermWords("recomputation", "recompute"),
+    "tensor_communication": TermWords("tensor-parallel communication", "tensor"),
+    "context_communication": TermWords("context-parallel communication", "gather"),
+    "expert_communication": TermWords("expert-parallel communication", "elementwise"),
+    "stage_transfer": TermWords("stage transfers", "transfer"),
+    "pipeline_communication": TermWords("pipeline communication", "transfer"),
+    "bubble": TermWords("bubble", "bubble"),
+    "gradient_sync": TermWords("gradient synchronisation", "sync"),
+    "data_communication": TermWords("data-parallel communication", "sync"),
+    "optimizer": TermWords("optimizer", "optimizer"),
+    "all": TermWords("all, not broken down", "faint"),
+}
+
+
+@dataclass(frozen=True)
+class IterationBar:
+    """An iteration to draw: whose it is, its seconds by term, samples per second, and a note."""
+
+    name: str
+    seconds: dict[str, float]
+    throughput_samples_per_s: float
+    note: str = ""
+
+    @property
+    def total_s(self) -> float:
+        """The iteration."""
+        return sum(self.seconds.values())
+
+
+def term_seconds(breakdown: Breakdown | IterationBreakdown) -> dict[str, float]:
+    """Seconds by term, in the order of ``TERMS``; the terms add up to the iteration."""
+    names = {field.name for field in fields(Breakdown if isinstance(breakdown, Breakdown) else IterationBreakdown)}
+    return {term: getattr(breakdown, f"{term}_s") for term in TERMS if f"{term}_s" in names}
+
+
+def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
+    """Where the time of an iteration goes, a bar each."""
+    import altair as alt
+
+    unit = unit_for(max(bar.total_s for bar in bars))
+    terms = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > 0.0 for bar in bars)]
+    names = [TERMS[term].words for term in terms]
+    data = inline_data(
+        ("whose", "term", "position", "amount", "share", "total"),
+        (
+            (
+                bar.name,
+                TERMS[term].words,
+                position,
+                bar.seconds.get(term, 0.0) * unit.per_second,
+                bar.seconds.get(term, 0.0) / bar.total_s,
+                bar.total_s * unit.per_second,
+            )
+            for bar in bars
+            for position, term in enumerate(terms)
+            if bar.seconds.get(term, 0.0) > 0.0
+        ),
+        words={"whose", "term"},
+    )
+    longest = max(bar.total_s for bar in bars) * unit.per_second
+    x = alt.X("amount:Q", title=f"{unit.name} per iteration", stack="zero", scale=alt.Scale(domain=[0, longest], nice=False))
+    y = alt.Y(
+        "whose:N",
+        title=None,
+        sort=[bar.name for bar in bars],
+        axis=alt.Axis(ticks=False, grid=False, labelPadding=8),
+    )
+    order = alt.Order("position:Q")
+    base = alt.Chart(data)
+    shown = base.mark_bar(stroke=colour("page"), strokeWidth=0.5).encode(
+        x=x,
+        y=y,
+        order=order,
+        color=alt.Color(
+            "term:N",
+            title=None,
+            legend=alt.Legend(offset=BELOW_LEGEND),
+            scale=alt.Scale(domain=names, range=[colour(TERMS[term].role) for term in terms]),
+        ),
+        tooltip=[
+            alt.Tooltip("whose:N", title="iteration of"),
+            alt.Tooltip("term:N", title="part"),
+            alt.Tooltip("amount:Q", title=unit.name, format=".4~g"),
+            alt.Tooltip("share:Q", title="share", format=".1%"),
+            alt.Tooltip("total:Q", title=f"in all, {unit.name}", format=".4~g"),
+        ],
+    )
+    totals = inline_data(
+        ("whose", "total", "text"),
+        ((bar.name, bar.total_s * unit.per_second, duration(bar.total_s)) for bar in bars),
+        words={"whose", "text"},
+    )
+    ends = alt.Chart(totals).mark_text(align="left", dx=5).encode(x=alt.X("total:Q"), y=y, text="text:N")
+    first = bars[0]
+    largest = sorted(first.seconds.items(), key=lambda item: -item[1])[:3]
+    said = ", ".join(f"{TERMS[term].words} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
+    return Figure(
+        f"iteration-breakdown{suffix}",
+        "Where the time of an iteration goes",
+        f"The largest parts ({first.name}): {said}.",
+        sized(alt.layer(shown, ends).properties(padding=ROOM_FOR_TEXT), 34 * len(bars)),
+        len(bars) * len(terms),
+        breakdown_table(bars),
+    )
+
+
+def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
+    """Seconds and shares of every term."""
+    unit = unit_for(max(bar.total_s for bar in bars))
+    terms = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > 0.0 for bar in bars)]
+
+    def cell(bar: IterationBar, term: str) -> str:
+        seconds = bar.seconds.get(term, 0.0)
+        return f"{seconds * unit.per_second:.4g} ({share(seconds / bar.total_s)})" if seconds else ""
+
+    rows = [(TERMS[term].words, *(cell(bar, term) for bar in bars)) for term in terms]
+    rows.append(("iteration", *(f"{bar.total_s * unit.per_second:.4g}" for bar in bars)))
+    rows.append(("samples per second", *(f"{bar.throughput_samples_per_s:,.5g}" for bar in bars)))
+    if any(bar.note for bar in bars):
+        rows.append(("plan", *(bar.note for bar in bars)))
+    return table(f"Seconds of an iteration, in {unit.name}", ("part", *(bar.name for bar in bars)), rows, words={"part"})
+
+
+def limits_figure(limits: Sequence[Limit]) -> Figure:
+    """What one more unit, and any amount, of each resource would bring."""
+    import altair as alt
+
+    amounts = ("one unit more", "any amount")
+    names = {limit.resource: limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}" for limit in limits}
+    data = inline_data(
+        ("resource", "how", "gain", "text", "words"),
+        (
+            (names[limit.resource], how, gain, share(gain) if gain > 0 else "nothing", limit.words)
+            for limit in limits
+            for how, gain in zip(amounts, (limit.one_more_gain, limit.unlimited_gain), strict=True)
+        ),
+        words={"resource", "how", "text", "words"},
+    )
+    x = alt.X("gain:Q", title="gain of the objective", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
+    axis = alt.Axis(grid=False, ticks=False, labelPadding=8)
+    y = alt.Y("resource:N", title=None, sort=list(names.values()), axis=axis)
+    offset = alt.YOffset("how:N", sort=list(amounts))
+    base = alt.Chart(data)
+    bars = base.mark_bar().encode(
+        x=x,
+        y=y,
+        yOffset=offset,
+        color=alt.Color(
+            "how:N",
+            title=None,
+            legend=alt.Legend(offset=BELOW_LEGEND),
+            scale=alt.Scale(domain=list(amounts), range=[colour("accent"), colour("faint")]),
+        ),
+        tooltip=[
+            alt.Tooltip("resource:N", title="resource"),
+            alt.Tooltip("how:N", title="given"),
+            alt.Tooltip("text:N", title="gain"),
+            alt.Tooltip("words:N", title="that is"),
+        ],
+    )
+    gains = base.mark_text(align="left", dx=4, fontSize=10, tooltip=None).encode(x=x, y=y, yOffset=offset, text="text:N")
+    chart = alt.layer(bars, gains).properties(padding=ROOM_FOR_TEXT)
+    binding = [limit.resource for limit in limits if limit.binds]
+    caption = "What more of each resource would add to the objective on the same chip, with the plan chosen anew. " + (
+        f"What binds: {', '.join(binding)}." if binding else "None of them binds."
+    )
+    return Figure(
+        "limits", "What limits the optimum", caption, sized(chart, 40 * len(limits)), 2 * len(limits), limits_table(limits)
+    )
+
+
+def limits_table(limits: Sequence[Limit]) -> PageTable:
+    """The limits in words and numbers."""
+    rows = (
+        (
+            limit.resource,
+            f"{limit.amount:,.4g} {limit.unit}",
+            share(limit.one_more_gain),
+            share(limit.unlimited_gain),
+            "yes" if limit.binds else "no",
+            limit.words,
+        )
+        for limit in limits
+    )
+    columns = ("resource", "given", "one unit more", "any amount", "binds", "in words")
+    return table("Limits of the optimum", columns, rows, words={"resource", "binds", "in words"})

@@ -1,0 +1,120 @@
+"""Records of a trace's events, and their JSON in Chrome's trace format.
+
+Times are whole nanoseconds, as Perfetto keeps them: rounded once, so that slices which touch still touch and a slice within
+another stays within it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+Shown = str | int | float | Mapping[str, "Shown"]
+"""What a viewer shows beside a selected slice."""
+
+_write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A named group of threads; processes are shown in the order of ``pid``, which counts from 1."""
+
+    pid: int
+    name: str
+
+    def as_json(self) -> Iterator[str]:
+        """Its name and its place."""
+        yield _write({"ph": "M", "pid": self.pid, "name": "process_name", "args": {"name": self.name}})
+        yield _write({"ph": "M", "pid": self.pid, "name": "process_sort_index", "args": {"sort_index": self.pid}})
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A named thread of a process; they are shown in the order of ``row``, which counts from 0."""
+
+    pid: int
+    row: int
+    name: str
+
+    def as_json(self) -> Iterator[str]:
+        """Its name and its place."""
+        where = {"pid": self.pid, "tid": _tid(self.pid, self.row)}
+        yield _write({"ph": "M", **where, "name": "thread_name", "args": {"name": self.name}})
+        yield _write({"ph": "M", **where, "name": "thread_sort_index", "args": {"sort_index": self.row}})
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Joins the slices of one ``number``, in the order of their starts, by arrows; the first has none in, the last none out."""
+
+    number: int
+    comes_in: bool
+    goes_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something that takes a thread's time. Those of one thread are disjoint or one within the other, the outer one first."""
+
+    pid: int
+    row: int
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    args: Mapping[str, Shown]
+    flow: Flow | None = None
+
+    def as_json(self) -> Iterator[str]:
+        """One complete event."""
+        event: dict[str, object] = {
+            "ph": "X",
+            "pid": self.pid,
+            "tid": _tid(self.pid, self.row),
+            "ts": self.start_ns / 1000,
+            "dur": (self.end_ns - self.start_ns) / 1000,
+            "cat": self.category,
+            "name": self.name,
+            "args": self.args,
+        }
+        if self.flow is not None:
+            event["bind_id"] = hex(self.flow.number)
+            if self.flow.comes_in:
+                event["flow_in"] = True
+            if self.flow.goes_out:
+                event["flow_out"] = True
+        yield _write(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """Values of a process from ``at_ns`` on, each drawn as a curve of its own."""
+
+    pid: int
+    name: str
+    at_ns: int
+    values: Mapping[str, float]
+
+    def as_json(self) -> Iterator[str]:
+        """One counter event."""
+        yield _write({"ph": "C", "pid": self.pid, "ts": self.at_ns / 1000, "name": self.name, "args": self.values})
+
+
+Event = Process | Thread | Slice | Counter
+
+
+def _tid(pid: int, row: int) -> int:
+    """Perfetto takes the thread whose number is the process' for the main one, which it shows first, and then sorts by number."""
+    return pid + row
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds to the nearest nanosecond."""
+    return round(seconds * 1e9)
+
+
+def file_content(events: Iterable[Event], about: Mapping[str, Shown]) -> bytes:
+    """The trace file: one event per line, and what it is ``about``."""
+    lines = ",\n".join(line for event in events for line in event.as_json())
+    return f'{{"otherData":{_write(about)},\n"traceEvents":[\n{lines}\n]}}\n'.encode()

@@ -1,0 +1,87 @@
+"""What a larger area budget would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from Estimator.accelerator import Accelerator, AcceleratorSet
+from Estimator.area import area_mm2
+from Estimator.design_space import MIB, DesignSpace, load_design_space
+from GraphExtractor.graph import ModelGraph
+from Solver.explain.gains import binds, gain_of, gained
+from Solver.explain.what_if import priced
+from Solver.explain.words import accelerator_words, listed, number
+from Solver.results import DesignPoint, Limit
+from Solver.search.run import Run
+
+MORE_MM2 = 1.0
+
+
+def area_limit(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPoint, base: float) -> Limit | None:
+    """What a larger area budget would bring: 1 mm2 more exactly, beyond it by growing one axis of the best chip alone.
+
+    None where the accelerators are not those that the design space generates.
+    """
+    space = load_design_space(run.study.design_space, run.study.technology)
+    if space.generate().fingerprint != run.hardware.accelerators.fingerprint:
+        return None
+    budget, chip = space.budget_mm2, best.accelerator
+    larger = [*_within(space, budget, budget + MORE_MM2), *(each for each in _grown(space, chip) if each.area_mm2 > budget)]
+    values = priced(run, graphs, AcceleratorSet.of(larger)).values(best.hbm_bytes) if larger else np.zeros(0)
+    slightly = np.array([each.area_mm2 <= budget + MORE_MM2 for each in larger], dtype=bool)
+    one, plenty = (gain_of(values[chosen], base) for chosen in (slightly, slice(None)))
+    used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm2"
+    if plenty == 0.0:
+        words = f"Chip area does not bind: {used}, and no chip of one mm2 more, nor this one with more of anything, is better."
+    else:
+        grown = larger[int(values.argmax())]
+        step = f"one more mm2 of budget brings {gained(one)}"
+        into = f"{accelerator_words(grown)} ({number(grown.area_mm2)} mm2)"
+        words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."
+    edges = _at_the_edge(space, chip)
+    if edges:
+        words += f" The design space has no larger {listed(edges)}."
+    return Limit("chip area", "mm2", budget, one, plenty, words)
+
+
+def _within(space: DesignSpace, above: float, most: float) -> list[Accelerator]:
+    """The chips of the grid whose area is above one and at most another number of mm2."""
+    larger = replace(space, budget_mm2=most, keep=replace(space.keep, minimum_area_fraction=0.0)).generate()
+    return [larger.accelerator(row) for row in np.flatnonzero(larger.area_mm2 > above).tolist()]
+
+
+def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
+    """The chip with a larger value on one axis, all others as they are."""
+    found = []
+    for axis, values in _axes(space).items():
+        for value in values:
+            if value > getattr(chip, axis):
+                grown = replace(chip, **{axis: value})
+                if space.axes.width_vc is None and axis == "width":
+                    grown = replace(grown, width_vc=value)
+                cores = (grown.num_tc, grown.num_vc, grown.width, grown.depth, grown.width_vc, grown.glb_bytes)
+                found.append(replace(grown, area_mm2=float(area_mm2(*cores, space.platform))))
+    return found
+
+
+def _axes(space: DesignSpace) -> dict[str, tuple[int, ...]]:
+    """Values of each field of an accelerator; vector cores as wide as tensor cores have no axis of their own."""
+    axes = {name: getattr(space.axes, name) for name in ("num_tc", "num_vc", "width", "depth", "width_vc")}
+    sizes = tuple(size * MIB for size in space.axes.glb_mib)
+    return {name: values for name, values in axes.items() if values is not None} | {"glb_bytes": sizes}
+
+
+def _at_the_edge(space: DesignSpace, chip: Accelerator) -> list[str]:
+    words = {
+        "num_tc": "number of tensor cores",
+        "num_vc": "number of vector cores",
+        "width": "tensor core width",
+        "depth": "tensor core depth",
+        "width_vc": "vector core width",
+        "glb_bytes": "on-chip buffer",
+    }
+    axes = _axes(space)
+    return [words[name] for name, values in axes.items() if len(values) > 1 and getattr(chip, name) == max(values)]

@@ -1,0 +1,26 @@
+"""What a circumstance brings, as a fraction and in words."""
+
+from __future__ import annotations
+
+from Solver.explain.words import EQUAL, percent
+from Solver.placement.problem import FloatArray
+
+HARDLY = 0.01
+
+
+def gain_of(values: FloatArray, base: float) -> float:
+    """What the best of ``values`` brings over ``base``, as a fraction; what does not help need not be used."""
+    gain = float(values.max(initial=0.0)) / base - 1.0
+    return gain if gain > EQUAL else 0.0
+
+
+def binds(plenty: float) -> str:
+    """How much a resource matters of which plenty brings so much."""
+    return "binds" if plenty >= HARDLY else "hardly binds"
+
+
+def gained(gain: float) -> str:
+    """A gain in words: ``nothing``, ``18% more``, ``5.3 times as much``."""
+    if gain <= EQUAL:
+        return "nothing"
+    return f"{percent(gain)} more" if gain < 1.0 else f"{1.0 + gain:.3g} times as much"

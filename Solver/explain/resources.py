@@ -1,0 +1,127 @@
+"""What a chip is used with, and what there could be more of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from Estimator.accelerator import Cluster, Platform, Tier
+from Solver.explain.words import GIB
+
+GIGA = 1e9
+MICRO = 1e-6
+PLENTY = 1e9  # times as much as there is: as good as any amount
+
+
+@dataclass(frozen=True, eq=False)
+class Circumstances:
+    """What a chip is used with."""
+
+    platform: Platform
+    cluster: Cluster
+    hbm_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``words`` are for the sentence."""
+
+    name: str
+    unit: str
+    amount: float
+    after_one: float
+    step: str
+    one: Circumstances
+    plenty: Circumstances
+
+
+def resources(given: Circumstances, most_devices: int) -> list[Resource]:
+    """Everything there could be more of; no plan can use more than ``most_devices``."""
+    platform, cluster = given.platform, given.cluster
+    hertz = platform.frequency_hz
+
+    def with_hbm(bytes_per_s: float) -> Circumstances:
+        return replace(given, platform=replace(platform, hbm_bandwidth_bytes_per_s=bytes_per_s))
+
+    def with_buffer(bytes_per_s: float) -> Circumstances:
+        return replace(given, platform=replace(platform, glb_bandwidth_bytes_per_cycle=bytes_per_s / hertz))
+
+    def clocked(frequency_hz: float) -> Circumstances:
+        """Faster cores over the same buffer."""
+        per_cycle = platform.glb_bandwidth_bytes_per_cycle * hertz / frequency_hz
+        return replace(given, platform=replace(platform, frequency_hz=frequency_hz, glb_bandwidth_bytes_per_cycle=per_cycle))
+
+    def with_tier(position: int, tier: Tier) -> Circumstances:
+        tiers = (*cluster.tiers[:position], tier, *cluster.tiers[position + 1 :])
+        return replace(given, cluster=replace(cluster, tiers=tiers))
+
+    def bandwidth(name: str, given_bytes_per_s: float, having: Callable[[float], Circumstances]) -> Resource:
+        amount, one, plenty = given_bytes_per_s / GIGA, having(given_bytes_per_s + GIGA), having(given_bytes_per_s * PLENTY)
+        return Resource(name, "GB/s", amount, amount + 1.0, "one more GB/s", one, plenty)
+
+    hbm_gib = given.hbm_bytes / GIB
+    hbm, buffer = platform.hbm_bandwidth_bytes_per_s, platform.glb_bandwidth_bytes_per_cycle * hertz
+    found = [
+        Resource(
+            "HBM capacity",
+            "GiB",
+            hbm_gib,
+            hbm_gib + 1.0,
+            "one more GiB",
+            replace(given, hbm_bytes=given.hbm_bytes + GIB),
+            replace(given, hbm_bytes=given.hbm_bytes + 2**20 * GIB),
+        ),
+        bandwidth("HBM bandwidth", hbm, with_hbm),
+        bandwidth("on-chip buffer bandwidth", buffer, with_buffer),
+        Resource(
+            "clock of the cores",
+            "MHz",
+            hertz / 1e6,
+            hertz / 1e6 + 1.0,
+            "one more MHz",
+            clocked(hertz + 1e6),
+            clocked(hertz * PLENTY),
+        ),
+        Resource(
+            "number of devices",
+            "devices",
+            cluster.num_devices,
+            cluster.num_devices + 1,
+            "one more",
+            replace(given, cluster=_with_devices(cluster, cluster.num_devices + 1)),
+            replace(given, cluster=_with_devices(cluster, max(most_devices, cluster.num_devices))),
+        ),
+    ]
+    for position, tier in enumerate(cluster.tiers):
+        which = f" ({tier.name})" if len(cluster.tiers) > 1 else ""
+        faster = partial(_with_bandwidth, with_tier, position, tier)
+        found.append(bandwidth(f"network bandwidth{which}", tier.bandwidth_bytes_per_s, faster))
+        if tier.latency_s > 0:
+            less = max(0.0, tier.latency_s - MICRO)
+            found.append(
+                Resource(
+                    f"network latency{which}",
+                    "microseconds",
+                    tier.latency_s / MICRO,
+                    less / MICRO,
+                    "one microsecond less" if less else "none at all",
+                    with_tier(position, replace(tier, latency_s=less)),
+                    with_tier(position, replace(tier, latency_s=0.0)),
+                )
+            )
+    return found
+
+
+def _with_bandwidth(
+    with_tier: Callable[[int, Tier], Circumstances], position: int, tier: Tier, bytes_per_s: float
+) -> Circumstances:
+    return with_tier(position, replace(tier, bandwidth_bytes_per_s=bytes_per_s))
+
+
+def _with_devices(cluster: Cluster, devices: int) -> Cluster:
+    """``cluster`` grown to ``devices``, the outermost tier with it."""
+    *inner, last = cluster.tiers
+    whole = inner[-1].group_size if inner else 1
+    size = max(last.group_size, -(-devices // whole) * whole)
+    return replace(cluster, num_devices=devices, tiers=(*inner, replace(last, group_size=size)))

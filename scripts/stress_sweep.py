@@ -1,0 +1,304 @@
+"""Disturb a sweep in every way a night can: kills without warning, a full disk, damaged files. Then compare its table.
+
+Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--folder DIR] [--overhead] [--ray]
+  default       an undisturbed sweep and a disturbed one; says whether the tables are equal byte by byte, and that no stored point
+                was computed again. The disturbed one is on a small disk of its own where one can be mounted.
+  --overhead    a sweep over the whole design space instead: what the framework takes beside the points themselves
+  --ray         with Ray beside joblib; two workers either way
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+WORKERS = 2
+DISK_BYTES = 512 * 2**20
+DEADLINE_S = 900.0
+
+SPACE: dict[str, Any] = {
+    "name": "small",
+    "technology": "phaze_22nm",
+    "platform": "phaze_hbm2",
+    "vector_functions": "phaze",
+    "axes": {
+        "num_tc": [1, 4, 16],
+        "num_vc": [1, 16, 64],
+        "width": [32, 128],
+        "depth": [64],
+        "width_vc": None,
+        "glb_mib": [4, 32],
+    },
+    "budget": {"area_mm2": 200.0},
+    "keep": {"minimum_area_fraction": 0.0, "any_single_tc": True, "any_single_vc": True},
+}
+CLUSTER: dict[str, Any] = {
+    "name": "sixteen",
+    "num_devices": 16,
+    "tiers": [{"name": "link", "group_size": 16, "bandwidth_bytes_per_s": 2.0e10, "latency_s": 1.0e-6}],
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A sweep that ended: exit status, seconds, what it said on standard error."""
+
+    status: int
+    seconds: float
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What happened to a disturbed sweep, and the stored points that were computed again although they were whole."""
+
+    kills: int
+    failed_on_full_disk: int
+    damaged: int
+    computed_again: tuple[str, ...]
+    seconds: float
+
+
+def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
+    """A sweep file of about ``points`` points of BERT-base, on a small design space or on the whole one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    batches = [64 * step for step in range(1, max(points // 16, 1) + 1)]
+    asked: dict[str, Any] = {
+        "model": "bertbase",
+        "sequence_length": 64,
+        "micro_batch_size": [1, [1, 2]],
+        "hbm_size": [0.5, 1, 2, 16],
+        "zero_stage": [0, 1],
+        "global_batch_size": batches,
+    }
+    if small:
+        (folder / "space.yaml").write_text(yaml.safe_dump(SPACE), encoding="utf-8")
+        (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER), encoding="utf-8")
+        asked |= {"design_space": "space.yaml", "cluster": "cluster.yaml"}
+    path = folder / "sweep.yaml"
+    path.write_text(yaml.safe_dump(asked, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def command(sweep: Path, output: Path, executor: str = "joblib") -> list[str]:
+    """The sweep as a command line."""
+    words = [sys.executable, str(REPOSITORY / "phaze.py"), "sweep", str(sweep), "--output", str(output)]
+    return [*words, "--executor", executor, "--workers", str(WORKERS), "--format", "json"]
+
+
+def run(words: Sequence[str], largest_file_bytes: int | None = None) -> Ran:
+    """Run a sweep to its end, with files of at most so many bytes if given."""
+
+    def limit() -> None:
+        if largest_file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, resource.RLIM_INFINITY))
+
+    start = time.perf_counter()
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False, preexec_fn=limit)
+    return Ran(done.returncode, time.perf_counter() - start, done.stderr)
+
+
+def kill(words: Sequence[str], after_s: float, *, whole_group: bool) -> int:
+    """Start a sweep and kill it, or it and its workers, after so many seconds. 1 if it was still running, else 0."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        process.wait(timeout=after_s)
+    except subprocess.TimeoutExpired:
+        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
+        return 1
+    return 0
+
+
+def stored(output: Path) -> dict[str, int]:
+    """Finished points and when their record was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in output.glob("points/*/point.json")}
+
+
+def damage(path: Path, chance: random.Random) -> None:
+    """Truncate a file, or change a byte of it."""
+    content = bytearray(path.read_bytes())
+    place = chance.randrange(len(content))
+    if chance.random() < 0.5:
+        del content[place:]
+    else:
+        content[place] ^= 1 + chance.randrange(255)
+    path.write_bytes(bytes(content))
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A disk of ``DISK_BYTES`` at ``folder``; gives whether one could be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
+    """Run the sweep where nothing can be written any more, to its end."""
+    if not mounted:
+        return run(words, largest_file_bytes=64)
+    ballast = output / "ballast"
+    with ballast.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(b"\0" * 2**20)
+        except OSError:
+            pass
+        try:
+            while True:
+                stream.write(b"\0")
+        except OSError:
+            pass
+    try:
+        return run(words)
+    finally:
+        ballast.unlink()
+
+
+def disturb(words: Sequence[str], output: Path, kills: int, span_s: float, chance: random.Random, *, mounted: bool) -> Disturbed:
+    """Kill the sweep ``kills`` times within ``span_s`` seconds of its start, fill its disk and damage files once, let it end.
+
+    More kills follow, later ones, until there was something to damage.
+    """
+    start = time.perf_counter()
+    again: set[str] = set()
+    killed_times = failed = damaged = 0
+    to_come = ["full disk", "damage"]
+    while killed_times < kills or to_come:
+        before, spoilt = stored(output), set[str]()
+        if to_come and killed_times >= kills // 3 and before:
+            if to_come.pop(0) == "full disk":
+                failed = on_full_disk(words, output, mounted=mounted).stderr.count("failed: ")
+            else:
+                spoilt = spoil(output, chance)
+                damaged = len(spoilt) + 1
+        killed_times += kill(words, chance.uniform(0.2, span_s), whole_group=chance.random() < 0.5)
+        if stored(output).keys() <= before.keys():
+            span_s *= 1.2  # a slow machine, on which a sweep needs longer to come to anything
+        again |= again_in(output, before, spoilt)
+    before = stored(output)
+    ended = run(words)
+    if ended.status != 0:
+        raise SystemExit(f"the last run of the disturbed sweep failed:\n{ended.stderr}")
+    again |= again_in(output, before, set())
+    return Disturbed(killed_times, failed, damaged, tuple(sorted(again)), time.perf_counter() - start)
+
+
+def again_in(output: Path, before: dict[str, int], spoilt: set[str]) -> set[str]:
+    """Points that were stored and not spoilt, and whose record was written again."""
+    after = stored(output)
+    return {name for name, written in before.items() if name not in spoilt and after.get(name) != written}
+
+
+def spoil(output: Path, chance: random.Random) -> set[str]:
+    """Damage the record of one finished point, a table of another, and arrays that all share; gives the points."""
+    finished = sorted(stored(output))
+    chosen = chance.sample(finished, min(2, len(finished)))
+    for name, file in zip(chosen, ("point.json", "designs.parquet"), strict=False):
+        damage(output / "points" / name / file, chance)
+    damage(chance.choice(sorted(output.glob("Estimator/**/*.npz"))), chance)
+    return set(chosen)
+
+
+def overhead(ran: Ran, output: Path) -> str:
+    """What the framework took beside the points, in words."""
+    timings = pd.read_parquet(output / "timings.parquet").drop_duplicates("key")
+    inside_s = float(timings["seconds"].sum())
+    share = (ran.seconds * WORKERS - inside_s) / inside_s
+    return f"{ran.seconds:.1f} s on {WORKERS} workers, {inside_s:.1f} s inside {len(timings)} points: overhead {share:.1%}"
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:
+    """Sweep the whole design space; graphs and layer times are there already, so that points are as short as they get."""
+    sweep = write_sweep(folder, points, small=False)
+    run(command(sweep, folder / "warm"))
+    for executor in executors:
+        output = folder / executor
+        output.mkdir()
+        for room in ("GraphExtractor", "Estimator"):
+            shutil.copytree(folder / "warm" / room, output / room)
+        ran = run(command(sweep, output, executor))
+        equal = (output / "table.parquet").read_bytes() == (folder / "warm" / "table.parquet").read_bytes()
+        say(f"{executor}: {overhead(ran, output)}; table {'equal' if equal else 'DIFFERENT'}")
+
+
+def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence[str]) -> bool:
+    """Whether the disturbed sweep and those of all executors end with the table of the undisturbed one."""
+    sweep = write_sweep(folder, points)
+    calm = run(command(sweep, folder / "calm"))
+    table = (folder / "calm" / "table.parquet").read_bytes()
+    say(f"undisturbed: {len(pd.read_parquet(folder / 'calm' / 'table.parquet'))} points; {overhead(calm, folder / 'calm')}")
+    with small_disk(folder / "disturbed") as mounted:
+        output = folder / "disturbed" / "out"
+        output.mkdir()
+        span_s = max(2.0 * calm.seconds / max(kills, 1), 4.0)
+        what = disturb(command(sweep, output), output, kills, span_s, random.Random(seed), mounted=mounted)
+        equal = (output / "table.parquet").read_bytes() == table
+    disk = "a small disk of its own" if mounted else "a limit on the size of files"
+    outcome = "equal" if equal else "DIFFERENT"
+    say(
+        f"disturbed: {what.kills} kills, {what.failed_on_full_disk} points failed on a full disk ({disk}), "
+        f"{what.damaged} damaged files, {what.seconds:.1f} s; "
+        f"{len(what.computed_again)} stored points computed again; table {outcome}"
+    )
+    good = equal and not what.computed_again
+    for executor in executors[1:]:
+        ran = run(command(sweep, folder / executor, executor))
+        same = (folder / executor / "table.parquet").read_bytes() == table
+        say(f"{executor}: {overhead(ran, folder / executor)}; table {'equal' if same else 'DIFFERENT'}")
+        good &= same
+    return good
+
+
+def main() -> int:
+    """Run what is asked and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--overhead", action="store_true")
+    parser.add_argument("--ray", action="store_true")
+    options = parser.parse_args()
+    executors = ["joblib", *(["ray"] if options.ray else [])]
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        if options.overhead:
+            measure_overhead(Path(name), options.points, executors)
+            return 0
+        return 0 if stress(Path(name), options.points, options.kills, options.seed, executors) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Alternatives to the best design, against searches and enumerations that leave nothing else open."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from Common.errors import InputError
+from Common.progress import SilentProgress
+from Estimator.accelerator import AcceleratorSet
+from Solver.explain.alternatives import alternative
+from Solver.explain.asking import ask_again, designed
+from Solver.explain.reasons import terms_of
+from Solver.explain.wishes import read_wish
+from Solver.placement import evaluate_plan
+from Solver.results import Status
+from Solver.search.inputs import placement_problem
+from Solver.search.points import row_times
+from Solver.search.variants import batch_times
+
+
+@pytest.fixture(scope="module")
+def asker(finished):
+    return ask_again(finished, SilentProgress())
+
+
+def exhaustive(asker, accelerators, *, pp=None, dp=None, micro_batch_size=None, recompute=None):
+    """Samples per second of the best plan of every cut, degree and mode on any of the accelerators, one by one."""
+    study, best = asker.study, 0.0
+    for chip in accelerators:
+        priced = asker.price(AcceleratorSet.of([chip]))
+        for item in priced.inputs:
+            if micro_batch_size not in {None, item.micro_batch_size}:
+                continue
+            problem = placement_problem(priced.run, item, asker.best.point.hbm_bytes)
+            times = row_times(batch_times(item.times, study.recompute, item.graphs[0].sequence), 0)
+            layers = len(problem.variants[0].parameter_count)
+            for variant, plan in enumerate(problem.variants):
+                if recompute not in {None, plan.recompute.value}:
+                    continue
+                for stages in range(1, 17) if pp is None else (pp,):
+                    for replicas in range(1, 16 // stages + 1) if dp is None else (dp,):
+                        for cuts in itertools.combinations(range(1, layers), stages - 1):
+                            placed = evaluate_plan(problem, times, variant, replicas, cuts)
+                            if placed.status is Status.FEASIBLE:
+                                best = max(best, study.global_batch_size / placed.iteration_s)
+    return best
+
+
+def space_of(asker):
+    space = asker.run.hardware.accelerators
+    return [space.accelerator(row) for row in range(len(space))]
+
+
+@pytest.mark.parametrize("asked", ["pp=2", "pp=3,dp=4", "pp=2,micro_batch_size=4", "pp=1,recompute=full", "dp=1,pp=3"])
+def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(asker, asked):
+    wish = read_wish(asked)
+    found = alternative(asker, wish)
+    values = {name: value for name, value in wish.of_the_plan.items() if name != "tp"}
+    expected = exhaustive(asker, [asker.best.point.accelerator], **values)
+    assert found.point.value == pytest.approx(expected, rel=1e-9)
+    assert found.slower == pytest.approx(asker.best.point.value / expected, rel=1e-9)
+    (plan,) = found.point.models.values()
+    assert all(getattr(plan, name) == value for name, value in wish.of_the_plan.items())
+    assert sum(term.other_s for term in found.terms) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+    assert found.point.accelerator == asker.best.point.accelerator
+
+
+@pytest.mark.parametrize("asked", ["num_tc=1", "width=32,num_vc=1", "glb_mib=32,num_tc=16"])
+def test_an_accelerator_with_given_values_is_the_best_of_them_all(asker, asked):
+    wish = read_wish(asked)
+    found = alternative(asker, wish)
+    chips = [chip for chip in space_of(asker) if all(getattr(chip, name) == value for name, value in wish.axes.items())]
+    each = [designed(asker.price(AcceleratorSet.of([chip])), asker.best.point.hbm_bytes) for chip in chips]
+    assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
+    assert all(getattr(found.point.accelerator, name) == value for name, value in wish.axes.items())
+    assert found.sentences
+
+
+def test_chip_and_plan_are_chosen_together(asker):
+    wish = read_wish("num_tc=1,pp=2,micro_batch_size=1")
+    chips = [chip for chip in space_of(asker) if chip.num_tc == 1]
+    expected = exhaustive(asker, chips, pp=2, micro_batch_size=1)
+    assert alternative(asker, wish).point.value == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_the_best_design_has_is_the_best_design(asker):
+    (plan,) = asker.best.point.models.values()
+    chip = asker.best.point.accelerator
+    for asked in (f"pp={plan.pp}", f"num_tc={chip.num_tc},dp={plan.dp}", f"recompute={plan.recompute},width={chip.width}"):
+        found = alternative(asker, read_wish(asked))
+        assert found.slower == 1.0 and found.point == asker.best.point
+        assert all(term.best_s == term.other_s for term in found.terms)
+
+
+def test_the_best_design_asked_again_is_what_the_run_says(asker, finished):
+    assert asker.unchanged
+    now, then = asker.best.point, finished.result.best
+    assert now.value == pytest.approx(then.value, rel=1e-12)
+    for one, two in ((term.best_s, term.other_s) for term in terms_of(then, now)):
+        assert one == pytest.approx(two, rel=1e-12)
+
+
+def test_other_sizes_than_the_study_has_may_be_asked(asker):
+    larger = alternative(asker, read_wish("micro_batch_size=2"))
+    (plan,) = larger.point.models.values()
+    assert plan.micro_batch_size == 2 and larger.slower > 0.0
+    memory = alternative(asker, read_wish("hbm_size=1"))
+    assert memory.point is None or memory.point.hbm_bytes == 2**30
+
+
+def test_a_known_chip_costs_what_the_run_said(asker, finished):
+    found = alternative(asker, read_wish("chip=outside"))
+    known = next(point for point in finished.result.references if point.hbm_bytes == found.point.hbm_bytes)
+    assert found.point.value == pytest.approx(known.value, rel=1e-9)
+    assert "not in the design space" in found.sentences[0]
+    named = "num_tc=2,num_vc=2,width=64,depth=64,width_vc=64,glb_mib=16"
+    assert alternative(asker, read_wish(named)).point == found.point
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("hbm_size=0.125", "GiB"),
+        ("pp=15", "15 stages were asked for, but there are 14 layers"),
+        ("pp=4,dp=8", "needs 32 devices, the cluster has 16"),
+        ("dp=100", "100 replicas were asked for, but there are 64 micro-batches"),
+    ],
+)
+def test_what_does_not_fit_says_by_how_much(asker, asked, reason):
+    found = alternative(asker, read_wish(asked))
+    assert found.status is Status.INFEASIBLE and found.point is None and found.slower is None
+    assert reason in found.reason and "None" not in found.reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("num_tc=3", "no accelerator of the design space has num_tc 3; it has 1, 4, 16"),
+        ("chip=tpu_v9", "no known chip 'tpu_v9'; it has outside"),
+        ("tp=5", "use one of 1, 2"),
+        ("tp=64", "exceeds the 16 devices"),
+        ("micro_batch_size=128", "exceeds the global batch size 64"),
+        ("width=32,width_vc=128", "has width 32 and width_vc 128 together"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(asker, asked, message):
+    with pytest.raises(InputError, match=message):
+        alternative(asker, read_wish(asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("pp", "'pp' is not KEY=VALUE"),
+        ("", "is not KEY=VALUE"),
+        ("pp=8,pp=9", "pp is given twice"),
+        ("stages=8", "unknown key 'stages'"),
+        ("pp=eight", "pp is 'eight', but must be a whole number"),
+        ("chip=outside,num_tc=4", "contradict each other"),
+        ("glb_mib=4,glb_bytes=4194304", "contradict each other"),
+        ("recompute=some", "one of none, selective, full"),
+    ],
+)
+def test_what_is_no_wish_is_refused(asked, message):
+    with pytest.raises(InputError, match=message):
+        read_wish(asked)
+
+
+def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, caplog):
+    best = dataclasses.replace(finished.result.best, value=finished.result.best.value * 1.01)
+    other = dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=best))
+    asker = ask_again(other, SilentProgress())
+    assert not asker.unchanged and "have changed since" in caplog.text
+    found = alternative(asker, read_wish("num_tc=1"))  # the bounds of the run cannot be relied upon
+    assert math.isfinite(found.point.value)
+    same = alternative(dataclasses.replace(asker, unchanged=True, finished=finished), read_wish("num_tc=1"))
+    assert found.point == same.point
+
+
+def test_a_study_whose_files_are_gone_is_refused_in_a_sentence(finished):
+    gone = dataclasses.replace(finished, settings=finished.settings | {"cluster": "/nowhere/cluster.yaml"})
+    with pytest.raises(InputError, match=r"cannot be asked again: cluster '/nowhere/cluster.yaml' is not a file"):
+        ask_again(gone, SilentProgress())
+
+
+def test_nothing_is_compared_with_nothing(finished):
+    nothing = dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=None))
+    with pytest.raises(InputError, match="nothing to compare"):
+        ask_again(nothing, SilentProgress())
+
+
+def test_numbers_are_plain(asker):
+    found = alternative(asker, read_wish("num_tc=1,num_vc=1"))
+    assert found.point.accelerator.num_tc == found.point.accelerator.num_vc == 1
+    assert not any("nan" in sentence or "inf " in sentence for sentence in found.sentences)
+    assert np.isfinite([term.other_s for term in found.terms]).all()

@@ -1,0 +1,122 @@
+"""What limits a design, against searches of a space that holds its chip alone under circumstances that really differ."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from Common.progress import SilentProgress
+from Solver.explain.asking import graphs_of, run_of
+from Solver.explain.limits import limits_of
+from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
+
+
+def axes_of(chip):
+    """A space of one chip."""
+    axes = {name: [getattr(chip, name)] for name in ("num_tc", "num_vc", "width", "depth", "width_vc")}
+    return SPACE | {"axes": axes | {"glb_mib": [chip.glb_bytes // 2**20]}, "references": []}
+
+
+def searched(finished, folder, **settings):
+    """The answer to a whole search, over the graphs of ``finished``."""
+    shutil.copytree(finished.folder / "GraphExtractor", folder / "out" / "GraphExtractor")
+    return solved(small_study(folder, **settings))
+
+
+def value_on(finished, folder, *, cluster=CLUSTER, hbm_gib, **changes):
+    """The best of a whole search whose only accelerator is the best one of ``finished``."""
+    hardware = write_hardware(folder, axes_of(finished.result.best.accelerator), cluster)
+    return searched(finished, folder, hbm_size=[hbm_gib], **hardware, **changes).best.value
+
+
+def limit(finished, resource):
+    return next(each for each in finished.result.best.limits if each.resource == resource)
+
+
+def test_gains_are_ordered_and_say_whether_they_bind(finished):
+    limits = finished.result.best.limits
+    assert {each.resource for each in limits} == {
+        "HBM capacity",
+        "HBM bandwidth",
+        "on-chip buffer bandwidth",
+        "clock of the cores",
+        "number of devices",
+        "network bandwidth",
+        "network latency",
+        "chip area",
+    }
+    for each in limits:
+        assert 0.0 <= each.one_more_gain <= each.unlimited_gain
+        assert each.binds == ("does not bind" not in each.words)
+    assert sum(each.binds for each in limits) >= 3
+
+
+@pytest.mark.parametrize(
+    ("resource", "cluster", "more_gib"),
+    [
+        ("network bandwidth", {"tiers": [CLUSTER["tiers"][0] | {"bandwidth_bytes_per_s": 2.1e10}]}, 0),
+        ("network latency", {"tiers": [CLUSTER["tiers"][0] | {"latency_s": 0.0}]}, 0),
+        ("number of devices", {"num_devices": 17, "tiers": [CLUSTER["tiers"][0] | {"group_size": 17}]}, 0),
+        ("HBM capacity", {}, 1),
+    ],
+)
+def test_one_more_is_what_a_search_with_one_more_finds(finished, tmp_path, resource, cluster, more_gib):
+    best = finished.result.best
+    value = value_on(finished, tmp_path, cluster=CLUSTER | cluster, hbm_gib=best.hbm_bytes / 2**30 + more_gib)
+    assert limit(finished, resource).one_more_gain == pytest.approx(max(0.0, value / best.value - 1), abs=1e-9)
+
+
+def test_memory_that_is_missing_binds(finished, tmp_path):
+    hardware = write_hardware(tmp_path, axes_of(finished.result.best.accelerator))
+    asked = {"micro_batch_size": [1], "recompute": ["none"]}
+    tight = searched(finished, tmp_path / "tight", hbm_size=[0.42], **asked, **hardware)
+    (capacity,) = (each for each in tight.best.limits if each.resource == "HBM capacity")
+    more, plenty = (value_on(finished, tmp_path / str(gib), hbm_gib=gib, **asked) for gib in (1.42, 4096))
+    assert capacity.binds and "binds" in capacity.words
+    assert capacity.one_more_gain == pytest.approx(more / tight.best.value - 1, abs=1e-9)
+    assert capacity.unlimited_gain == pytest.approx(plenty / tight.best.value - 1, abs=1e-9)
+
+
+def test_memory_that_is_not_missing_does_not_bind(finished):
+    capacity = limit(finished, "HBM capacity")
+    assert not capacity.binds and "does not bind" in capacity.words
+
+
+def test_a_larger_area_budget_is_what_a_search_of_the_larger_space_finds(finished, tmp_path):
+    space = SPACE | {"budget": {"area_mm2": 60.0}, "references": []}
+    small, larger = (
+        searched(
+            finished,
+            tmp_path / str(area),
+            micro_batch_size=[1],
+            hbm_size=[16],
+            **write_hardware(tmp_path / str(area), space | {"budget": {"area_mm2": area}}),
+        )
+        for area in (60.0, 61.0)
+    )
+    (area,) = (each for each in small.best.limits if each.resource == "chip area")
+    assert area.amount == 60.0
+    assert area.one_more_gain == pytest.approx(larger.best.value / small.best.value - 1, abs=1e-9)
+    assert area.unlimited_gain > 0 and "binds" in area.words
+
+
+@pytest.mark.parametrize("objective", ["throughput_per_joule", "throughput_per_area"])
+def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective):
+    best = searched(finished, tmp_path, objective=objective, micro_batch_size=[1], hbm_size=[16]).best
+    gains = {each.resource: each.unlimited_gain for each in best.limits}
+    if objective == "throughput_per_joule":  # of the operators, which a faster network does not spare
+        assert gains["network bandwidth"] == 0.0
+    else:
+        assert gains["network bandwidth"] > 0.0
+
+
+def test_nothing_is_left_on_disk(finished):
+    folders = list((finished.folder / "points").iterdir())
+    assert len(folders) == 4 + 4  # micro-batch and HBM sizes, of the space and of the known chip
+    estimates = [path.name for path in (finished.folder / "Estimator").rglob("*.npz")]
+    run = run_of(finished, SilentProgress())
+    again = limits_of(run, graphs_of(run), finished.result.best)
+    assert [each.words for each in again] == [each.words for each in finished.result.best.limits]
+    assert np.allclose([each.unlimited_gain for each in again], [each.unlimited_gain for each in finished.result.best.limits])
+    assert len(list((finished.folder / "points").iterdir())) == len(folders)
+    assert [path.name for path in (finished.folder / "Estimator").rglob("*.npz")] == estimates

@@ -1,0 +1,152 @@
+"""Searches from Python: the same answers, files and refusals as on the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phaze
+from Common.errors import InputError
+from Solver import search
+from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+from Solver.plan_search.request import PlanRequest
+from Solver.plan_search.settings import PLAN_SEARCH
+from Solver.results import SearchResult, Status
+from Solver.search.library import ChipSettings, DeviceSettings
+from Solver.settings import STUDY
+from Solver.study import Study, WeightedModel
+from tests.search.small_study import write_hardware
+
+FIRST_KEYS = {"model", "device"}  # have a parameter of their own
+
+
+def test_every_setting_of_the_command_line_has_a_type() -> None:
+    assert ChipSettings.__annotations__.keys() == set(STUDY.keys) - FIRST_KEYS
+    assert DeviceSettings.__annotations__.keys() == set(PLAN_SEARCH.keys) - FIRST_KEYS
+
+
+def test_looking_at_the_names_imports_nothing_heavy() -> None:
+    words = (
+        "import sys; from Solver import search; dir(search); print([name for name in ('numba', 'torch') if name in sys.modules])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True, cwd=Path(phaze.__file__).parent
+    )
+    assert told.stdout.strip() == "[]"
+    with pytest.raises(AttributeError, match="no attribute serch"):
+        search.serch  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def hardware(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return write_hardware(tmp_path_factory.mktemp("hardware"))
+
+
+@pytest.fixture(scope="module")
+def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, FinishedSearch]:
+    study = search.study(
+        model={"bertbase": 2.0},
+        sequence_length=64,
+        micro_batch_size=(1, 2),
+        hbm_size=[2, 16],
+        global_batch_size=64,
+        recompute="none",
+        design_space=Path(hardware["design_space"]),
+        cluster=hardware["cluster"],
+        output=tmp_path_factory.mktemp("library") / "run",
+    )
+    assert isinstance(study, Study)
+    assert study.models == (WeightedModel("bertbase", 2.0),)
+    result = search.run_solver(study)
+    run = search.open_run(result.run_directory)
+    assert isinstance(run, FinishedSearch)
+    return result, run
+
+
+def test_the_answer_is_in_the_result_and_in_the_run(answered: tuple[SearchResult, FinishedSearch]) -> None:
+    result, run = answered
+    assert result.best is not None and result.best.status is Status.OPTIMAL
+    assert run.result == result
+    best = run.designs.loc[run.designs["throughput_samples_per_s"].idxmax()]
+    assert best["num_tc"] == result.best.accelerator.num_tc
+    assert best["throughput_samples_per_s"] == pytest.approx(result.best.value)
+    assert len(run.designs) == result.counts.space
+
+
+def test_the_command_line_reads_the_same_study(
+    answered: tuple[SearchResult, FinishedSearch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, run = answered
+    size = search.space_size(search.study(**run.settings))
+    assert size.points == result.counts.space
+    assert phaze.main(["run_solver", "--config", str(run.folder / "study.yaml"), "--dry-run", "--format", "json"]) == 0
+    assert f'"points": {size.points}' in capsys.readouterr().out
+
+
+def test_an_answer_is_explained_and_compared(answered: tuple[SearchResult, FinishedSearch]) -> None:
+    result, run = answered
+    assert result.best is not None
+    assert search.explain(run).alternatives == ()
+    other = 4 if result.best.accelerator.num_tc != 4 else 16
+    asked = search.explain(run, instead=[f"num_tc={other}", "pp=2"])
+    assert [each.asked for each in asked.alternatives] == [f"num_tc={other}", "pp=2"]
+    slower = asked.alternatives[0].slower
+    assert slower is not None and slower >= 1.0
+    assert asked.answer == search.explain(run).answer
+    with pytest.raises(InputError, match="num_tcs"):
+        search.explain(run, instead="num_tcs=4")
+
+
+def test_nothing_feasible_is_an_answer(hardware: dict[str, str], tmp_path: Path) -> None:
+    study = search.study(model="bertbase", sequence_length=64, hbm_size=0.01, global_batch_size=64, output=tmp_path, **hardware)
+    result = search.run_solver(study)
+    assert (result.best, result.status) == (None, Status.INFEASIBLE)
+    assert "no plan fits" in result.reason
+
+
+def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
+    request = search.study(
+        model="bertbase",
+        sequence_length=64,
+        device="a100_80gb",
+        devices=2,
+        global_batch_size=8,
+        tp=1,
+        micro_batch_size=1,
+        recompute="none",
+        output=tmp_path,
+    )
+    assert isinstance(request, PlanRequest)
+    answer = search.run_solver(request)
+    assert answer.status is Status.OPTIMAL and answer.models["bertbase"].devices_used == 2
+    run = search.open_run(request.run)
+    assert isinstance(run, FinishedPlanSearch)
+    assert run.answer == answer
+    assert run.designs["time_per_batch_s"].min() == pytest.approx(answer.models["bertbase"].time_per_batch_s)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "bertbase", "hbm_sise": 32}, "search.study: unknown key 'hbm_sise'; did you mean 'hbm_size'"),
+        (
+            {"model": "bertbase", "micro_batch_size": [1, "two"]},
+            "search.study: micro_batch_size is 'two', but must be a whole number",
+        ),
+        ({"model": "bertbase", "devices": 8}, "devices belongs to a search on devices that exist"),
+        ({"model": "bertbase", "device": "a100_80gb", "hbm_size": 32}, "hbm_size is about chips to design"),
+        ({"model": ["bertbase", "gpt2"], "device": "a100_80gb"}, "places one model"),
+        ({"model": "bertbasse"}, "bertbasse"),
+    ],
+)
+def test_refusals_are_typed_and_say_what_is_allowed(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        search.study(**settings)  # type: ignore[call-overload]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no best"):
+        search.open_run(tmp_path)

@@ -1,0 +1,60 @@
+"""Runs that are reported on, each made once: chips for one and for two models, plans on given devices, and what does not fit."""
+
+from pathlib import Path
+
+import pytest
+
+from Common.progress import SilentProgress
+from Solver.finished_run import FinishedPlanSearch, FinishedSearch, open_run
+from Solver.plan_search.request import plan_request
+from Solver.plan_search.run import run_plan_search
+from tests.search.small_study import small_study, solved
+
+PLANS = {
+    "model": "gpt:layers=6,hidden=256,heads=4",
+    "sequence_length": 128,
+    "device": "a100_80gb",
+    "devices": 8,
+    "global_batch_size": 64,
+    "micro_batch_size": [1, 2],
+    "tp": [2],
+    "recompute": ["none", "full"],
+    "interleave": [1, 3],
+    "zero_stage": [0],
+}
+
+
+def searched(folder: Path, **changes: object) -> FinishedSearch:
+    """A small search on the slow network of the default cluster, which asks for a pipeline of several stages."""
+    study = small_study(folder, **({"cluster": "phaze_icml24"} | changes))
+    solved(study)
+    run = open_run(study.folders.run)
+    assert isinstance(run, FinishedSearch)
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+    """BERT-large, for which there is an expert's plan."""
+    return searched(tmp_path_factory.mktemp("reported"), model="bertlarge")
+
+
+@pytest.fixture(scope="session")
+def finished_pair(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+    """One chip for two models."""
+    return searched(tmp_path_factory.mktemp("reported-pair"), model=["bertbase", "bertlarge"], micro_batch_size=1, hbm_size=16)
+
+
+@pytest.fixture(scope="session")
+def nothing_fits(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+    return searched(tmp_path_factory.mktemp("reported-nothing"), micro_batch_size=4, hbm_size=0.01)
+
+
+@pytest.fixture(scope="session")
+def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedPlanSearch:
+    """A small model on eight A100."""
+    folder = tmp_path_factory.mktemp("reported-plans")
+    run_plan_search(plan_request(PLANS, {"output": str(folder / "out")}), SilentProgress())
+    run = open_run(folder / "out")
+    assert isinstance(run, FinishedPlanSearch)
+    return run

@@ -1,0 +1,56 @@
+"""Sweeps that take little: BERT-base at 64 tokens on the small design space of the stress script."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from Common.progress import SilentProgress
+from scripts.stress_sweep import CLUSTER, SPACE
+from Solver.sweep.axes import Sweep, read_sweep
+from Solver.sweep.executors import Executor, InProcessExecutor
+from Solver.sweep.run import SweptPoint, run_sweep
+
+SMALL: dict[str, Any] = {
+    "model": "bertbase",
+    "sequence_length": 64,
+    "global_batch_size": 64,
+    "design_space": "space.yaml",
+    "cluster": "cluster.yaml",
+}
+
+
+def write(folder: Path, asked: Mapping[str, Any]) -> Path:
+    """A sweep file with the hardware it names beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(dict(asked), sort_keys=False))
+    return path
+
+
+def small_sweep(folder: Path, output: Path | None = None, **asked: Any) -> Sweep:
+    """A sweep of ``SMALL`` changed as asked; everything goes into ``output``, or beside the file."""
+    return read_sweep(write(folder, SMALL | asked), {}, str(output or folder / "out"))
+
+
+def run(sweep: Sweep, executor: Executor | None = None) -> list[SweptPoint]:
+    """Run a sweep without a word."""
+    return run_sweep(sweep, executor or InProcessExecutor(), SilentProgress(), lambda point: None)
+
+
+def with_graphs_of(earlier: Path, output: Path) -> Path:
+    """A new output folder that has the graphs and estimates of an earlier one."""
+    for room in ("GraphExtractor", "Estimator"):
+        shutil.copytree(earlier / room, output / room)
+    return output
+
+
+def keys(points: Sequence[SweptPoint]) -> list[str]:
+    """Content keys in the order of the points."""
+    return [point.key for point in points]

@@ -1,0 +1,29 @@
+"""A sweep that is killed, out of disk and damaged ends with the table of an undisturbed one (the long version:
+``python scripts/stress_sweep.py``)."""
+
+import random
+import shutil
+
+from sweep_cases import run, with_graphs_of
+
+from scripts.stress_sweep import command, disturb, small_disk, write_sweep
+from Solver.sweep.axes import read_sweep
+from Solver.sweep.table import write_table
+
+KILLS = 5
+POINTS = 16
+
+
+def test_a_disturbed_sweep_ends_with_the_table_of_an_undisturbed_one(warm, tmp_path):
+    path = write_sweep(tmp_path, POINTS)
+    calm = read_sweep(path, {}, str(with_graphs_of(warm, tmp_path / "calm")))
+    write_table(calm, run(calm))
+    with small_disk(tmp_path / "disk") as mounted:
+        output = with_graphs_of(warm, tmp_path / "disk" / "out")
+        words = command(path, output)
+        what = disturb(words, output, KILLS, 4.0, random.Random(1), mounted=mounted)
+        assert (output / "table.parquet").read_bytes() == (calm.folder / "table.parquet").read_bytes()
+        shutil.rmtree(output)
+    assert what.failed_on_full_disk > 0, "the disk was never full while something was to be written"
+    assert what.damaged == 3
+    assert what.computed_again == ()

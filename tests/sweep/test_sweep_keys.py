@@ -1,0 +1,89 @@
+"""Content keys: equal questions are found again, different ones never taken for each other."""
+
+import pytest
+import yaml
+from sweep_cases import CLUSTER, SMALL, small_sweep, write
+
+from Solver.sweep import questions
+from Solver.sweep.axes import read_sweep
+from Solver.sweep.questions import key_of
+from Solver.sweep.run import ask
+
+
+def key(folder, **asked):
+    (point,) = ask(small_sweep(folder, **asked))
+    assert point.question is not None, point.problem
+    return point.question.key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "bertlarge"},
+        {"model": "bertbase=2"},
+        {"micro_batch_size": 2},
+        {"sequence_length": 128},
+        {"hbm_size": 64},
+        {"tp": [[1, 2]]},
+        {"recompute": "none"},
+        {"global_batch_size": 128},
+        {"optimizer": "sgd"},
+        {"zero_stage": 1},
+        {"cluster": "dgx_a100"},
+        {"design_space": "phaze_icml24"},
+        {"objective": "throughput_per_area"},
+        {"strict": True},
+        {"device": "a100_80gb", "design_space": None},
+    ],
+    ids=str,
+)
+def test_every_setting_changes_the_key(tmp_path, change):
+    assert key(tmp_path, **change) != key(tmp_path)
+
+
+def test_names_and_places_do_not(tmp_path):
+    same = {"name": "other", "csv": True, "max_tp": 1, "recompute": [["none", "selective", "full"]], "hbm_size": 32.0}
+    assert key(tmp_path / "elsewhere", **same) == key(tmp_path)
+    assert key(tmp_path, sequence_length=None) == key(tmp_path, sequence_length=512)
+
+
+def test_the_content_of_hardware_files_counts_and_so_does_that_of_files_they_name(tmp_path):
+    before = key(tmp_path)
+    asked = SMALL | {"cluster": "wide.yaml"}
+    path = write(tmp_path, asked)
+    (tmp_path / "wide.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 8}))
+    (wide,) = ask(read_sweep(path, {}, str(tmp_path / "out")))
+    (tmp_path / "wide.yaml").write_text("# the same but for this line\n" + yaml.safe_dump(CLUSTER))
+    (same,) = ask(read_sweep(path, {}, str(tmp_path / "out")))
+    assert wide.question.key != before == same.question.key
+    assert key_of(wide.question.request) == before, "read again, the file says something else now"
+
+
+def test_a_model_of_the_users_own_counts_with_what_it_imports(tmp_path):
+    own = tmp_path / "mine.py"
+    lines = "import sizes\n\n\ndef build():\n    ...\n\n\ndef example_inputs(micro_batch_size, sequence_length=8):\n    ...\n"
+    own.write_text(lines)
+    (tmp_path / "sizes.py").write_text("WIDTH = 1\n")
+    first = key(tmp_path, model="./mine.py")
+    (tmp_path / "sizes.py").write_text("WIDTH = 2\n")
+    second = key(tmp_path, model="./mine.py")
+    own.write_text(lines + "\n# changed\n")
+    assert len({first, second, key(tmp_path, model="./mine.py")}) == 3
+
+
+def test_other_code_or_libraries_change_every_key(tmp_path, monkeypatch):
+    before = key(tmp_path)
+    questions._code.cache_clear()
+    monkeypatch.setattr(questions, "version", lambda name: "0.0")
+    try:
+        assert key(tmp_path) != before
+    finally:
+        questions._code.cache_clear()
+
+
+def test_points_of_one_family_share_their_layer_times_and_others_do_not(tmp_path):
+    def families(**asked):
+        return {point.question.family for point in ask(small_sweep(tmp_path, **asked))}
+
+    assert len(families(hbm_size=[1, 2], zero_stage=[0, 1], global_batch_size=[64, 128])) == 1
+    assert len(families(micro_batch_size=[1, 2], sequence_length=[64, 128])) == 4

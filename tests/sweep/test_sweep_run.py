@@ -1,0 +1,200 @@
+"""Whole sweeps in this process and on others: rows, failures, points that are there already, workers that die."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+from sweep_cases import keys, run, small_sweep, with_graphs_of
+
+from Common.errors import InputError
+from Common.progress import LoggedProgress, SilentProgress
+from scripts.stress_sweep import CLUSTER
+from Solver.finished_run import open_run
+from Solver.sweep import work
+from Solver.sweep.executors import InProcessExecutor, JoblibExecutor, executor_named
+from Solver.sweep.run import run_sweep
+from Solver.sweep.table import sweep_rows, write_table
+
+
+@pytest.fixture(scope="module")
+def mixed(warm, tmp_path_factory):
+    """A sweep with points that are found, infeasible, impossible, and given twice."""
+    folder = tmp_path_factory.mktemp("mixed")
+    output = with_graphs_of(warm, folder / "out")
+    sweep = small_sweep(folder, output, hbm_size=[32, 0.001, 32.0], tp=[1, 5], micro_batch_size=[[1, 2]])
+    return sweep, run(sweep)
+
+
+def test_a_row_per_point_in_their_order_with_what_came_out(mixed):
+    sweep, points = mixed
+    write_table(sweep, points)
+    table = pd.read_parquet(sweep.folder / "table.parquet")
+    assert table["point"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert table["hbm_size"].tolist() == [32, 32, 0.001, 0.001, 32, 32] and table["tp"].tolist() == [1, 5] * 3
+    assert table["status"].tolist() == ["optimal", "failed", "infeasible", "failed", "optimal", "failed"]
+    assert table["problem"].str.contains("does not divide").tolist()[1::2] == [True] * 3
+    assert "needs" in table["problem"][2]
+    best = open_run(sweep.store / points[0].key).result.best
+    plan, chip, row = best.models["bertbase"], best.accelerator, table.iloc[0]
+    assert (row["objective_value"], row["objective_bound"]) == (best.value, best.value)
+    assert [row[name] for name in vars(chip)] == list(vars(chip).values())
+    assert (row["plan_tp"], row["plan_pp"], row["plan_dp"]) == (plan.tp, plan.pp, plan.dp)
+    assert (row["plan_recompute"], row["plan_micro_batch_size"]) == (plan.recompute, plan.micro_batch_size)
+    assert row["model_flops_utilization"] == plan.model_flops_utilization
+    parts = [name for name in table if name.startswith("part_") and name != "part_tensor_communication_s"]
+    assert row[parts].sum() == pytest.approx(plan.time_per_batch_s)
+    assert row["key"] == points[0].key
+
+
+def test_a_question_that_is_asked_twice_is_answered_once(mixed):
+    sweep, points = mixed
+    assert points[0].key == points[4].key and points[0].point is points[4].point
+    assert sorted(path.parent.name for path in sweep.store.glob("*/point.json")) == sorted({points[0].key, points[2].key})
+
+
+def test_nothing_is_computed_again_and_failed_points_are_tried_again(mixed, monkeypatch):
+    sweep, points = mixed
+
+    def refused(*_arguments):
+        raise AssertionError("a stored point was computed again")
+
+    monkeypatch.setattr(work, "run_solver", refused)
+    again = run(sweep)
+    assert sweep_rows(sweep, again) == sweep_rows(sweep, points)
+    assert [point.found for point in again] == [point.point is not None for point in points]
+
+
+def test_a_damaged_point_is_computed_again_and_the_table_is_the_same(mixed, caplog):
+    sweep, points = mixed
+    write_table(sweep, points)
+    before = (sweep.folder / "table.parquet").read_bytes()
+    (sweep.store / points[0].key / "designs.parquet").write_bytes(b"nothing of the kind")
+    again = run(sweep)
+    write_table(sweep, again)
+    assert "designs.parquet" in caplog.text
+    assert [point.found for point in again] == [False, False, True, False, False, False]
+    assert (sweep.folder / "table.parquet").read_bytes() == before
+
+
+def test_the_table_as_csv_says_the_same(mixed):
+    sweep, points = mixed
+    with_csv = type(sweep)(sweep.name, sweep.axes, sweep.output, csv=True)
+    write_table(with_csv, points)
+    table, text = pd.read_parquet(sweep.folder / "table.parquet"), pd.read_csv(sweep.folder / "table.csv")
+    assert list(text) == list(table)
+    assert text["objective_value"].tolist()[0] == table["objective_value"][0]
+    write_table(sweep, points)
+    assert not (sweep.folder / "table.csv").exists()
+
+
+def test_several_models_have_their_plans_in_one_column(warm, tmp_path):
+    output = with_graphs_of(warm, tmp_path / "out")
+    models = [["bertbase=2", "bert:layers=2,hidden=128,heads=2"], "bertbase"]
+    sweep = small_sweep(tmp_path, output, model=models)
+    joint, single = sweep_rows(sweep, run(sweep))
+    assert joint["model"] == models[0] and joint["plan_tp"] is None
+    assert [plan["model"] for plan in json.loads(joint["plans"])] == ["bertbase", "bert-layers2-hidden128-heads2"]
+    assert single["plans"] is None and single["plan_tp"] == 1
+
+
+def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypatch):
+    solve = work.run_solver
+
+    def broken(study, progress):
+        if study.hbm_sizes_gb == (2.0,):
+            raise ZeroDivisionError("a defect")
+        if study.hbm_sizes_gb == (4.0,):
+            raise MemoryError
+        if study.hbm_sizes_gb == (8.0,):
+            raise OSError(28, "No space left on device", "/somewhere")
+        return solve(study, progress)
+
+    monkeypatch.setattr(work, "run_solver", broken)
+    points = run(small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[2, 4, 8, 16]))
+    assert [point.problem.partition(";")[0] for point in points] == [
+        "unexpected ZeroDivisionError: a defect",
+        "out of memory",
+        "the disk is full at /somewhere",
+        "",
+    ]
+
+
+def test_a_file_that_changes_during_the_sweep_fails_its_points_only(warm, tmp_path):
+    sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), cluster=["cluster.yaml", "other.yaml"])
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 8}))
+
+    class Changing(InProcessExecutor):
+        def outcomes(self, tasks):
+            (tmp_path / "other.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 4}))
+            return super().outcomes(tasks)
+
+    first, second = run(sweep, Changing())
+    assert first.problem == "" and "differ" in second.problem and second.point is None
+
+
+def test_a_worker_without_the_disk_sends_its_files(warm, tmp_path, monkeypatch):
+    sweep = small_sweep(tmp_path, tmp_path / "out")
+    monkeypatch.setattr("Solver.sweep.store.Store.is_called", lambda *_: False)
+    monkeypatch.setattr(work, "_private_folder", lambda: with_graphs_of(warm, tmp_path / "private"))
+    (point,) = run(sweep)
+    assert point.point is not None, point.problem
+    assert open_run(sweep.store / point.key).result.best.value == point.point.answer.value
+    assert not list((tmp_path / "private").glob("points/*"))
+    (again,) = run(sweep)
+    assert again.found
+
+
+DYING = """
+import os, signal, torch
+
+
+def build():
+    if os.path.exists({marker!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.nn.Linear(64, 64)
+
+
+def example_inputs(micro_batch_size, sequence_length=64):
+    return torch.zeros(micro_batch_size, sequence_length, 64)
+
+
+def loss(output):
+    return output.sum()
+"""
+
+
+def test_a_worker_that_dies_fails_its_point_and_no_other(warm, tmp_path):
+    marker = tmp_path / "deadly"
+    marker.touch()
+    (tmp_path / "dying.py").write_text(DYING.format(marker=str(marker)))
+    output = with_graphs_of(warm, tmp_path / "out")
+    sweep = small_sweep(tmp_path, output, model=["./dying.py", "bertbase", "bertbase=2", "bertbase=3"])
+    dead, *others = run(sweep, JoblibExecutor(2))
+    assert dead.point is None and "its worker process died" in dead.problem
+    assert [point.problem for point in others] == [""] * 3
+    marker.unlink()
+    alive, *others = run(sweep)
+    assert alive.problem == "" and not alive.found
+    assert all(point.found for point in others)
+
+
+def test_every_point_is_told_as_it_ends_and_progress_counts_what_is_computed(warm, tmp_path, caplog):
+    caplog.set_level("INFO")
+    told = []
+    sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[1, 2], tp=[1, 5])
+    points = run_sweep(sweep, InProcessExecutor(), LoggedProgress(interval_s=0.0), told.append)
+    assert sorted(point.number for point in told) == [1, 2, 3, 4]
+    assert "1 of 2, about" in caplog.text and "2 of 2 in" in caplog.text
+    caplog.clear()
+    run_sweep(sweep, InProcessExecutor(), SilentProgress(), lambda point: None)
+    assert keys(points) == [points[0].key, "", points[2].key, ""]
+
+
+def test_executors_by_name():
+    assert isinstance(executor_named("joblib", 1, None), InProcessExecutor)
+    assert isinstance(executor_named("joblib", 3, None), JoblibExecutor)
+    with pytest.raises(InputError, match="--workers 0 is not possible"):
+        executor_named("joblib", 0, None)
+    with pytest.raises(InputError, match="add --executor ray"):
+        executor_named("joblib", None, "here:1")
