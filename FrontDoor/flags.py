@@ -154,7 +154,11 @@ def _add_explain(parser: Parser) -> None:
 
 def _add_trace(parser: Parser) -> None:
     parser.add_argument("runs", nargs=1, metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--output", metavar="FILE", help="file to write (default: trace.json in the run's folder; - for stdout)")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="file to write (default: trace.json in the run's folder; a name that ends in .gz is compressed, - is stdout)",
+    )
 
 
 def _add_models(parser: Parser) -> None:

@@ -10,6 +10,7 @@ Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--fol
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import resource
@@ -20,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parent.parent
 WORKERS = 2
 DISK_BYTES = 512 * 2**20
+ROOM_BYTES = 256 * 2**10
+SMALL_FILE_BYTES = 4096
 DEADLINE_S = 900.0
 
 SPACE: dict[str, Any] = {
@@ -143,7 +145,7 @@ def damage(path: Path, chance: random.Random) -> None:
     path.write_bytes(bytes(content))
 
 
-@contextmanager
+@contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
     """A disk of ``DISK_BYTES`` at ``folder``; gives whether one could be mounted."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,21 +162,14 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
-    """Run the sweep where nothing can be written any more, to its end."""
+    """Run the sweep to its end where only ``ROOM_BYTES`` can be written, or where that cannot be had, small files alone."""
     if not mounted:
-        return run(words, largest_file_bytes=64)
+        return run(words, largest_file_bytes=SMALL_FILE_BYTES)
     ballast = output / "ballast"
-    with ballast.open("wb", buffering=0) as stream:
-        try:
-            while True:
-                stream.write(b"\0" * 2**20)
-        except OSError:
-            pass
-        try:
-            while True:
-                stream.write(b"\0")
-        except OSError:
-            pass
+    with ballast.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(b"\0" * ROOM_BYTES)
+    os.truncate(ballast, max(ballast.stat().st_size - ROOM_BYTES, 0))
     try:
         return run(words)
     finally:
@@ -184,7 +179,7 @@ def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
 def disturb(words: Sequence[str], output: Path, kills: int, span_s: float, chance: random.Random, *, mounted: bool) -> Disturbed:
     """Kill the sweep ``kills`` times within ``span_s`` seconds of its start, fill its disk and damage files once, let it end.
 
-    More kills follow, later ones, until there was something to damage.
+    More kills follow until there was something to damage.
     """
     start = time.perf_counter()
     again: set[str] = set()
@@ -192,7 +187,7 @@ def disturb(words: Sequence[str], output: Path, kills: int, span_s: float, chanc
     to_come = ["full disk", "damage"]
     while killed_times < kills or to_come:
         before, spoilt = stored(output), set[str]()
-        if to_come and killed_times >= kills // 3 and before:
+        if to_come and before:
             if to_come.pop(0) == "full disk":
                 failed = on_full_disk(words, output, mounted=mounted).stderr.count("failed: ")
             else:
@@ -243,14 +238,15 @@ def say(line: str) -> None:
 def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:
     """Sweep the whole design space; graphs and layer times are there already, so that points are as short as they get."""
     sweep = write_sweep(folder, points, small=False)
-    run(command(sweep, folder / "warm"))
+    few = [*command(sweep, folder / "warm"), "--set", "hbm_size=1", "--set", "zero_stage=0", "--set", "global_batch_size=64"]
+    run(few)
     for executor in executors:
         output = folder / executor
         output.mkdir()
         for room in ("GraphExtractor", "Estimator"):
             shutil.copytree(folder / "warm" / room, output / room)
         ran = run(command(sweep, output, executor))
-        equal = (output / "table.parquet").read_bytes() == (folder / "warm" / "table.parquet").read_bytes()
+        equal = (output / "table.parquet").read_bytes() == (folder / executors[0] / "table.parquet").read_bytes()
         say(f"{executor}: {overhead(ran, output)}; table {'equal' if equal else 'DIFFERENT'}")
 
 

@@ -118,11 +118,6 @@ def inline_data(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wor
     return alt.InlineData(values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse))
 
 
-def rows_in(spec: dict[str, Any]) -> list[dict[str, str]]:
-    """Rows of the first data set of a chart, as text (for tests, and for whoever wants the numbers behind a figure)."""
-    return list(csv.DictReader(io.StringIO(spec["data"]["values"])))
-
-
 def _cell(value: object) -> object:
     if isinstance(value, float):
         return f"{value:.7g}" if math.isfinite(value) else ""

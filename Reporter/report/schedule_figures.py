@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from Estimator.accelerator import Accelerator
 from Reporter.report.charts import sized
@@ -17,7 +18,7 @@ MOST_ROWS = 32  # of single cores of a type; operators on others are summed up i
 ALL = "all"
 LETTER = 6  # pixels of a letter of an operator's name: names are written where they fit
 GRADIENTS = ("dx", "dw")
-DARK_KINDS = ("gemm", "gather", "collective")
+DARK_KINDS = ("gemm", "gather", "collective", "elementwise")
 TYPES = {"TC": "tensor core", "VC": "vector core"}
 PASSES = {"forward": "forward", "backward": "backward", "backward_selective": "backward with selective recomputation"}
 
@@ -37,6 +38,18 @@ class Lanes:
 
     rows: tuple[Lane, ...]
     words: tuple[str, ...]
+
+
+def schedule_figures(schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str) -> tuple[Figure, ...]:
+    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones are numbered."""
+    seen = Counter[str]()
+    figures = []
+    for schedule in schedules:
+        figure = schedule_figure(schedule, chip, suffix)
+        seen[figure.name] += 1
+        times = seen[figure.name]
+        figures.append(replace(figure, name=f"{figure.name}-{times}") if times > 1 else figure)
+    return tuple(figures)
 
 
 def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> Figure:

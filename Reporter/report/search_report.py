@@ -14,7 +14,7 @@ from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import search_provenance
 from Reporter.report.scatter_figure import scatter
-from Reporter.report.schedule_figures import schedule_figure
+from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.words import GIB, duration, share
 from Solver.explain.explanation import explain
@@ -141,7 +141,7 @@ def _schedules(points: PointsOfModel, heading: str) -> Part:
         f"{share(plan.vc_utilization)} of the time; products with a fused tail occupy both. An operator in a row of several "
         "cores uses all cores of that type.",
     )
-    return Part(heading, words, tuple(schedule_figure(schedule, chip, points.suffix) for schedule in chosen))
+    return Part(heading, words, schedule_figures(chosen, chip, points.suffix))
 
 
 def _comparisons(run: FinishedSearch, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:

@@ -37,7 +37,7 @@ LIGHT = Theme(
         "backward": "#2c5f97",
         "recompute": "#44aa99",
         "transfer": "#ddaa33",
-        "tensor": "#b5651d",
+        "tensor": "#a65a17",
         "sync": "#cc5566",
         "optimizer": "#7b4f9d",
         "bubble": "#d3d8de",
@@ -52,10 +52,10 @@ LIGHT = Theme(
         "attention": "#6fa8dc",
         "conv": "#44aa99",
         "reduction": "#ddaa33",
-        "elementwise": "#cc5566",
+        "elementwise": "#b8404f",
         "gather": "#7b4f9d",
         "move": "#8c8c6e",
-        "collective": "#b5651d",
+        "collective": "#a65a17",
         "label_on_dark": "#ffffff",
         "label_on_light": "#1b1f24",
         "little": "#74c96b",
@@ -155,6 +155,7 @@ def chart_config(theme: Theme) -> dict[str, Any]:
     role = theme.roles
     text = {"labelColor": role["muted"], "titleColor": role["ink"], "labelFont": FONT, "titleFont": FONT}
     return {
+        "aria": False,  # the chart is one picture with a text of its own; a label on each of thousands of marks helps nobody
         "background": role["page"],
         "font": FONT,
         "view": {"stroke": None},

@@ -157,7 +157,9 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
     import altair as alt
 
     amounts = ("one unit more", "any amount")
-    names = {limit.resource: limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}" for limit in limits}
+    names = {
+        limit.resource: limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}" for limit in limits
+    }
     data = inline_data(
         ("resource", "how", "gain", "text", "words"),
         (

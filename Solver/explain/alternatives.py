@@ -16,7 +16,7 @@ from Solver.explain.reasons import reasons, terms_of
 from Solver.explain.records import Alternative
 from Solver.explain.what_if import PricedAccelerators
 from Solver.explain.wishes import Wish
-from Solver.explain.words import listed
+from Solver.explain.words import GIB, listed
 from Solver.placement.problem import FloatArray
 from Solver.results import DesignPoint, Status
 from Solver.search.inputs import Degrees
@@ -51,13 +51,13 @@ def alternative(asker: Asker, wish: Wish) -> Alternative:
     candidates = _candidates(asker, wish)
     study = with_values(asker.study, micro_batch_size=wish.micro_batch_size, recompute=wish.recompute, tp=wish.tp)
     _check(study, wish)
-    hbm_bytes = wish.hbm_bytes or best.point.hbm_bytes
     degrees = Degrees(wish.pp, wish.dp)
-    found, priced = _best(asker, study, candidates, hbm_bytes, degrees)
+    found, priced = _best(asker, study, candidates, _hbm_sizes(study, wish), degrees)
     if found is None:
-        reason = priced.why_infeasible(hbm_bytes, degrees)
+        reason = priced.why_infeasible(_hbm_sizes(study, wish)[-1], degrees)
         return Alternative(wish.asked, Status.INFEASIBLE, None, None, (), (), reason)
-    sentences = (*([candidates.note] if candidates.note else []), *reasons(best, found))
+    notes = [note for note in (candidates.note, _not_searched(asker.study, wish)) if note]
+    sentences = (*notes, *reasons(best, found))
     return Alternative(
         wish.asked,
         found.point.status,
@@ -79,8 +79,29 @@ def has_what_is_asked(point: DesignPoint, wish: Wish, asker: Asker) -> bool:
     )
 
 
+def _hbm_sizes(study: Study, wish: Wish) -> tuple[int, ...]:
+    """In ascending order, so that of equals the smallest is found."""
+    return tuple(sorted(study.hbm_sizes_bytes)) if wish.hbm_bytes is None else (wish.hbm_bytes,)
+
+
+def _unsearched(study: Study, wish: Wish) -> list[str]:
+    """Sizes and widths that the wish names and the study leaves out."""
+    named = {
+        f"tensor parallel width {wish.tp}": wish.tp in {None, *study.tp_widths},
+        f"micro-batch size {wish.micro_batch_size}": wish.micro_batch_size in {None, *study.micro_batch_sizes},
+        f"recomputation {wish.recompute}": wish.recompute in {None, *(mode.value for mode in study.recompute)},
+        f"{(wish.hbm_bytes or 0) / GIB:g} GiB of HBM": wish.hbm_bytes in {None, *study.hbm_sizes_bytes},
+    }
+    return [words for words, searched in named.items() if not searched]
+
+
+def _not_searched(study: Study, wish: Wish) -> str:
+    left_out = _unsearched(study, wish)
+    return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
+
+
 def _best(
-    asker: Asker, study: Study, candidates: _Candidates, hbm_bytes: int, degrees: Degrees
+    asker: Asker, study: Study, candidates: _Candidates, hbm_sizes: tuple[int, ...], degrees: Degrees
 ) -> tuple[Designed | None, PricedAccelerators]:
     """The best of the candidates: those that could reach most are priced first, until no other can beat the best of them."""
     order = np.lexsort((candidates.accelerators.area_mm2, -candidates.reach))
@@ -91,11 +112,12 @@ def _best(
             rows = order[first : first + size]
             chips = AcceleratorSet.of([candidates.accelerators.accelerator(row) for row in rows.tolist()])
             priced = asker.price(chips, study)
-            optimum = priced.optimum(hbm_bytes, degrees)
-            if optimum is not None and (best is None or optimum.value > best.point.value * (1 + EQUAL)):
-                best = Designed(*priced.design(optimum, hbm_bytes))
+            for hbm_bytes in hbm_sizes:
+                optimum = priced.optimum(hbm_bytes, degrees)
+                if optimum is not None and (best is None or optimum.value > best.point.value * (1 + EQUAL)):
+                    best = Designed(*priced.design(optimum, hbm_bytes))
             first, size = first + len(rows), size * GROWTH
-            nobody_fits = optimum is None  # whether a model fits does not depend on the accelerator
+            nobody_fits = best is None  # whether a model fits does not depend on the accelerator
             beaten = best is not None and first < len(order) and candidates.reach[order[first]] <= best.point.value * (1 + EQUAL)
             if first >= len(order) or nobody_fits or beaten:
                 advance(len(order) - first + len(rows))
@@ -126,18 +148,11 @@ def _candidates(asker: Asker, wish: Wish) -> _Candidates:
 
 def _reach(asker: Asker, wish: Wish, accelerators: AcceleratorSet) -> FloatArray:
     """What no plan exceeds on each accelerator: as the run found, where it is about such plans; else infinity."""
-    study, hbm_bytes = asker.study, wish.hbm_bytes or asker.best.point.hbm_bytes
-    asked_before = (
-        hbm_bytes in study.hbm_sizes_bytes
-        and wish.micro_batch_size in {None, *study.micro_batch_sizes}
-        and wish.tp in {None, *study.tp_widths}
-        and wish.recompute in {None, *(mode.value for mode in study.recompute)}
-    )
     reach = np.full(len(accelerators), np.inf)
-    if not asked_before or not asker.unchanged:
+    if _unsearched(asker.study, wish) or not asker.unchanged:
         return reach
     designs = asker.finished.designs
-    chosen = designs["hbm_bytes"] == hbm_bytes
+    chosen = designs["hbm_bytes"].isin(_hbm_sizes(asker.study, wish))
     for name in ("micro_batch_size", "tp", "recompute"):
         if getattr(wish, name) is not None:
             chosen &= designs[name] == getattr(wish, name)

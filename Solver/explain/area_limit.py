@@ -13,7 +13,7 @@ from Estimator.design_space import MIB, DesignSpace, load_design_space
 from GraphExtractor.graph import ModelGraph
 from Solver.explain.gains import binds, gain_of, gained
 from Solver.explain.what_if import priced
-from Solver.explain.words import accelerator_words, listed, number
+from Solver.explain.words import EQUAL, accelerator_words, listed, number
 from Solver.results import DesignPoint, Limit
 from Solver.search.run import Run
 
@@ -37,7 +37,8 @@ def area_limit(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignP
     if plenty == 0.0:
         words = f"Chip area does not bind: {used}, and no chip of one mm2 more, nor this one with more of anything, is better."
     else:
-        grown = larger[int(values.argmax())]
+        best_of_all = [each for each, value in zip(larger, values, strict=True) if value >= values.max() * (1 - EQUAL)]
+        grown = min(best_of_all, key=lambda each: each.area_mm2)
         step = f"one more mm2 of budget brings {gained(one)}"
         into = f"{accelerator_words(grown)} ({number(grown.area_mm2)} mm2)"
         words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."

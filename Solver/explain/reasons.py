@@ -127,7 +127,7 @@ def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
     mine_s, theirs_s = (plan.breakdown_s.tensor_communication_s for plan in (best, other))
     if abs(theirs_s - mine_s) > WORTH_SAYING * abs(other.time_per_batch_s - best.time_per_batch_s):
         seconds = f"{time_words(theirs_s)} instead of {time_words(mine_s)}"
-        facts.append(f"tensor-parallel communication takes {seconds} of forward and backward")
+        facts.append(f"communication of the tensor-parallel devices takes {seconds} of forward and backward")
     mine, theirs = (_largest_state(plan) for plan in (best, other))
     if abs(mine - theirs) > 0.01 * mine:
         facts.append(f"the largest stage holds {size_words(theirs)} instead of {size_words(mine)} of parameters and their state")
@@ -177,14 +177,14 @@ def _operators(model: str, best: Designed, other: Designed, *, several: bool) ->
     """Which operators take longer on the other chip, per sample and device, so that micro-batches of other sizes compare."""
     mine, theirs = (_operator_seconds(model, each) for each in (best, other))
     total_s = sum(mine.values())
-    name_of_model = f" for {label(model)}" if several else ""
+    name_of_model = f" of {label(model)}" if several else ""
     by_kind = []
     for kind in Work:
         before_s, after_s = (sum(seconds for key, seconds in each.items() if key.work is kind) for each in (mine, theirs))
         if before_s and abs(after_s - before_s) > HARDLY * total_s:
-            by_kind.append(f"{kind.value} {after_s / before_s:.3g} times as long")
+            by_kind.append(f"{after_s / before_s:.3g} times as long in {kind.value}")
     if by_kind:
-        yield f"A sample keeps it computing{name_of_model}, in comparison with the best design, with {listed(by_kind)}."
+        yield f"A sample{name_of_model} takes {listed(by_kind)} as on the best design."
     changes = {key: theirs[key] - seconds for key, seconds in mine.items() if key in theirs}
     slower = sorted(((seconds, key) for key, seconds in changes.items() if seconds > HARDLY * total_s), reverse=True)[:FEW]
     if slower:

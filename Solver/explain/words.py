@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from Estimator.accelerator import Accelerator
-from Solver.plan_search.results import FoundPlan
-from Solver.results import ModelPlan, Objective
+from Solver.results import Objective
+
+if TYPE_CHECKING:
+    from Estimator.accelerator import Accelerator
+    from Solver.plan_search.results import FoundPlan
+    from Solver.results import ModelPlan
 
 GIB = 2**30
 MIB = 2**20
@@ -71,6 +75,8 @@ def size_words(size_bytes: float) -> str:
 
 def time_words(seconds: float) -> str:
     """``286 s``, ``97.88 ms``, ``1.2 us``."""
+    if seconds == 0.0:
+        return "0 s"
     unit, scale = next(((name, scale) for name, scale in (("s", 1.0), ("ms", 1e-3)) if abs(seconds) >= scale), ("us", 1e-6))
     return f"{number(seconds / scale)} {unit}"
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from Common.errors import InputError
+from Common.threads import threads
 from Solver.placement.cases import Cases
 from Solver.placement.dag import relaxed_bounds_of_graph_s
 from Solver.placement.layer_graph import branches
@@ -19,7 +20,7 @@ from Solver.placement.set_arrays import prepare_sets, repeats_of
 from Solver.placement.set_search import solve_rows_of_sets
 from Solver.placement.stage_arrays import check, prepare
 
-THREADS = 2
+MOST_THREADS = 2
 ROWS_PER_TASK = 64
 
 NOTHING_FITS, NOT_BETTER = -1, -2  # in ``BatchPlacements.variant``
@@ -99,7 +100,7 @@ def _solve(problem: PlacementProblem, times: BatchTimes, rows: IntArray, incumbe
         found = solved.seconds[chosen], solved.line[chosen], solved.case[chosen]
         solve(rows[chosen], incumbent_s[chosen], bound_only, *found)
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(min(threads(), MOST_THREADS)) as pool:
         list(pool.map(part, range(0, len(rows), ROWS_PER_TASK)))
     return solved
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
+from Common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
 from Solver.schedule.problem import BatchMakespans, ScheduleStructure
 from Solver.schedule.search import search_many
@@ -151,6 +151,6 @@ def _in_threads(rows: int, work: Callable[[slice], None]) -> None:
     if len(parts) == 1:
         work(parts[0])
         return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads()) as pool:
         for done in [pool.submit(work, part) for part in parts]:
             done.result()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Common.errors import SolverError
+from Common.threads import threads
 from Solver.results import Status
 from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
 from Solver.schedule.milp import Milp
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 BUNDLED_LIMIT = 2000  # variables, and constraints, of the licence inside the gurobipy package
 OPTIMALITY_GAP = 1e-9  # relative
+MOST_THREADS = 32  # what Gurobi takes at most, left to itself
 PROVE = 2  # MIPFocus: schedules are found easily, proofs are not
 INTEGRALITY = 1e-9  # big-M rows multiply what is tolerated here by the horizon
 
@@ -79,6 +81,7 @@ def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit
     from gurobipy import GRB
 
     model.Params.TimeLimit = time_limit_s
+    model.Params.Threads = min(threads(), MOST_THREADS)
     model.Params.MIPGap = OPTIMALITY_GAP
     model.Params.MIPFocus = PROVE
     model.Params.IntFeasTol = INTEGRALITY

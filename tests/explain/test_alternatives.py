@@ -34,7 +34,7 @@ def exhaustive(asker, accelerators, *, pp=None, dp=None, micro_batch_size=None, 
         for item in priced.inputs:
             if micro_batch_size not in {None, item.micro_batch_size}:
                 continue
-            problem = placement_problem(priced.run, item, asker.best.point.hbm_bytes)
+            problem = placement_problem(priced.run, item, max(study.hbm_sizes_bytes))  # what fits in less fits in more
             times = row_times(batch_times(item.times, study.recompute, item.graphs[0].sequence), 0)
             layers = len(problem.variants[0].parameter_count)
             for variant, plan in enumerate(problem.variants):

@@ -15,12 +15,12 @@ PLANS = {
     "sequence_length": 128,
     "device": "a100_80gb",
     "devices": 8,
-    "global_batch_size": 64,
-    "micro_batch_size": [1, 2],
-    "tp": [2],
+    "global_batch_size": 8,
+    "micro_batch_size": [2],
+    "tp": [1],
     "recompute": ["none", "full"],
     "interleave": [1, 3],
-    "zero_stage": [0],
+    "zero_stage": [0, 1],
 }
 
 
@@ -36,7 +36,7 @@ def searched(folder: Path, **changes: object) -> FinishedSearch:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
     """BERT-large, for which there is an expert's plan."""
-    return searched(tmp_path_factory.mktemp("reported"), model="bertlarge")
+    return searched(tmp_path_factory.mktemp("reported"), model="bertlarge", global_batch_size=1024)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def nothing_fits(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
 
 @pytest.fixture(scope="session")
 def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedPlanSearch:
-    """A small model on eight A100."""
+    """A small model on eight A100, whose batch is too small for data parallelism alone."""
     folder = tmp_path_factory.mktemp("reported-plans")
     run_plan_search(plan_request(PLANS, {"output": str(folder / "out")}), SilentProgress())
     run = open_run(folder / "out")

@@ -10,8 +10,8 @@ from scripts.stress_sweep import command, disturb, small_disk, write_sweep
 from Solver.sweep.axes import read_sweep
 from Solver.sweep.table import write_table
 
-KILLS = 5
-POINTS = 16
+KILLS = 4
+POINTS = 32
 
 
 def test_a_disturbed_sweep_ends_with_the_table_of_an_undisturbed_one(warm, tmp_path):

@@ -1,11 +1,9 @@
 (() => {
   "use strict";
-  const texts = { figures: document.getElementById("figures").textContent, themes: document.getElementById("themes").textContent };
-  const figures = JSON.parse(texts.figures);
-  const themes = JSON.parse(texts.themes);
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const themes = JSON.parse(document.getElementById("themes").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 52rem)");
-  const views = new Map();
   let turn = 0;
 
   // A chart names colours by role; here they become those of the theme.
@@ -18,16 +16,15 @@
   async function draw(place, theme) {
     const { spec, renderer } = figures[place.dataset.figure];
     const filters = place.parentElement.querySelector(".filters");
-    const before = views.get(place);
-    const kept = before ? chosen(before.view) : {};
-    if (before) {
-      before.finalize();
+    const kept = place.view ? chosen(place.view) : {};
+    if (place.view) {
+      place.view.finalize();
     }
     filters.replaceChildren();
     const config = structuredClone(theme.config);
     config.legend.columns = place.clientWidth < 480 ? 2 : 5;
     config.axisY = { ...config.axisY, labelLimit: place.clientWidth < 480 ? 90 : 220 };
-    const drawn = await vegaEmbed(place, coloured(spec, theme.palette), {
+    const drawn = await vegaEmbed(place.firstElementChild, coloured(spec, theme.palette), {
       actions: false,
       bind: filters,
       config,
@@ -39,10 +36,7 @@
       drawn.view.signal(name, value);
     }
     await drawn.view.runAsync();
-    for (const shape of place.querySelectorAll("svg, canvas")) {
-      shape.setAttribute("aria-hidden", "true");
-    }
-    views.set(place, drawn);
+    place.view = drawn.view;
   }
 
   async function drawAll() {
@@ -65,5 +59,4 @@
   };
   dark.addEventListener("change", again);
   narrow.addEventListener("change", again);
-  window.reportViews = views;
 })();

@@ -1,0 +1,87 @@
+"""``phaze report`` through the front door: files, what is printed, and refusals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import phaze
+from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+
+
+def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: FinishedPlanSearch, capsys) -> None:
+    assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 0
+    path = finished_plans.folder / "report.html"
+    captured = capsys.readouterr()
+    assert captured.out == f"{path}\n"
+    assert captured.err == ""
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_figures_are_pictures_for_a_paper(finished_plans: FinishedPlanSearch, tmp_path: Path, capsys) -> None:
+    words = [
+        "report",
+        str(finished_plans.folder),
+        "--output",
+        str(tmp_path / "page.html"),
+        "--figures",
+        str(tmp_path / "figures"),
+    ]
+    assert phaze.main([*words, "--format", "json", "--quiet"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["report"] == str(tmp_path / "page.html")
+    written = [Path(name) for name in answer["figures"]]
+    assert sorted(written) == sorted((tmp_path / "figures").iterdir())
+    assert {path.suffix for path in written} == {".svg", ".png"}
+    assert {"throughput-memory", "stage-memory", "pipeline"} <= {path.stem for path in written}
+    for path in written:
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+            continue
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        assert root.tag.endswith("svg")
+        shapes = [each for each in root.iter() if each.tag.rpartition("}")[2] in {"path", "line", "text"}]
+        assert len(shapes) > 10, path.name
+        assert "colour:" not in path.read_text(encoding="utf-8")
+
+
+def test_two_runs_are_compared(finished: FinishedSearch, finished_pair: FinishedSearch, tmp_path: Path, capsys) -> None:
+    output = tmp_path / "both.html"
+    assert phaze.main(["report", str(finished.folder), str(finished_pair.folder), "--output", str(output), "--quiet"]) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    assert "What changed between two runs" in output.read_text(encoding="utf-8")
+
+
+REFUSED = {
+    "no such run": (["nowhere"], "there is no folder"),
+    "not a run": (["."], "has no best.json"),
+    "three runs": (["a", "b", "c"], "given 3"),
+    "page is a folder": (["RUN", "--output", "."], "is a folder"),
+    "figures are a file": (["RUN", "--figures", "taken"], "is a file"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    finished_plans: FinishedPlanSearch, words: list[str], said: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("")
+    given = [str(finished_plans.folder) if word == "RUN" else word for word in words]
+    assert phaze.main(["report", *given, "--quiet"]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("library", ["altair", "vl_convert"])
+def test_without_the_plotting_library_it_says_what_to_install(
+    finished_plans: FinishedPlanSearch, library: str, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 1
+    assert "pip install 'phaze[report]'" in capsys.readouterr().err

@@ -1,0 +1,484 @@
+"""What stands on the page and in its figures, beside the run's own files and beside brute force over its table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from Reporter.report import design_points
+from Reporter.report.axis_figures import AXES, reached_by
+from Reporter.report.comparison_report import comparison_report
+from Reporter.report.design_points import points_of, thinned
+from Reporter.report.figures import Figure, PageTable, Report
+from Reporter.report.page import page
+from Reporter.report.pipeline_figures import MOST_SEGMENTS, pipeline_figures, timeline_of
+from Reporter.report.plan_report import plan_report
+from Reporter.report.schedule_figures import schedule_figure
+from Reporter.report.search_report import search_report
+from Reporter.report.stages import stages_of
+from Reporter.report.theme import DARK, LIGHT
+from Reporter.report.words import GIB, layer_words
+from Solver.explain.records import Change, Comparison, Move, Term
+from Solver.explain.words import accelerator_words, number
+from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+from Solver.pipeline import PipelineSchedule, costs_of, simulate
+from Solver.results import DesignPoint, ModelPlan, PipelineReport
+from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
+
+
+class Page(HTMLParser):
+    """Text, scripts, tags and identifiers of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self._open: dict[str, str | None] | None = None
+        self.feed(text)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value for key, value in attrs if key == "id" and value]
+        self._open = dict(attrs) if tag == "script" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None:
+            self.scripts.append((self._open, data))
+        else:
+            self.words.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = None
+
+    def json(self, name: str) -> dict[str, dict[str, object]]:
+        (found,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
+        loaded: dict[str, dict[str, object]] = json.loads(found)
+        return loaded
+
+
+def rows_in(figure: Figure, column: str) -> list[dict[str, str]]:
+    """Rows of the data of a figure, the largest that has ``column``."""
+    whole = figure.spec.get("datasets", {}) | {"": figure.spec.get("data", {}).get("values", "")}
+    found = [text for text in whole.values() if column in text.split("\n")[0].split(",")]
+    return list(csv.DictReader(io.StringIO(max(found, key=len))))
+
+
+def figure_of(report: Report, name: str) -> Figure:
+    (found,) = [figure for figure in report.figures if figure.name == name]
+    return found
+
+
+def tables_of(report: Report) -> list[PageTable]:
+    parts = [part for section in report.sections for part in section.parts]
+    folded = [figure.table for figure in report.figures if figure.table is not None]
+    return [table for part in parts for table in part.tables] + folded
+
+
+def best_of(run: FinishedSearch) -> DesignPoint:
+    assert run.result.best is not None
+    return run.result.best
+
+
+def plan_of(run: FinishedSearch) -> ModelPlan:
+    (plan,) = best_of(run).models.values()
+    return plan
+
+
+def test_the_page_says_what_best_json_says(finished: FinishedSearch) -> None:
+    seen = Page(page(search_report(finished)))
+    best = json.loads((finished.folder / "best.json").read_text())
+    (plan,) = best["models"].values()
+    expected = [
+        accelerator_words(best_of(finished).accelerator),
+        f"{best['accelerator']['area_mm2']:.1f} mm²",
+        f"{number(plan['throughput_samples_per_s'])} samples/s",
+        f"{plan['tp']} x {plan['pp']} x {plan['dp']}",
+        f"{plan['speedup_over_expert']:.2f}x",
+        f"{min(chip['best_over_reference'] for chip in best['references'] if chip['hbm_bytes'] == best['hbm_bytes']):.2f}x",
+        f"{best['counts']['space']:,}",
+        f"{best['counts']['pruned']:,}",
+        "proven optimal",
+        finished.manifest.versions["numpy"],
+        finished.manifest.point_meaning[1:],
+        "global_batch_size",
+    ]
+    for words in expected:
+        assert words in seen.text, words
+    for chip in best["references"]:
+        assert chip["name"] in seen.text
+    for limit in best["limits"]:
+        assert " ".join(limit["words"].split()) in seen.text
+    assert best["limits"]
+
+
+def test_the_page_asks_for_nothing_from_outside(finished: FinishedSearch) -> None:
+    text = page(search_report(finished))
+    seen = Page(text)
+    assert not {"link", "img", "iframe", "object", "embed"} & set(seen.tags)
+    assert not [value for key, value in seen.attributes if key in {"src", "href"} and not (value or "").startswith("#")]
+    assert "default-src 'none'" in text
+    assert len(text.encode()) < 3_000_000
+    assert text.count("window.vegaEmbed=") == 1
+
+
+def test_every_identifier_is_its_own_and_every_link_leads_somewhere(
+    finished: FinishedSearch, finished_pair: FinishedSearch
+) -> None:
+    assert_linked(Page(page(search_report(finished))))
+    assert_linked(Page(page(search_report(finished_pair))))
+
+
+def assert_linked(seen: Page) -> None:
+    assert len(seen.ids) == len(set(seen.ids))
+    links = [value for key, value in seen.attributes if key in {"href", "aria-labelledby"} and value]
+    assert {link.lstrip("#") for link in links} <= set(seen.ids)
+    assert len(seen.json("figures")) == seen.tags.count("figure")
+
+
+def test_every_model_of_a_run_has_its_figures(finished_pair: FinishedSearch) -> None:
+    report = search_report(finished_pair)
+    names = {figure.name for figure in report.figures}
+    for model in ("bertbase", "bertlarge"):
+        for figure in ("throughput-area-energy", "stage-load", "stage-memory", "iteration-breakdown", "pipeline"):
+            assert f"{figure}-{model}" in names
+        assert f"schedule-block-forward-{model}" in names
+    assert "bertbase and bertlarge" in report.title
+
+
+def test_the_scatter_has_every_evaluated_design_and_the_front(finished: FinishedSearch) -> None:
+    figure = figure_of(search_report(finished), "throughput-area-energy")
+    rows = rows_in(figure, "front")
+    evaluated = finished.designs[finished.designs["status"] == "evaluated"]
+    assert len(rows) == len(evaluated)
+    assert sum(row["front"] == "1" for row in rows) == int(evaluated["on_front"].sum()) > 0
+    for column, key in (("throughput_samples_per_s", "throughput"), ("area_mm2", "area"), ("energy_per_sample_j", "energy")):
+        drawn = sorted(float(row[key]) for row in rows)
+        assert drawn == pytest.approx(sorted(evaluated[column]), rel=1e-6)
+
+
+def test_thinning_keeps_the_front_and_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(design_points, "MOST_POINTS", 300)
+    throughput = np.random.default_rng(0).permutation(1000.0 + np.arange(1000))
+    designs = pd.DataFrame({"throughput_samples_per_s": throughput, "on_front": np.arange(1000) % 10 == 0})
+    kept = thinned(designs)
+    assert (len(kept), int(kept["on_front"].sum())) == (300, 100)
+    others, dominated = (each[~each["on_front"]]["throughput_samples_per_s"] for each in (kept, designs))
+    assert (others.min(), others.max()) == (dominated.min(), dominated.max())
+    assert len(thinned(designs.head(300))) == 300
+    assert len(thinned(designs.assign(on_front=True))) == 1000
+
+
+def test_thinning_is_said(finished: FinishedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(design_points, "MOST_POINTS", 20)
+    evaluated = finished.designs[finished.designs["status"] == "evaluated"]
+    kept = len(thinned(evaluated))
+    assert kept < len(evaluated)
+    caption = figure_of(search_report(finished), "throughput-area-energy").caption
+    assert f"{kept} of {len(evaluated)} evaluated designs are drawn" in caption
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.column)
+def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(finished: FinishedSearch, axis) -> None:
+    designs = finished.designs
+    for row in reached_by(designs, axis):
+        here = designs[designs[axis.column] == int(row.value.replace(",", "")) * axis.unit]
+        done = here[here["status"] == "evaluated"]["throughput_samples_per_s"]
+        rest = here[here["status"] == "pruned"]["throughput_bound_samples_per_s"]
+        assert row.best == (None if done.empty else done.max())
+        assert row.bound == (None if rest.empty else rest.max())
+    chosen = getattr(best_of(finished).accelerator, axis.column) // axis.unit
+    (mine,) = [row for row in reached_by(designs, axis) if row.value == f"{chosen:,}"]
+    assert mine.best == pytest.approx(best_of(finished).value)
+    assert mine.words == accelerator_words(best_of(finished).accelerator)
+
+
+def test_the_parts_of_an_iteration_add_up(finished: FinishedSearch) -> None:
+    figure = figure_of(search_report(finished), "iteration-breakdown")
+    rows = rows_in(figure, "term")
+    plan = plan_of(finished)
+    for name, seconds in {"optimum": plan.time_per_batch_s, "expert's plan": plan.expert.time_per_batch_s}.items():
+        mine = [row for row in rows if row["whose"] == name]
+        total = float(mine[0]["total"])
+        assert sum(float(row["amount"]) for row in mine) == pytest.approx(total, rel=1e-5)
+        assert sum(float(row["share"]) for row in mine) == pytest.approx(1.0, rel=1e-5)
+        assert total / 1e3 == pytest.approx(seconds, rel=1e-5) or total == pytest.approx(seconds, rel=1e-5)
+    chips = {chip.name for chip in finished.result.references}
+    assert {row["whose"] for row in rows} == {"optimum", "expert's plan", *chips}
+
+
+def test_stages_carry_their_load_and_memory(finished: FinishedSearch) -> None:
+    plan = plan_of(finished)
+    stages = stages_of(plan)
+    assert [stage.load_s for stage in stages] == pytest.approx([stage.load_s for stage in plan.stages])
+    assert [stage.total_bytes for stage in stages] == pytest.approx([stage.memory_bytes for stage in plan.stages])
+    assert sum((stage.chunks for stage in stages), ()) == tuple(stage.layers for stage in plan.stages)
+    caption = figure_of(search_report(finished), "stage-memory").caption
+    fullest = max(stage.memory_bytes for stage in plan.stages)
+    assert f"{fullest / GIB:.3g} of {plan.hbm_bytes / GIB:.4g} GiB" in caption
+
+
+def test_runs_of_layers_are_shortened() -> None:
+    assert layer_words(["embedding", "block.0", "block.1", "block.2", "head"]) == "embedding, block.0 to block.2, head"
+    assert layer_words(["block.1", "block.3", "other.4"]) == "block.1, block.3, other.4"
+
+
+@pytest.mark.parametrize("graph", ["forward", "backward"])
+def test_a_schedule_shows_each_operator_on_its_cores(finished: FinishedSearch, graph: str) -> None:
+    chip = best_of(finished).accelerator
+    schedule = next(
+        each
+        for each in finished.schedules
+        if (each.layer, each.graph, each.hbm_bytes) == ("block", graph, best_of(finished).hbm_bytes)
+    )
+    rows = rows_in(schedule_figure(schedule, chip, ""), "lane")
+    assert {row["operator"] for row in rows} == {operator.name for operator in schedule.operators}
+    by_lane: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        by_lane.setdefault(row["lane"], []).append((float(row["start"]), float(row["end"])))
+    for spans in by_lane.values():
+        ordered = sorted(spans)
+        for (_, end), (start, _) in pairwise(ordered):
+            assert start >= end - 1e-5 * abs(end)
+
+
+def test_cores_that_never_work_are_counted_and_others_have_a_row(finished: FinishedSearch) -> None:
+    chip = replace(best_of(finished).accelerator, num_tc=8, num_vc=4)
+    operators = (
+        ScheduledOperator("a.gemm", "gemm", "TC+VC", "single", 2, 3, 0.0, 1e-6),
+        ScheduledOperator("b.softmax", "reduction", "VC", "all", None, None, 1e-6, 2e-6),
+    )
+    schedule = KeptSchedule(2**30, "m", "block", "forward", 3, 2e-6, 2e-6, "native", operators)
+    figure = schedule_figure(schedule, chip, "")
+    rows = rows_in(figure, "lane")
+    assert {(row["lane"], row["operator"]) for row in rows} == {
+        ("TC 2", "a.gemm"),
+        ("VC 3", "a.gemm"),
+        ("VC 3", "b.softmax"),
+        ("other 3 VC", "b.softmax"),
+    }
+    assert "7 of the 8 tensor cores never work." in figure.caption
+    assert "3 times per micro-batch" in figure.caption
+    idle = schedule_figure(replace(schedule, operators=operators[1:]), chip, "")
+    assert "The 8 tensor cores have nothing to do." in idle.caption
+
+
+SECONDS = st.floats(1e-4, 1e-2)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> PipelineReport:
+    chunks = draw(st.sampled_from([1, 1, 2]))
+    pp = draw(st.integers(2 if chunks > 1 else 1, 4))
+    micro_batches = pp * draw(st.integers(1, 3)) if chunks > 1 else draw(st.integers(1, 7))
+    count = pp * chunks
+
+    def seconds(size: int, values: st.SearchStrategy[float] = SECONDS) -> tuple[float, ...]:
+        return tuple(draw(st.lists(values, min_size=size, max_size=size)))
+
+    receive = st.one_of(st.just(0.0), st.floats(1e-5, 1e-3))
+    receive_forward, receive_backward = seconds(count, receive), seconds(count, receive)
+    return PipelineReport(
+        schedule="interleaved" if chunks > 1 else draw(st.sampled_from(["1f1b", "gpipe"])),
+        pp=pp,
+        micro_batches=micro_batches,
+        forward_s=tuple(map(sum, zip(seconds(count), receive_forward, strict=True))),
+        backward_s=tuple(map(sum, zip(seconds(count), receive_backward, strict=True))),
+        receive_forward_s=receive_forward,
+        receive_backward_s=receive_backward,
+        transfer_s=seconds(count - 1, receive),
+        backward_transfer_s=seconds(count - 1, receive),
+        overlap_transfers=draw(st.booleans()),
+        sync_s=seconds(pp, receive),
+        optimizer_s=draw(SECONDS),
+    )
+
+
+@settings(max_examples=25)
+@given(pipelines())
+def test_the_timeline_is_the_simulation_and_no_stage_does_two_things_at_once(report: PipelineReport) -> None:
+    line = timeline_of(report)
+    times = simulate(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
+    for stage in range(report.pp):
+        mine = sorted((each for each in line.segments if each.stage == stage + 1), key=lambda each: (each.start_s, each.end_s))
+        for first, second in pairwise(each for each in mine if each.micro_batch is not None):
+            assert second.start_s >= first.end_s - 1e-9
+        passes = [each for each in mine if each.micro_batch is not None and each.what != "send"]
+        assert sum(each.end_s - each.start_s for each in passes) == pytest.approx(times.busy_s[stage])
+        chunks = len(report.forward_s) // report.pp
+        assert sum(each.what == "forward" for each in mine) == report.micro_batches * chunks
+    ends = [float(times.last_backward_end_s[stage :: report.pp].max()) + report.sync_s[stage] for stage in range(report.pp)]
+    assert line.end_s == pytest.approx(max(times.total_s, *ends) + report.optimizer_s)
+
+
+def test_a_long_pipeline_is_drawn_at_its_ends(finished: FinishedSearch) -> None:
+    plan = plan_of(finished)
+    long = replace(plan, pipeline=replace(plan.pipeline, micro_batches=2000))
+    first, last = pipeline_figures(long, "")
+    assert first.marks + last.marks <= MOST_SEGMENTS * 1.5
+    assert "not drawn" in last.caption
+    line = timeline_of(long.pipeline)
+    rows = rows_in(last, "what")
+    assert {"gradient synchronisation", "optimizer"} <= {row["what"] for row in rows}
+    unit = line.end_s / max(float(row["end"]) for row in rows)
+    assert sum(row["what"] == "optimizer" for row in rows) == plan.pp
+    assert max(float(row["end"]) for row in rows_in(first, "what")) * unit < line.end_s / 2
+
+
+def test_a_stated_time_that_the_timeline_does_not_reach_is_explained(finished: FinishedSearch) -> None:
+    plan = plan_of(finished)
+    line = timeline_of(plan.pipeline)
+    (exact, *_) = pipeline_figures(replace(plan, time_per_batch_s=line.end_s), "")
+    assert "which is the iteration" in exact.caption
+    (other, *_) = pipeline_figures(replace(plan, time_per_batch_s=line.end_s * 1.1), "")
+    assert "closed form" in other.caption
+
+
+def test_names_of_the_users_cannot_break_out(finished: FinishedSearch) -> None:
+    evil = '</script><script>alert("1")</script><!--<script> \u2028 & \'"'
+    best = best_of(finished)
+    (name,) = best.models
+    run = replace(
+        finished,
+        settings=finished.settings | {"model": [evil], "note": evil},
+        designs=finished.designs.assign(model=finished.designs["model"].cat.rename_categories({name: evil})),
+        schedules=tuple(replace(each, model=evil, layer=evil) for each in finished.schedules),
+        result=replace(
+            finished.result,
+            study=evil,
+            best=replace(best, models={evil: best.models[name]}),
+            references=tuple(
+                replace(chip, name=evil, source=evil, models={evil: chip.models[name]}) for chip in finished.result.references
+            ),
+        ),
+    )
+    report = search_report(run)
+    text = page(report)
+    plain = Page(page(search_report(finished)))
+    seen = Page(text)
+    assert seen.tags.count("script") == plain.tags.count("script")
+    assert evil.split("\u2028")[0].strip() in seen.text
+    assert "<script>alert" not in text
+    figures = seen.json("figures")
+    assert any(evil.split()[0] in json.dumps(each) or "alert" in json.dumps(each) for each in figures.values())
+    assert len(figures) == len(report.figures)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", figure.name) for figure in report.figures)
+
+
+def test_what_does_not_fit_has_a_page_that_says_why(nothing_fits: FinishedSearch) -> None:
+    report = search_report(nothing_fits)
+    seen = Page(page(report))
+    assert nothing_fits.result.best is None and nothing_fits.result.reason
+    assert nothing_fits.result.reason in seen.text
+    assert "fits bertbase" in report.title
+    assert not report.figures and "script" not in seen.tags
+    assert f"{nothing_fits.result.counts.infeasible:,}" in seen.text
+
+
+def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedPlanSearch) -> None:
+    report = plan_report(finished_plans)
+    seen = Page(page(report))
+    best = json.loads((finished_plans.folder / "best.json").read_text())
+    (plan,) = best["models"].values()
+    assert plan["pp"] > 1
+    for words in (
+        f"{number(plan['throughput_samples_per_s'])} samples/s",
+        f"{plan['tp']} x {plan['pp']} x {plan['dp']}",
+        best["device_title"],
+        f"{best['counts']['evaluated']:,}",
+    ):
+        assert words in seen.text, words
+    names = {figure.name for figure in report.figures}
+    assert {"throughput-memory", "throughput-by-pp", "stage-load", "stage-memory", "iteration-breakdown"} <= names
+    rows = rows_in(figure_of(report, "throughput-memory"), "micro_batch_size")
+    evaluated = finished_plans.designs[finished_plans.designs["status"] == "evaluated"]
+    assert sorted(float(row["throughput"]) for row in rows) == pytest.approx(
+        sorted(evaluated["global_batch_size"] / evaluated["time_per_batch_s"]), rel=1e-6
+    )
+    parts = rows_in(figure_of(report, "iteration-breakdown"), "term")
+    assert sum(float(row["share"]) for row in parts) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_plans_that_do_not_fit_have_a_page_that_says_why(finished_plans: FinishedPlanSearch) -> None:
+    answer = replace(finished_plans.answer, models={}, value=None, reason="every plan needs more memory than there is")
+    report = plan_report(replace(finished_plans, answer=answer))
+    assert "every plan needs more memory than there is" in Page(page(report)).text
+
+
+def test_two_runs_are_compared_on_one_page(finished: FinishedSearch) -> None:
+    plan = plan_of(finished)
+    seconds = {"forward": 0.1, "backward": 0.2, "gradient_sync": 0.3}
+    comparison = Comparison(
+        before="first <run>",
+        after="second",
+        changes=(Change("cluster", "slow", "fast"),),
+        answers=(Change("num_tc", "4", "16"),),
+        terms=tuple(Term("bertlarge", name, value, value / 2) for name, value in seconds.items()),
+        moves=(Move("the cluster alone", 12.5), Move("the HBM alone", None)),
+        sentences=("The answer moved.", "Because the network is faster."),
+    )
+    report = comparison_report(finished, finished, comparison)
+    seen = Page(page(report))
+    for words in ("first <run>", "slow", "fast", "num tc", "The answer moved.", "Because the network is faster.", "does not fit"):
+        assert words in seen.text, words
+    assert number(plan.throughput_samples_per_s) in seen.text
+    bars = rows_in(figure_of(report, "iteration-breakdown"), "term")
+    totals = {row["whose"]: float(row["total"]) for row in bars}
+    assert totals["before"] == pytest.approx(2 * totals["after"])
+    drawn = rows_in(figure_of(report, "designs-of-both"), "design")
+    assert {row["run"] for row in drawn} == {"before", "after"}
+    assert len(drawn) == 2 * int(finished.designs["on_front"].sum())
+
+
+def test_every_table_is_whole(finished: FinishedSearch, finished_plans: FinishedPlanSearch) -> None:
+    for table in tables_of(search_report(finished)) + tables_of(plan_report(finished_plans)):
+        assert table.title and table.rows
+        assert table.words <= set(table.columns)
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+def test_colours_of_text_stand_out(theme) -> None:
+    def contrast(first: str, second: str) -> float:
+        high, low = sorted((luminance(theme.roles[first]), luminance(theme.roles[second])), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    for role in ("ink", "muted", "accent"):
+        assert contrast(role, "page") >= 4.5, role
+    for role in ("gemm", "gather", "collective", "elementwise"):
+        assert contrast(role, "label_on_dark") >= 4.5, role
+    for role in ("attention", "conv", "reduction", "move"):
+        assert contrast(role, "label_on_light") >= 4.5, role
+
+
+def test_both_themes_know_the_same_colours() -> None:
+    assert LIGHT.roles.keys() == DARK.roles.keys()
+
+
+def test_the_winner_is_marked_on_every_axis(finished: FinishedSearch) -> None:
+    points = points_of(finished, best_of(finished), "bertlarge")
+    assert points.plan == plan_of(finished)
+    for figure in search_report(finished).figures:
+        if figure.name.startswith("throughput-by-") and figure.abreast == 3:
+            assert sum(row["chosen"] == "1" for row in rows_in(figure, "chosen")) == 1
