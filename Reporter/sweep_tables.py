@@ -79,7 +79,8 @@ def _answers_table(sweep: Sweep, answered: Sequence[SweptPoint], points: Sequenc
         "tp x pp x dp",
         "MFU",
     )
-    columns += ("vs expert", *(f"vs {chip}" for chip in chips), "proven")
+    expert = any(plan.speedup_over_expert is not None for answer in answers for plan in answer.plans)
+    columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven")
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
     table = new_table(f"{sweep.name}: {len(answered)} of {len(points)} points", columns, words=words)
     for point, answer in zip(answered, answers, strict=True):
@@ -89,7 +90,9 @@ def _answers_table(sweep: Sweep, answered: Sequence[SweptPoint], points: Sequenc
             shared = [*head, _value_words(answer), _where(answer, point.settings)]
             rest = [*over, "yes" if answer.optimal else "no"]
             table.add_row(
-                *(shared if position == 0 else [""] * len(shared)), *_plan_cells(plan), *(rest if position == 0 else [])
+                *(shared if position == 0 else [""] * len(shared)),
+                *_plan_cells(plan, expert=expert),
+                *(rest if position == 0 else []),
             )
     return table
 
@@ -127,10 +130,11 @@ def _where(answer: PointAnswer, settings: Mapping[str, Any]) -> str:
     return accelerator_words(answer.accelerator) if answer.accelerator else Path(str(settings.get(DEVICE, ""))).stem
 
 
-def _plan_cells(plan: PlanRow) -> list[str]:
-    expert = f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-"
-    degrees = f"{plan.tp} x {plan.pp} x {plan.dp}"
-    return [str(plan.micro_batch_size), plan.recompute, degrees, f"{plan.model_flops_utilization:.1%}", expert]
+def _plan_cells(plan: PlanRow, *, expert: bool) -> list[str]:
+    cells = [str(plan.micro_batch_size), plan.recompute, _degrees(plan), f"{plan.model_flops_utilization:.1%}"]
+    if expert:
+        cells.append(f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-")
+    return cells
 
 
 def _degrees(plan: PlanRow) -> str:

@@ -13,8 +13,8 @@ from Solver.explain.words import number
 SAMPLES = "samples per second"
 EQUAL = 1e-9  # relative: a bound that close to what was reached says nothing new
 REACH_WORDS = (
-    "Each dot is the best evaluated {what} that has this value, whatever the others are; the ring is the optimum. The grey bar "
-    "above reaches to what the ones that were not evaluated could at most bring."
+    "Each dot is the best evaluated {what} that has this value, whatever the others are; the ring marks the value that the "
+    "optimum has. The grey bar above reaches to what the ones that were not evaluated could at most bring."
 )
 
 

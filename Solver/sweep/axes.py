@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Common.files import beside, content_key, user_path
 from Solver.plan_search.settings import RUN_SOLVER
 from Solver.settings import MODEL
-from Solver.study import FOLDER_NAME, REPOSITORY, model_beside, read_config
+from Solver.study import FOLDER_NAME, Study, model_beside, read_config
 
 MOST_POINTS = 100_000
 FILES = frozenset({"cluster", "design_space", "technology", "device", "software"})  # settings that may name a YAML file
@@ -49,12 +49,12 @@ class Sweep:
     @property
     def folder(self) -> Path:
         """Where the table goes."""
-        return self.output or REPOSITORY / "Solver" / "output" / self.name
+        return Study(models=(), name=self.name, output=self.output).folders.run
 
     @property
     def store(self) -> Path:
         """Where points are kept; sweeps without an output share one."""
-        return self.output / "points" if self.output else REPOSITORY / "Solver" / "output" / "points"
+        return (self.folder if self.output else self.folder.parent) / "points"
 
     @property
     def swept(self) -> tuple[str, ...]:

@@ -81,10 +81,12 @@ def key_of(request: Study | PlanRequest) -> str:
 
 
 def _family(request: Study | PlanRequest) -> str:
-    """Hash of what decides graphs and layer times."""
+    """Hash of what decides graphs, and for chips to design their layer times."""
     asked = request.as_mapping()
-    keys = ("model", "micro_batch_size", "tp", "attention", "sequence_parallel", "design_space", "technology", "cluster")
-    return content_key([asked.get(key) for key in keys], _lengths(request))
+    keys = ["model", "micro_batch_size", "tp", "attention", "sequence_parallel"]
+    if isinstance(request, Study):
+        keys += ["design_space", "technology", "cluster"]
+    return content_key([asked[key] for key in keys], _lengths(request))
 
 
 def _names(request: Study | PlanRequest) -> tuple[str, ...]:

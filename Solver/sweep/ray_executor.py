@@ -11,7 +11,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Solver.sweep.executors import died
-from Solver.sweep.work import Outcome, Task, compute_apart
+from Solver.sweep.work import Ending, Outcome, Task, compute_apart
 
 AHEAD = 2  # tasks per worker that are handed over before earlier ones end
 
@@ -78,6 +78,10 @@ def _outcome(reference: Any, task: Task) -> Outcome:
 
     try:
         outcome: Outcome = ray.get(reference)
-    except ray.exceptions.RayError:
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError):
         return died(task)
+    except ray.exceptions.RayError as error:
+        why = str(error).strip().splitlines()[-1]
+        problem = f"Ray could not run it ({why}); every machine of the cluster needs the same phaze and Python"
+        return Outcome(task.question.key, Ending.FAILED, problem=problem)
     return outcome

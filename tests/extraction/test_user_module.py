@@ -111,7 +111,8 @@ def write(folder, text, name="mine.py"):
 
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-EXAMPLE = README.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+BLOCKS = [block.split("```")[0] for block in README.read_text(encoding="utf-8").split("```python\n")[1:]]
+EXAMPLE = next(block for block in BLOCKS if "def build" in block)
 
 
 def test_the_model_in_the_readme(tmp_path):
