@@ -78,4 +78,4 @@ def _need_libraries() -> None:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401
     except ModuleNotFoundError as error:
-        raise PhazeError(f"report needs {error.name}, which is not installed; install it: pip install 'phaze[report]'") from error
+        raise PhazeError(f"report needs {error.name}, which is not installed; run ./setup.sh") from error

@@ -34,7 +34,7 @@ def draw(report: ValidationReport, path: Path) -> None:
         write_chart(chart(report, predicted), path, PIXELS)
     except ModuleNotFoundError as error:
         raise PhazeError(
-            f"pictures need {error.name}, which is not installed; install it: pip install 'phaze[report]'"
+            f"pictures need {error.name}, which is not installed; run ./setup.sh"
         ) from error
 
 

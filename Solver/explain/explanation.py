@@ -81,7 +81,6 @@ def _proof(run: FinishedSearch, best: DesignPoint) -> str:
 
 
 def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
-    yield from _next_accelerators(run, best)
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
         words = f"the known chip {chip.name} ({accelerator_words(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
@@ -99,6 +98,7 @@ def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
             yield f"On the same chip it brings {times_what(plan.speedup_over_expert)} {expert} brings."
         else:
             yield f"On this chip {expert} cannot run: {plan.expert.reason}."
+    yield from _next_accelerators(run, best)
     yield from _sizes(run, best)
 
 

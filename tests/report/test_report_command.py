@@ -84,4 +84,4 @@ def test_without_the_plotting_library_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 1
-    assert "pip install 'phaze[report]'" in capsys.readouterr().err
+    assert "run ./setup.sh" in capsys.readouterr().err
