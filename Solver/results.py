@@ -106,7 +106,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class ExpertReport:
-    """The plan a published expert would use, priced by the same model on the same chip, blocks balanced over its stages."""
+    """The plan a published expert would use, priced by the same model on the same chip, blocks balanced over its stages.
+
+    ``breakdown_s`` is None where the plan does not apply to the model.
+    """
 
     status: Status
     source: str
@@ -117,6 +120,7 @@ class ExpertReport:
     throughput_samples_per_s: float
     time_per_batch_s: float
     reason: str
+    breakdown_s: Breakdown | None = None
 
 
 @dataclass(frozen=True)

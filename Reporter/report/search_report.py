@@ -106,12 +106,11 @@ def _iteration(points: PointsOfModel, heading: str) -> Part:
     plan = points.plan
     bars = [_bar("optimum", plan)]
     bars += [_bar(point.name, point.models[points.model]) for point in points.references]
-    if plan.expert is not None and plan.speedup_over_expert is not None:
-        expert = plan.expert
+    expert = plan.expert
+    if expert is not None and expert.breakdown_s is not None and plan.speedup_over_expert is not None:
         note = f"{expert.tp} x {expert.pp} x {expert.dp}, {expert.recompute}"
-        bars.append(
-            time_figures.IterationBar("expert's plan", {"all": expert.time_per_batch_s}, expert.throughput_samples_per_s, note)
-        )
+        seconds = time_figures.term_seconds(expert.breakdown_s)
+        bars.append(time_figures.IterationBar("expert's plan", seconds, expert.throughput_samples_per_s, note))
     tensor_s = plan.breakdown_s.tensor_communication_s
     inside = share(tensor_s / plan.time_per_batch_s)
     words = (f"Of forward, backward and recomputation, tensor-parallel communication takes {inside} of the iteration.",)

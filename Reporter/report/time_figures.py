@@ -39,7 +39,6 @@ TERMS = {
     "gradient_sync": TermWords("gradient synchronisation", "sync"),
     "data_communication": TermWords("data-parallel communication", "sync"),
     "optimizer": TermWords("optimizer", "optimizer"),
-    "all": TermWords("all, not broken down", "faint"),
 }
 
 

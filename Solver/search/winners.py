@@ -134,6 +134,7 @@ def expert_report(run: Run, expert: ExpertPlan, inputs: ModelInputs, row: int, h
         throughput_samples_per_s=run.study.global_batch_size / best.iteration_s,
         time_per_batch_s=best.iteration_s,
         reason=best.reason,
+        breakdown_s=best.breakdown,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
@@ -14,6 +15,12 @@ from Solver.sweep.executors import died
 from Solver.sweep.work import Ending, Outcome, Task, compute_apart
 
 AHEAD = 2  # tasks per worker that are handed over before earlier ones end
+CONNECT_S = 10.0
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # of accelerators it says a lot otherwise
+}
 
 
 class RayExecutor:
@@ -58,8 +65,10 @@ class RayExecutor:
             ray.shutdown()  # a cluster that is not ours cancels what we started
 
     def _connect(self) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # of accelerators it says a lot otherwise
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        if self._address is not None:
+            _check_address(self._address)
         import ray
 
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -69,8 +78,25 @@ class RayExecutor:
             else:
                 ray.init(address=self._address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = f"no Ray cluster answers at {self._address}" if self._address else "a local Ray cluster cannot be started"
-            raise InputError(f"{where} ({' '.join(str(error).split())}); check --address, and 'ray status' there") from error
+            where = f"the Ray cluster at {self._address} refuses" if self._address else "a local Ray cluster cannot be started"
+            raise InputError(
+                f"{where} ({' '.join(str(error).split())}); check 'ray status' there, and RAY_AUTH_MODE where it asks for a token"
+            ) from error
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nobody listens; Ray itself would try for minutes.
+
+    Raises:
+        InputError: names the address.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return  # a word such as auto
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"no Ray cluster answers at {address} ({error}); check --address, and 'ray status' there") from error
 
 
 def _outcome(reference: Any, task: Task) -> Outcome:
