@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from GraphExtractor.names import label
 from Reporter.tables import new_table, print_lines, print_tables
 from Solver.explain.records import Alternative, Explanation, Term
-from Solver.explain.words import part_words
+from Solver.words import part_words
 
 if TYPE_CHECKING:
     from rich.table import Table

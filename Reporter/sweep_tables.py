@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from Common.progress import duration
 from GraphExtractor.names import label
-from Reporter.tables import UNITS, accelerator_words, new_table
+from Reporter.tables import new_table
 from Solver.results import Objective
 from Solver.settings import MODEL
 from Solver.sweep.answers import PlanRow, PointAnswer
 from Solver.sweep.axes import Sweep
 from Solver.sweep.run import AskedPoint, SweptPoint
 from Solver.sweep.table import FAILED, value_words
+from Solver.words import UNITS, accelerator_words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,7 +75,7 @@ def _answers_table(sweep: Sweep, answered: Sequence[SweptPoint], points: Sequenc
         *(key.replace("_", " ") for key in swept),
         unit,
         "chip",
-        "mbs",
+        "micro-batch",
         "recompute",
         "tp x pp x dp",
         "MFU",

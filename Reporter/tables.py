@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from GraphExtractor.names import label
-from Solver.explain.words import UNITS as UNITS
-from Solver.explain.words import accelerator_words as accelerator_words
 from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
+from Solver.words import UNITS, accelerator_words
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -33,9 +33,7 @@ def draw(report: ValidationReport, path: Path) -> None:
 
         write_chart(chart(report, predicted), path, PIXELS)
     except ModuleNotFoundError as error:
-        raise PhazeError(
-            f"pictures need {error.name}, which is not installed; run ./setup.sh"
-        ) from error
+        raise PhazeError(f"pictures need {error.name}, which is not installed; run ./setup.sh") from error
 
 
 def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str, Any]:

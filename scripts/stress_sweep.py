@@ -33,7 +33,8 @@ WORKERS = 2
 DISK_BYTES = 512 * 2**20
 ROOM_BYTES = 256 * 2**10
 SMALL_FILE_BYTES = 4096
-DEADLINE_S = 900.0
+DEADLINE_S = 3600.0
+POLL_S = 0.02
 
 SPACE: dict[str, Any] = {
     "name": "small",
@@ -81,12 +82,12 @@ class Disturbed:
 def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
     """A sweep file of about ``points`` points of BERT-base, on a small design space or on the whole one."""
     folder.mkdir(parents=True, exist_ok=True)
-    batches = [64 * step for step in range(1, max(points // 16, 1) + 1)]
+    batches = [64 * step for step in range(1, -(-points // 12) + 1)]
     asked: dict[str, Any] = {
         "model": "bertbase",
         "sequence_length": 64,
         "micro_batch_size": [1, [1, 2]],
-        "hbm_size": [0.5, 1, 2, 16],
+        "hbm_size": [0.5, 2, 16],
         "zero_stage": [0, 1],
         "global_batch_size": batches,
     }
@@ -117,11 +118,14 @@ def run(words: Sequence[str], largest_file_bytes: int | None = None) -> Ran:
     return Ran(done.returncode, time.perf_counter() - start, done.stderr)
 
 
-def kill(words: Sequence[str], after_s: float, *, whole_group: bool) -> int:
-    """Start a sweep and kill it, or it and its workers, after so many seconds. 1 if it was still running, else 0."""
+def kill(words: Sequence[str], output: Path, new_points: int, delay_s: float, *, whole_group: bool) -> int:
+    """Start a sweep; kill it, or it and its workers, so long after so many new points. 1 if it was still running, else 0."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    enough, deadline = len(stored(output)) + new_points, time.monotonic() + DEADLINE_S
+    while process.poll() is None and len(stored(output)) < enough and time.monotonic() < deadline:
+        time.sleep(POLL_S)
     try:
-        process.wait(timeout=after_s)
+        process.wait(timeout=delay_s)
     except subprocess.TimeoutExpired:
         (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
@@ -176,33 +180,28 @@ def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
         ballast.unlink()
 
 
-def disturb(words: Sequence[str], output: Path, kills: int, span_s: float, chance: random.Random, *, mounted: bool) -> Disturbed:
-    """Kill the sweep ``kills`` times within ``span_s`` seconds of its start, fill its disk and damage files once, let it end.
-
-    More kills follow until there was something to damage.
-    """
+def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance: random.Random, *, mounted: bool) -> Disturbed:
+    """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage files once, let it end."""
     start = time.perf_counter()
     again: set[str] = set()
-    killed_times = failed = damaged = 0
-    to_come = ["full disk", "damage"]
-    while killed_times < kills or to_come:
+    killed = failed = damaged = 0
+    for turn in range(kills):
         before, spoilt = stored(output), set[str]()
-        if to_come and before:
-            if to_come.pop(0) == "full disk":
-                failed = on_full_disk(words, output, mounted=mounted).stderr.count("failed: ")
-            else:
-                spoilt = spoil(output, chance)
-                damaged = len(spoilt) + 1
-        killed_times += kill(words, chance.uniform(0.2, span_s), whole_group=chance.random() < 0.5)
-        if stored(output).keys() <= before.keys():
-            span_s *= 1.2  # a slow machine, on which a sweep needs longer to come to anything
+        if turn == kills // 3:
+            failed = on_full_disk(words, output, mounted=mounted).stderr.count("failed: ")
+        if turn == (2 * kills) // 3:
+            spoilt = spoil(output, chance)
+            damaged = len(spoilt) + 1
+        share = max((points - len(before)) // (kills - turn), 1)
+        new_points = 0 if turn and chance.random() < 0.2 else chance.randint(1, share)  # 0: while it starts
+        killed += kill(words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5)
         again |= again_in(output, before, spoilt)
     before = stored(output)
     ended = run(words)
     if ended.status != 0:
         raise SystemExit(f"the last run of the disturbed sweep failed:\n{ended.stderr}")
     again |= again_in(output, before, set())
-    return Disturbed(killed_times, failed, damaged, tuple(sorted(again)), time.perf_counter() - start)
+    return Disturbed(killed, failed, damaged, tuple(sorted(again)), time.perf_counter() - start)
 
 
 def again_in(output: Path, before: dict[str, int], spoilt: set[str]) -> set[str]:
@@ -255,12 +254,12 @@ def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence
     sweep = write_sweep(folder, points)
     calm = run(command(sweep, folder / "calm"))
     table = (folder / "calm" / "table.parquet").read_bytes()
-    say(f"undisturbed: {len(pd.read_parquet(folder / 'calm' / 'table.parquet'))} points; {overhead(calm, folder / 'calm')}")
+    points = len(stored(folder / "calm"))
+    say(f"undisturbed: {points} points; {overhead(calm, folder / 'calm')}")
     with small_disk(folder / "disturbed") as mounted:
         output = folder / "disturbed" / "out"
         output.mkdir()
-        span_s = max(2.0 * calm.seconds / max(kills, 1), 4.0)
-        what = disturb(command(sweep, output), output, kills, span_s, random.Random(seed), mounted=mounted)
+        what = disturb(command(sweep, output), output, points, kills, random.Random(seed), mounted=mounted)
         equal = (output / "table.parquet").read_bytes() == table
     disk = "a small disk of its own" if mounted else "a limit on the size of files"
     outcome = "equal" if equal else "DIFFERENT"
@@ -272,6 +271,8 @@ def stress(folder: Path, points: int, kills: int, seed: int, executors: Sequence
     good = equal and not what.computed_again
     for executor in executors[1:]:
         ran = run(command(sweep, folder / executor, executor))
+        if ran.status != 0:
+            raise SystemExit(f"the sweep with {executor} failed:\n{ran.stderr}")
         same = (folder / executor / "table.parquet").read_bytes() == table
         say(f"{executor}: {overhead(ran, folder / executor)}; table {'equal' if same else 'DIFFERENT'}")
         good &= same

@@ -8,7 +8,7 @@ from typing import Any
 
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Solver.explain.words import number
+from Solver.words import number
 
 SAMPLES = "samples per second"
 EQUAL = 1e-9  # relative: a bound that close to what was reached says nothing new

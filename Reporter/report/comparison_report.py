@@ -15,9 +15,9 @@ from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import GB, duration
 from Solver.explain.records import Change, Comparison, Move
-from Solver.explain.words import UNITS, number
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
+from Solver.words import UNITS, number
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from Reporter.report.provenance import plan_provenance
 from Reporter.report.stages import stages_of
 from Reporter.report.words import GB, duration, share
 from Solver.explain.explanation import explain
-from Solver.explain.words import number
+from Solver.words import number
 
 if TYPE_CHECKING:
     from Solver.finished_run import FinishedPlanSearch

@@ -9,9 +9,9 @@ from typing import Any
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
 from Reporter.report.words import GIB, duration
-from Solver.explain.words import listed, number
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.results import Counts, DesignPoint
+from Solver.words import listed, number
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best placement, pruned because a proven bound shows that it is no better "

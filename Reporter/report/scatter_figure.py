@@ -14,7 +14,7 @@ from Reporter.report.design_points import PointsOfModel, chip_words, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
 from Reporter.report.words import GIB
-from Solver.explain.words import MIB, accelerator_words, number
+from Solver.words import MIB, accelerator_words, number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.words import GIB, duration, share
 from Solver.explain.explanation import explain
-from Solver.explain.words import UNITS, accelerator_words, listed, number
+from Solver.words import UNITS, accelerator_words, listed, number
 
 if TYPE_CHECKING:
     from Solver.finished_run import FinishedSearch

@@ -10,8 +10,8 @@ from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import GIB, duration, share
-from Solver.explain.words import accelerator_words, listed, number
 from Solver.results import DesignPoint, ReferencePoint, SizeRow
+from Solver.words import accelerator_words, listed, number
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:

@@ -14,13 +14,13 @@ from Solver.explain.asking import Asker, Designed, with_values
 from Solver.explain.designs import AXES, accelerator_values
 from Solver.explain.reasons import reasons, terms_of
 from Solver.explain.records import Alternative
-from Solver.explain.what_if import PricedAccelerators
 from Solver.explain.wishes import Wish
-from Solver.explain.words import GIB, listed
 from Solver.placement.problem import FloatArray
 from Solver.results import DesignPoint, Status
 from Solver.search.inputs import Degrees
+from Solver.search.what_if import PricedAccelerators
 from Solver.study import Study
+from Solver.words import GIB, listed
 
 FIRST_BATCH = 32  # accelerators priced together; the next batch is larger, because the bounds seem to tell little
 GROWTH = 4

@@ -11,13 +11,13 @@ from Common.progress import Progress
 from Estimator.accelerator import AcceleratorSet
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph, Recompute
-from Solver.explain.what_if import PricedAccelerators, priced
 from Solver.finished_run import FinishedSearch
 from Solver.hardware import load_hardware
 from Solver.results import DesignPoint
 from Solver.schedule import solver_named
 from Solver.search.inputs import FREE, Degrees
 from Solver.search.run import Run, Stores
+from Solver.search.what_if import PricedAccelerators, priced
 from Solver.search.winner_schedules import LayerSchedule
 from Solver.study import Study, study_from
 

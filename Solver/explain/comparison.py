@@ -8,15 +8,15 @@ from typing import Any
 from Common.errors import PhazeError
 from Common.progress import Progress, SilentProgress
 from GraphExtractor.names import label
-from Solver.explain.gains import gained
 from Solver.explain.moves import Moved, moved_chips, moved_plans, names_of
 from Solver.explain.plan_alternatives import terms_of_plans
 from Solver.explain.plan_explanation import found_plan_words
 from Solver.explain.reasons import gap_words, terms_of
 from Solver.explain.records import Change, Comparison, Term
-from Solver.explain.words import EQUAL, GIB, UNITS, accelerator_words, listed, number, percent, plan_words
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
+from Solver.search.limits.gains import gained
+from Solver.words import EQUAL, GIB, UNITS, accelerator_words, listed, number, percent, plan_words
 
 HOUSEKEEPING = frozenset({"name", "output", "csv", "strict", "force_reextract_model"})  # settings that change no answer
 NOT_GIVEN = "-"

@@ -12,7 +12,9 @@ from Solver.explain.attribution import blame_s
 from Solver.explain.designs import accelerator_values
 from Solver.explain.plan_explanation import explain_plans
 from Solver.explain.records import Explanation
-from Solver.explain.words import (
+from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Solver.results import DesignPoint, ModelPlan, Objective, Status
+from Solver.words import (
     EQUAL,
     GIB,
     UNITS,
@@ -26,8 +28,6 @@ from Solver.explain.words import (
     time_words,
     times_what,
 )
-from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
-from Solver.results import DesignPoint, ModelPlan, Objective, Status
 
 SMALL = 0.005  # shares of the time below this are not worth a word
 FEW = 3  # operators named

@@ -10,14 +10,14 @@ from Common.errors import InputError
 from Common.progress import Progress, SilentProgress
 from Estimator.accelerator import Accelerator, AcceleratorSet
 from Solver.explain.asking import graphs_of, run_of
-from Solver.explain.gains import gained
 from Solver.explain.plan_alternatives import OF_THE_SHAPE, fixed_plan
 from Solver.explain.records import Move
-from Solver.explain.what_if import priced
-from Solver.explain.words import EQUAL, UNITS, listed, number, percent
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.plan_search.results import FoundPlan
 from Solver.results import Objective
+from Solver.search.limits.gains import gained
+from Solver.search.what_if import priced
+from Solver.words import EQUAL, UNITS, listed, number, percent
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from Solver.explain.plan_explanation import GB, found_plan_words
 from Solver.explain.reasons import gap_words
 from Solver.explain.records import Alternative, Term
 from Solver.explain.wishes import PlanWish
-from Solver.explain.words import listed, number, percent
 from Solver.finished_run import FinishedPlanSearch
 from Solver.plan_search.request import PlanRequest, plan_request
 from Solver.plan_search.results import FoundPlan, PlanAnswer, PlanOutcome
@@ -23,6 +22,7 @@ from Solver.plan_search.run import answer_request
 from Solver.plan_search.space import PlanSpace
 from Solver.results import Status
 from Solver.training.plan import TrainingPlan
+from Solver.words import listed, number, percent
 
 logger = logging.getLogger(__name__)
 EQUAL = 1e-9

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from GraphExtractor.names import label
 from Solver.explain.records import Explanation
-from Solver.explain.words import listed, number, part_words, percent, plan_words
 from Solver.finished_run import FinishedPlanSearch
 from Solver.plan_search.results import FoundPlan, PlanOutcome
+from Solver.words import listed, number, part_words, percent, plan_words
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from GraphExtractor.names import label
 from Solver.explain.asking import Designed
 from Solver.explain.attribution import blame_s
 from Solver.explain.records import Term
-from Solver.explain.words import (
+from Solver.results import DesignPoint, ModelPlan
+from Solver.words import (
     EQUAL,
     GIB,
     MIB,
@@ -26,7 +27,6 @@ from Solver.explain.words import (
     size_words,
     time_words,
 )
-from Solver.results import DesignPoint, ModelPlan
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named

@@ -16,15 +16,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from Solver.library import explain, open_run, run_solver, study
     from Solver.search.cosearch import space_size
-    from Solver.search.library import explain, open_run, run_solver, study
 
 _HOMES = {
-    "explain": "library",
-    "open_run": "library",
-    "run_solver": "library",
-    "space_size": "cosearch",
-    "study": "library",
+    "explain": "Solver.library",
+    "open_run": "Solver.library",
+    "run_solver": "Solver.library",
+    "space_size": "Solver.search.cosearch",
+    "study": "Solver.library",
 }
 
 __all__ = ["explain", "open_run", "run_solver", "space_size", "study"]
@@ -32,7 +32,7 @@ __all__ = ["explain", "open_run", "run_solver", "space_size", "study"]
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 

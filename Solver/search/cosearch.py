@@ -12,7 +12,6 @@ import numpy as np
 
 from Common.progress import Progress
 from GraphExtractor.graph import ModelGraph
-from Solver.explain.limits import limits_of
 from Solver.hardware import load_hardware
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.schedule import solver_named
@@ -20,6 +19,7 @@ from Solver.search.candidates import ScoredPoint, reference_points, scored_point
 from Solver.search.doubts import model_inputs
 from Solver.search.inputs import ModelInputs, extract_graphs, point_group
 from Solver.search.joint import best_for_all_models
+from Solver.search.limits.limits import limits_of
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.run import Run, Stores
 from Solver.search.run_directory import (

@@ -18,7 +18,6 @@ AHEAD = 2  # tasks per worker that are handed over before earlier ones end
 CONNECT_S = 10.0
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # of accelerators it says a lot otherwise
 }
 
@@ -74,7 +73,7 @@ class RayExecutor:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if self._address is None:
-                ray.init(num_cpus=self._workers, include_dashboard=False, **quiet)
+                ray.init(address="local", num_cpus=self._workers, include_dashboard=False, **quiet)
             else:
                 ray.init(address=self._address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:

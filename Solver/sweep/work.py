@@ -19,9 +19,6 @@ from time import perf_counter
 from Common.errors import PhazeError
 from Common.progress import SilentProgress
 from Solver.plan_search.request import PlanRequest
-from Solver.plan_search.run import answer as plan_answer
-from Solver.plan_search.run import run_plan_search
-from Solver.search import run_solver
 from Solver.study import Study
 from Solver.sweep.answers import PointAnswer, of_plan_search, of_search
 from Solver.sweep.questions import Question, key_of
@@ -130,8 +127,12 @@ def _solved(question: Question, request: Study | PlanRequest, store: Store) -> F
 
 def _answer(request: Study | PlanRequest) -> PointAnswer:
     if isinstance(request, Study):
+        from Solver.search import run_solver  # compiles its inner loops, which a sweep that finds everything does not need
+
         return of_search(run_solver(request, SilentProgress()))
-    return of_plan_search(plan_answer(run_plan_search(request, SilentProgress())))
+    from Solver.plan_search.run import answer, run_plan_search
+
+    return of_plan_search(answer(run_plan_search(request, SilentProgress())))
 
 
 @cache

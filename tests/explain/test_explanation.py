@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from Solver.explain.attribution import blame_s
 from Solver.explain.designs import accelerator_values
 from Solver.explain.explanation import explain
-from Solver.explain.words import number, percent, size_words, time_words, times_what
 from Solver.finished_run import open_run
 from Solver.search.schedule_records import ScheduledOperator
+from Solver.words import number, percent, size_words, time_words, times_what
 from tests.search.small_study import small_study, solved
 
 

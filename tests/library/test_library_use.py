@@ -12,10 +12,10 @@ import phaze
 from Common.errors import InputError
 from Solver import search
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+from Solver.library import ChipSettings, DeviceSettings
 from Solver.plan_search.request import PlanRequest
 from Solver.plan_search.settings import PLAN_SEARCH
 from Solver.results import SearchResult, Status
-from Solver.search.library import ChipSettings, DeviceSettings
 from Solver.settings import STUDY
 from Solver.study import Study, WeightedModel
 from tests.search.small_study import write_hardware

@@ -30,11 +30,11 @@ from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.words import GIB, layer_words
 from Solver.explain.records import Change, Comparison, Move, Term
-from Solver.explain.words import accelerator_words, number
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.pipeline import PipelineSchedule, costs_of, simulate
 from Solver.results import DesignPoint, ModelPlan, PipelineReport
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
+from Solver.words import accelerator_words, number
 
 
 class Page(HTMLParser):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from sweep_cases import keys, run, small_sweep, with_graphs_of
 
+import Solver.search
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
 from scripts.stress_sweep import CLUSTER
@@ -59,7 +60,7 @@ def test_nothing_is_computed_again_and_failed_points_are_tried_again(mixed, monk
     def refused(*_arguments):
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr(work, "run_solver", refused)
+    monkeypatch.setattr("Solver.search.run_solver", refused)
     again = run(sweep)
     assert sweep_rows(sweep, again) == sweep_rows(sweep, points)
     assert [point.found for point in again] == [point.point is not None for point in points]
@@ -99,7 +100,7 @@ def test_several_models_have_their_plans_in_one_column(warm, tmp_path):
 
 
 def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypatch):
-    solve = work.run_solver
+    solve = Solver.search.run_solver
 
     def broken(study, progress):
         if study.hbm_sizes_gb == (2.0,):
@@ -110,7 +111,7 @@ def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypat
             raise OSError(28, "No space left on device", "/somewhere")
         return solve(study, progress)
 
-    monkeypatch.setattr(work, "run_solver", broken)
+    monkeypatch.setattr("Solver.search.run_solver", broken)
     points = run(small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[2, 4, 8, 16]))
     assert [point.problem.partition(";")[0] for point in points] == [
         "unexpected ZeroDivisionError: a defect",

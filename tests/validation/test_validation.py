@@ -223,7 +223,7 @@ def test_a_picture_is_drawn(tmp_path, graphs):
 def test_a_picture_without_its_library_says_what_to_install(tmp_path, graphs, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     report = validated(written(tmp_path, {}), graphs)
-    with pytest.raises(PhazeError, match="setup.sh"):
+    with pytest.raises(PhazeError, match=r"setup\.sh"):
         draw(report, tmp_path / "runs.png")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from Estimator.accelerator import Cluster, Platform, Tier
-from Solver.explain.words import GIB
+from Solver.words import GIB
 
 GIGA = 1e9
 MICRO = 1e-6

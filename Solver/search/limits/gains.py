@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from Solver.explain.words import EQUAL, percent
 from Solver.placement.problem import FloatArray
+from Solver.words import EQUAL, percent
 
 HARDLY = 0.01
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from Estimator.accelerator import Accelerator, AcceleratorSet
 from GraphExtractor.graph import ModelGraph
-from Solver.explain.area_limit import area_limit
-from Solver.explain.gains import binds, gain_of, gained
-from Solver.explain.resources import Circumstances, Resource, resources
-from Solver.explain.what_if import PricedAccelerators, priced, under
-from Solver.explain.words import EQUAL, GIB, number, size_words
 from Solver.results import DesignPoint, Limit
+from Solver.search.limits.area_limit import area_limit
+from Solver.search.limits.gains import binds, gain_of, gained
+from Solver.search.limits.resources import Circumstances, Resource, resources
 from Solver.search.run import Run
+from Solver.search.what_if import PricedAccelerators, priced, under
+from Solver.words import EQUAL, GIB, number, size_words
 
 
 def limits_of(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPoint) -> tuple[Limit, ...]:

@@ -11,11 +11,11 @@ from Estimator.accelerator import Accelerator, AcceleratorSet
 from Estimator.area import area_mm2
 from Estimator.design_space import MIB, DesignSpace, load_design_space
 from GraphExtractor.graph import ModelGraph
-from Solver.explain.gains import binds, gain_of, gained
-from Solver.explain.what_if import priced
-from Solver.explain.words import EQUAL, accelerator_words, listed, number
 from Solver.results import DesignPoint, Limit
+from Solver.search.limits.gains import binds, gain_of, gained
 from Solver.search.run import Run
+from Solver.search.what_if import priced
+from Solver.words import EQUAL, accelerator_words, listed, number
 
 MORE_MM2 = 1.0
 
