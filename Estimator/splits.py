@@ -12,42 +12,38 @@ from GraphExtractor.graph import Gemm
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """S ways to cut a product into ``batch * m * k * n`` parts; arrays of shape (S,), ascending in the number of parts.
+    """S ways to cut a product into ``batch * m * k * n`` parts, arrays of shape (S,). The first is not to cut it at all.
 
-    The first is not to cut it at all. ``cores`` is the number of parts, each for one core.
+    ``of_num[i]`` are those for the i-th number of cores, ascending in the number of parts, each of which is for one core.
     """
 
     batch: IntArray
     m: IntArray
     k: IntArray
     n: IntArray
-    cores: IntArray
+    of_num: tuple[IntArray, ...]
 
 
-def part_counts(num_cores: IntArray) -> list[int]:
-    """Numbers of parts worth trying along one dimension: all divisors of the core counts at hand."""
-    counts = np.arange(1, int(num_cores.max()) + 1)
-    divides_any = np.any([count % counts == 0 for count in num_cores], axis=0)
-    return [int(count) for count in counts[divides_any]]
+def enumerate_splits(gemm: Gemm, num_cores: IntArray) -> Splits:
+    """The splits of ``gemm`` for each number of cores; those for one number do not depend on which others there are."""
+    own = [_splits_on(gemm, int(num)) for num in num_cores]
+    distinct, index = np.unique(np.concatenate(own), axis=0, return_inverse=True)
+    batch, m, k, n = distinct.T
+    ends = np.cumsum([len(each) for each in own])
+    return Splits(batch, m, k, n, tuple(np.split(index.reshape(-1), ends[:-1])))
 
 
-def enumerate_splits(gemm: Gemm, counts: list[int], most_cores: int) -> Splits:
-    """All combinations of ``counts`` along the four dimensions on at most ``most_cores`` cores.
+def _splits_on(gemm: Gemm, num: int) -> IntArray:
+    """Combinations of part counts along the four dimensions with at most ``num`` parts, shape (splits, 4).
 
-    A count is left out where the one before it already cuts the dimension into single rows.
+    Tried are the divisors of ``num`` and powers of two, but for those after one that already cuts the dimension into single rows.
     """
-
-    def useful(dimension: int) -> IntArray:
-        return np.array(
-            [count for count, before in zip(counts, [0, *counts], strict=False) if before < dimension], dtype=np.int64
-        )
-
+    upward = np.arange(1, num + 1)
+    counts = upward[(num % upward == 0) | (upward & (upward - 1) == 0)].tolist()
     choices = np.array([[1, 1, 1, 1]], dtype=np.int64)
     for axis, dimension in enumerate((gemm.batch, gemm.m, gemm.k, gemm.n)):
-        parts = useful(dimension)
+        parts = [count for count, before in zip(counts, [0, *counts], strict=False) if before < dimension]
         choices = np.repeat(choices, len(parts), axis=0)
-        choices[:, axis] = np.tile(parts, len(choices) // len(parts))
-        choices = choices[choices.prod(axis=1) <= most_cores]
-    choices = choices[np.argsort(choices.prod(axis=1), kind="stable")]
-    batch, m, k, n = choices.T
-    return Splits(batch, m, k, n, choices.prod(axis=1))
+        choices[:, axis] = np.tile(np.array(parts, dtype=np.int64), len(choices) // len(parts))
+        choices = choices[choices.prod(axis=1) <= num]
+    return choices[np.argsort(choices.prod(axis=1), kind="stable")]

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from Estimator.accelerator import Dataflow, IntArray, Platform, TensorCores
 from Estimator.area import l2_bytes
 from Estimator.attention import attention_traffic
-from Estimator.splits import Splits, enumerate_splits, part_counts
+from Estimator.splits import Splits, enumerate_splits
 from Estimator.systolic import SystolicTime, divide_up, pipelined_time
 from Estimator.technology import FloatArray
 from Estimator.tiling import ACCUMULATOR_BYTES, tile_traffic
@@ -95,7 +95,6 @@ class TensorCoreModel:
         self._array_of: IntArray = array_of.reshape(-1)
         self._l2_capacities, self._l2_of = np.unique(l2_bytes(self._rows * self._columns, platform), return_inverse=True)
         self._nums, self._num_of = np.unique(cores.num, return_inverse=True)
-        self._part_counts = part_counts(self._nums)
         self._core_share: FloatArray = platform.concurrent_tc_share / cores.num
         single_capacity = np.floor(self._core_share * cores.glb_bytes)
         self._capacities, capacity_of = np.unique(np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True)
@@ -121,7 +120,7 @@ class TensorCoreModel:
         return CoreEstimate(one.seconds, every.seconds, one.joules, every.joules, one.hbm_bytes, every.hbm_bytes)
 
     def _spread(self, gemm: Gemm) -> _Spread:
-        splits = enumerate_splits(gemm, self._part_counts, int(self._nums[-1]))
+        splits = enumerate_splits(gemm, self._nums)
         batch, m, k, n = (
             divide_up(size, parts)[:, None]
             for size, parts in ((gemm.batch, splits.batch), (gemm.m, splits.m), (gemm.k, splits.k), (gemm.n, splits.n))
@@ -165,14 +164,7 @@ class TensorCoreModel:
         bandwidth = self.platform.glb_bandwidth_bytes_per_cycle
         steady = self._time(dataflow, ways.batch, ways.m, ways.k, ways.n).steady
         cycles = np.maximum(steady, ways.glb_bytes / bandwidth) + ways.reduction_bytes / bandwidth
-        chosen = np.empty((len(self._nums), len(self._rows)), dtype=np.int64)
-        arrays = np.arange(len(self._rows))
-        best, start = np.zeros(len(self._rows), dtype=np.int64), 0
-        for level, end in enumerate(np.searchsorted(ways.splits.cores, self._nums, side="right")):
-            if end > start:
-                candidate = start + cycles[start:end].argmin(axis=0)
-                best = np.where(cycles[candidate, arrays] < cycles[best, arrays], candidate, best)
-            chosen[level], start = best, end
+        chosen = np.stack([own[cycles[own].argmin(axis=0)] for own in ways.splits.of_num])
         split = chosen[self._num_of, self._array_of]
         glb_bytes = ways.glb_bytes[split, self._array_of] + ways.reduction_bytes[split, 0]
         return _OnChip(cycles[split, self._array_of], glb_bytes, self._l2_traffic(gemm, dataflow))
@@ -219,9 +211,10 @@ class TensorCoreModel:
         hbm_bytes_per_cycle = self._hbm_bytes_per_cycle * share
         working = sum(part.cycles for part in on_chip)
         cycles = load / hbm_bytes_per_cycle + np.maximum(working, behind / hbm_bytes_per_cycle)
-        tiling = cycles.argmin(axis=0)[None]
-        hbm_bytes = np.take_along_axis(load + behind, tiling, axis=0)[0]
-        seconds = (np.take_along_axis(cycles, tiling, axis=0)[0] + fill) / self.platform.frequency_hz + self.platform.startup_s
+        fastest = cycles.min(axis=0)
+        # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
+        hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
+        seconds = (fastest + fill) / self.platform.frequency_hz + self.platform.startup_s
         technology = self.platform.technology
         macs = sum(gemm.macs for gemm in work.gemms)
         glb_bytes = sum(part.glb_bytes for part in on_chip)
@@ -247,9 +240,9 @@ def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
 
 
 def _fastest(prices: list[_Price]) -> _Price:
-    """For every configuration the price of the fastest dataflow."""
+    """For every configuration the price of the fastest dataflow, of equally fast ones that of the least energy."""
     best = prices[0]
     for price in prices[1:]:
-        faster = price.seconds < best.seconds
-        best = _Price(*(np.where(faster, new, old) for new, old in zip(vars(price).values(), vars(best).values(), strict=True)))
+        better = (price.seconds < best.seconds) | ((price.seconds == best.seconds) & (price.joules < best.joules))
+        best = _Price(*(np.where(better, new, old) for new, old in zip(vars(price).values(), vars(best).values(), strict=True)))
     return best

@@ -209,13 +209,35 @@ class TestFusedAttention:
         assert self.price(2).all_s[0] < separate[0]
 
 
-def test_a_price_does_not_depend_on_who_else_is_priced(accelerators: AcceleratorSet) -> None:
-    everyone, what = accelerators.tensor_cores, work(Gemm(16, 500, 64, 700))
+def rows_of(configurations: TensorCores, *rows: int) -> TensorCores:
+    return TensorCores(*(column[list(rows)] for column in vars(configurations).values()))
+
+
+def same_alone(everyone: TensorCores, what: TensorWork, *rows: int) -> None:
     prices = estimate(everyone, what)
-    for row in (0, 1000, 4000):
-        alone = TensorCores(*(column[row : row + 1] for column in vars(everyone).values()))
-        price = estimate(alone, what)
-        assert price.all_s[0] == prices.all_s[row] and price.single_j[0] == prices.single_j[row]
+    for row in rows:
+        alone = estimate(rows_of(everyone, row), what)
+        for name, together in vars(prices).items():
+            assert getattr(alone, name)[0] == together[row], name
+
+
+@pytest.mark.parametrize("gemm", [Gemm(16, 500, 64, 700), Gemm(1, 512, 30528, 768), Gemm(1, 512, 768, 3072)])
+def test_a_price_does_not_depend_on_who_else_is_priced(accelerators: AcceleratorSet, gemm: Gemm) -> None:
+    same_alone(accelerators.tensor_cores, work(gemm), 0, 1000, 2500, 3000, 4000)
+
+
+CONFIGURATIONS = st.tuples(
+    st.sampled_from([1, 2, 3, 5, 6, 8, 12]),
+    st.sampled_from([4, 16, 24]),
+    st.sampled_from([8, 10]),
+    st.sampled_from([1, 2, 4, 64]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(CONFIGURATIONS, min_size=2, max_size=8), GEMMS, GEMMS)
+def test_nor_do_prices_of_odd_cores(configurations: list[tuple[int, int, int, int]], first: Gemm, second: Gemm) -> None:
+    same_alone(cores(*configurations), work(first, second), 0, len(configurations) - 1)
 
 
 def test_core_counts_and_arrays_need_not_be_powers_of_two() -> None:
