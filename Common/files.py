@@ -34,6 +34,26 @@ def user_path(text: str) -> Path:
         raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
 
 
+def output_file(text: str, instead: str = "") -> Path:
+    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else could be given.
+
+    Raises:
+        InputError: there is something that is no regular file, or no file can be there.
+    """
+    path = user_path(text)
+    try:
+        replaceable = path.is_file() or not path.exists()
+        inside = next(parent for parent in path.parents if parent.exists())
+        possible = inside.is_dir()
+    except OSError as error:  # a name the file system cannot hold
+        raise InputError(f"output {text!r:.120} cannot name a file: {error.strerror}; give another") from error
+    if not replaceable:
+        raise InputError(f"output {path} is a folder or a device; give the file to write{instead}")
+    if not possible:
+        raise InputError(f"output {path} cannot be a file, since {inside} is not a folder; give another")
+    return path
+
+
 def named_file(key: str, text: str) -> str:
     """What setting ``key`` names: a name as it is, or the absolute path of an existing YAML file.
 

@@ -127,6 +127,8 @@ def _unknown(word: str, mode: str, flags: list[str]) -> str:
     if word.startswith("-"):
         flag = word.partition("=")[0]
         return f"unknown flag {flag!r} of {mode}; {nearest(flag, flags, listed)}"
+    if word in MODES:
+        return f"the mode {word!r} comes after other words; put it first: phaze {word} ..."
     return f"unexpected argument {word!r}; " + (f"name models with --model {word}" if mode in STUDY_MODES else listed)
 
 

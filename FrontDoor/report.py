@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PAGES = {".html", ".htm"}
+
 
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
-    from Common.files import user_path, write_atomically
+    from Common.files import output_file, user_path, write_atomically
     from FrontDoor.compiled import find_place
     from Solver.finished_run import open_run
     from Solver.study import REPOSITORY
@@ -29,10 +31,10 @@ def report(command: Command) -> int:
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
     find_place(REPOSITORY / "Solver")
-    output = None if command.output is None else user_path(command.output)
+    output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
-    if output is not None and output.is_dir():
-        raise InputError(f"output {output} is a folder; give the HTML file to write")
+    if output is not None and output.suffix not in PAGES:
+        raise InputError(f"output {output} would not be taken for a page; give a name that ends in .html")
     if folder is not None and folder.exists() and not folder.is_dir():
         raise InputError(f"figures {folder} is a file; give a folder for the figures")
     _need_libraries()

@@ -14,17 +14,19 @@ STDOUT = "-"
 def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
-    from Common.files import pack, user_path, write_atomically
+    from Common.files import output_file, pack, user_path, write_atomically
     from FrontDoor.compiled import find_place
     from Reporter.trace import timeline_of
-    from Solver.finished_run import open_run
+    from Solver.finished_run import RUN_FILES, open_run
     from Solver.study import REPOSITORY
 
     find_place(REPOSITORY / "Solver")
     run = open_run(user_path(command.runs[0]))
-    path = user_path(command.output) if command.output else run.folder / "trace.json"
-    if command.output != STDOUT and path.exists() and not path.is_file():
-        raise InputError(f"output {path} is a folder or a device; give the file to write, or - for standard output")
+    path = run.folder / "trace.json"
+    if command.output not in {None, STDOUT}:
+        path = output_file(str(command.output), ", or - for standard output")
+        if path.name in RUN_FILES:
+            raise InputError(f"output {path} has the name of a file of a run, which it would replace; give another")
     timeline = timeline_of(run)
     if command.output == STDOUT:
         sys.stdout.write(timeline.content.decode())

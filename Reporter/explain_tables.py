@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from GraphExtractor.names import label
+from Reporter.glossary import used_in
 from Reporter.tables import new_table, print_lines, print_tables
 from Solver.explain.records import Alternative, Explanation, Term
 from Solver.words import part_words
@@ -15,19 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LINE = 120  # characters
-MEANINGS = {
-    " TC ": "TC: tensor core, 8 TC 128x64 are eight of 128 rows and 64 columns of multipliers",
-    " VC ": "VC: vector core, 2 VC 128 are two of 128 lanes",
-    "GLB ": "GLB: the buffer on the chip that its cores share",
-    "HBM": "HBM: the memory beside the chip",
-    "micro-batch": "micro-batch: samples that pass through a pipeline together",
-    "tp ": "tp: tensor parallel width, devices that share every layer",
-    "pp ": "pp: pipeline depth, stages that the layers are cut into",
-    "dp ": "dp: data parallel degree, replicas that share the samples",
-    "bubble": "bubble: waiting for other pipeline stages",
-    "recomputation": "recomputation: activations made again in the backward pass instead of kept",
-    "ZeRO": "ZeRO: states of the optimizer (1), gradients too (2), weights too (3) shared out over replicas",
-}
 
 
 def print_explanation(explanation: Explanation, stream: TextIO) -> None:
@@ -50,7 +38,7 @@ def _meanings(explanation: Explanation) -> list[str]:
     others = [sentence for each in explanation.alternatives for sentence in each.sentences]
     sentences = [explanation.answer, *explanation.lead, *explanation.limits_in_words, *explanation.time_in_words, *others]
     text = " ".join(sentences)
-    return [meaning for word, meaning in MEANINGS.items() if word in text]
+    return [f"{meaning.word}: {meaning.text}" for meaning in used_in(text)]
 
 
 def _section(title: str, sentences: Sequence[str]) -> Iterator[str]:

@@ -29,7 +29,7 @@ def point_line(sweep: Sweep, point: SweptPoint, ended: int, total: int) -> str:
     if point.point is None:
         return f"{head}failed: {point.problem}"
     took = "already there" if point.found else duration(point.point.seconds)
-    return f"{head}{answer_words(point.point.answer, point.settings)} ({took})"
+    return f"{head}{answer_words(point.point.answer, point.settings)} ({took}, {sweep.store.name}/{point.key})"
 
 
 def settings_words(sweep: Sweep, settings: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ def _answers_table(sweep: Sweep, answered: Sequence[SweptPoint], points: Sequenc
         "MFU",
     )
     expert = any(plan.speedup_over_expert is not None for answer in answers for plan in answer.plans)
-    columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven")
+    columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven", "run")
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
     table = new_table(f"{sweep.name}: {len(answered)} of {len(points)} points", columns, words=words)
     for point, answer in zip(answered, answers, strict=True):
@@ -89,7 +89,7 @@ def _answers_table(sweep: Sweep, answered: Sequence[SweptPoint], points: Sequenc
         over = [f"{answer.over_references[chip]:.2f}x" if chip in answer.over_references else "-" for chip in chips]
         for position, plan in enumerate(answer.plans):
             shared = [*head, _value_words(answer), _where(answer, point.settings)]
-            rest = [*over, "yes" if answer.optimal else "no"]
+            rest = [*over, "yes" if answer.optimal else "no", f"{sweep.store.name}/{point.key}"]
             table.add_row(
                 *(shared if position == 0 else [""] * len(shared)),
                 *_plan_cells(plan, expert=expert),

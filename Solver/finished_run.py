@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
+RUN_FILES = ("best.json", "study.yaml", "manifest.json", "designs.parquet", "designs.csv", "schedules.json.gz")
+
 
 @dataclass(frozen=True, eq=False)
 class FinishedSearch:
@@ -64,27 +66,33 @@ def open_run(folder: Path) -> FinishedRun:
         raise InputError(f"run {str(folder)!r:.120} cannot be a folder; give the folder that run_solver wrote") from error
     if not found:
         if not is_folder:
-            raise InputError(f"there is no folder {folder}; give the folder of a run, such as Solver/output/STUDY")
+            what = f"{folder} is a file" if folder.exists() else f"there is no folder {folder}"
+            raise InputError(f"{what}; give the folder of a run, such as Solver/output/STUDY")
+        if (folder / "sweep.yaml").is_file():
+            raise InputError(
+                f"{folder} is that of a sweep; give the folder of one of its points, which are in {folder / 'points'}"
+            )
         given = "has no best.json: it is not a run, or one that did not finish"
         raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
     text = _text(best)
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise _unreadable(best, error) from error
+        raise _unreadable(best, ValueError("it is not JSON")) from error
     if not isinstance(content, dict):
         raise _unreadable(best, ValueError("it is not a mapping"))
-    settings = read_yaml(folder / "study.yaml")
-    if not isinstance(settings, dict):
-        raise _unreadable(folder / "study.yaml", ValueError("it is not a mapping of settings"))
+    settings = _settings(folder / "study.yaml")
     designs = _designs(folder / "designs.parquet")
     if "device" in content:
         answer, manifest = _read(PlanAnswer, best), _read(PlanManifest, folder / "manifest.json")
         return FinishedPlanSearch(folder, settings, answer, manifest, designs)
-    schedules = from_json_artefact(KeptSchedules, unpack(folder / "schedules.json.gz"), folder / "schedules.json.gz")
+    schedules = _schedules(folder / "schedules.json.gz")
     return FinishedSearch(
         folder, settings, _result(content, best), _read(Manifest, folder / "manifest.json"), schedules.schedules, designs
     )
+
+
+_ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "hbm_size", "recompute", "global_batch_size", "objective"})
 
 
 def from_json_artefact(cls: type[Record], text: bytes, path: Path) -> Record:
@@ -96,7 +104,29 @@ def from_json_artefact(cls: type[Record], text: bytes, path: Path) -> Record:
     try:
         return from_json(cls, text, str(path))
     except InputError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, _OTHER_LAYOUT) from error
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """The settings of a study, all of which a run writes."""
+    _text(path)  # says what to do where it is gone
+    try:
+        settings = read_yaml(path)
+    except InputError as error:
+        raise _unreadable(path, ValueError("it is not YAML")) from error
+    needed = {"model"} if isinstance(settings, dict) and "device" in settings else _ALWAYS_STATED
+    if not isinstance(settings, dict) or not needed <= settings.keys():
+        raise _unreadable(path, ValueError("it does not hold the settings of a study"))
+    return settings
+
+
+def _schedules(path: Path) -> KeptSchedules:
+    _text(path)
+    try:
+        content = unpack(path)
+    except ArtefactError as error:
+        raise _unreadable(path, ValueError("it is truncated, or not compressed")) from error
+    return from_json_artefact(KeptSchedules, content, path)
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:
@@ -107,7 +137,7 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
     try:
         return to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
     except InputError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, _OTHER_LAYOUT) from error
 
 
 def _read(cls: type[Record], path: Path) -> Record:
@@ -118,7 +148,7 @@ def _text(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, ValueError((error.strerror or str(error)).lower())) from error
 
 
 def _designs(path: Path) -> pd.DataFrame:
@@ -128,7 +158,10 @@ def _designs(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(_text(path)))
     except (pa.ArrowInvalid, OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(path, ValueError("it is no table")) from error
+
+
+_OTHER_LAYOUT = ValueError("it is damaged, or was written by another version of phaze")
 
 
 def _unreadable(path: Path, error: Exception) -> ArtefactError:

@@ -82,10 +82,12 @@ def time_words(seconds: float) -> str:
 
 
 def times_what(ratio: float) -> str:
-    """``1.35 times what`` or, where that tells little, ``8.7% more than``; ``ratio`` is at least 1."""
+    """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less than``."""
     if ratio >= 1.1:
         return f"{ratio:.3g} times what"
-    return f"{percent(ratio - 1)} more than" if ratio > 1 + EQUAL else "just what"
+    if abs(ratio - 1.0) <= EQUAL:
+        return "just what"
+    return f"{percent(ratio - 1)} {'more' if ratio > 1 else 'less'} than"
 
 
 def listed(items: Sequence[str]) -> str:

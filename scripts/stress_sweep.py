@@ -88,7 +88,7 @@ def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
         "sequence_length": 64,
         "micro_batch_size": [1, [1, 2]],
         "hbm_size": [0.5, 2, 16],
-        "zero_stage": [0, 1],
+        "optimizer": ["adam", "sgd"],
         "global_batch_size": batches,
     }
     if small:
@@ -237,7 +237,7 @@ def say(line: str) -> None:
 def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:
     """Sweep the whole design space; graphs and layer times are there already, so that points are as short as they get."""
     sweep = write_sweep(folder, points, small=False)
-    few = [*command(sweep, folder / "warm"), "--set", "hbm_size=1", "--set", "zero_stage=0", "--set", "global_batch_size=64"]
+    few = [*command(sweep, folder / "warm"), "--set", "hbm_size=1", "--set", "optimizer=adam", "--set", "global_batch_size=64"]
     run(few)
     for executor in executors:
         output = folder / executor

@@ -78,8 +78,8 @@ def reach_figure(name: str, title: str, rows: Sequence[Reached], chosen: str, ta
     y = alt.Y("best:Q", title=SAMPLES, scale=scale)
     tooltip = [
         alt.Tooltip("value:N", title=title),
-        alt.Tooltip("best:Q", title="best evaluated, samples/s", format=",.5~g"),
-        alt.Tooltip("bound:Q", title="others at most, samples/s", format=",.5~g"),
+        alt.Tooltip("best:Q", title="best evaluated, samples/s", format=",.5~r"),
+        alt.Tooltip("bound:Q", title="others at most, samples/s", format=",.5~r"),
         *([alt.Tooltip("words:N", title="best")] if any(row.words for row in rows) else []),
     ]
     base = alt.Chart(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from Solver.explain.records import Change, Comparison, Move
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
 from Solver.words import UNITS, number
+
+BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
+LABEL = 52  # characters of such a line
 
 
 @dataclass(frozen=True)
@@ -135,11 +139,16 @@ def _moves_figure(moves: tuple[Move, ...], unit: str) -> Figure:
     import altair as alt
 
     rows = [(move.what, move.value, "does not fit" if move.value is None else number(move.value)) for move in moves]
-    data = inline_data(("what", "value", "text"), rows, words={"what", "text"})
-    y = alt.Y("what:N", title=None, sort=[move.what for move in moves], axis=alt.Axis(grid=False, ticks=False, labelLimit=0))
+    names = [textwrap.wrap(move.what, LABEL) for move in moves]
+    data = inline_data(
+        ("what", "value", "text", "label"),
+        ((*row, "\n".join(name)) for row, name in zip(rows, names, strict=True)),
+        words={"what", "text", "label"},
+    )
+    y = alt.Y("what:N", sort=[move.what for move in moves], axis=None)
     bars = (
         alt.Chart(data)
-        .mark_bar(color=colour("mark"))
+        .mark_bar(color=colour("mark"), height=BAR, yOffset=BAR)
         .encode(
             x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
             y=y,
@@ -149,14 +158,20 @@ def _moves_figure(moves: tuple[Move, ...], unit: str) -> Figure:
     texts = (
         alt.Chart(data)
         .transform_calculate(at="isValid(datum.value) ? datum.value : 0")
-        .mark_text(align="left", dx=5, tooltip=None)
+        .mark_text(align="left", dx=5, yOffset=BAR, tooltip=None)
     )
-    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N")).properties(padding=ROOM_FOR_TEXT)
+    labels = (  # above the bars, where a phone has room for them as well
+        alt.Chart(data)
+        .mark_text(align="left", baseline="bottom", yOffset=2, lineBreak="\n", color=colour("muted"), tooltip=None)
+        .encode(x=alt.datum(0), y=y, text="label:N")
+    )
+    chart = alt.layer(bars, texts.encode(x="at:Q", y=y, text="text:N"), labels).properties(padding=ROOM_FOR_TEXT)
+    row = 2 * BAR + 2 * LINE * max(map(len, names))
     columns = ("what", unit)
     shown = table("The objective as inputs change", columns, ((what, text) for what, _, text in rows), words={"what"})
     caption = "The objective of a design when only some of the inputs change."
     return Figure(
-        "moves", "What each change does to the objective", caption, sized(chart, 30 * len(moves)), 2 * len(moves), shown
+        "moves", "What each change does to the objective", caption, sized(chart, row * len(moves)), 2 * len(moves), shown
     )
 
 
@@ -182,8 +197,8 @@ def _scatter(
     tooltip = [
         alt.Tooltip("run:N", title="run"),
         alt.Tooltip("design:N", title="design"),
-        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
-        alt.Tooltip("across:Q", title=across, format=".4~g"),
+        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
+        alt.Tooltip("across:Q", title=across, format=".4~r"),
     ]
     x = alt.X("across:Q", title=across, scale=alt.Scale(zero=True))
     y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
@@ -200,13 +215,15 @@ def _scatter(
         words={"run", "design"},
     )
     rings = alt.Chart(best).mark_point(size=240, filled=False, strokeWidth=2.5)
+    halo = {"stroke": colour("page"), "strokeWidth": 4}  # behind the words, so that points do not run through them
     texts = [
         alt.Chart(best)
         .transform_filter(f"datum.run == '{run}'")
         .transform_calculate(text="'optimum ' + datum.run")
-        .mark_text(align="right", dx=-4, dy=dy, fontWeight="bold", tooltip=None)
+        .mark_text(align="right", dx=-4, dy=dy, fontWeight="bold", tooltip=None, **look)
         .encode(x=x, y=y, text="text:N")
         for run, dy in (("before", 16), ("after", -12))
+        for look in (halo, {})
     ]
     chart = alt.layer(
         alt.Chart(data).mark_point(size=26, filled=True, opacity=0.7).encode(x=x, y=y, tooltip=tooltip, **coded),

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from Reporter.glossary import used_in
 from Reporter.report.figures import PageTable, Report
 from Reporter.report.theme import DARK, LIGHT, Theme, chart_config, palette
 
@@ -20,6 +21,7 @@ def page(report: Report) -> str:
     specs = {figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures}
     return environment.get_template("page.html").render(
         report=report,
+        meanings=used_in(_text(report)),
         specs=specs,
         themes={theme.name: {"palette": palette(theme), "config": chart_config(theme)} for theme in (LIGHT, DARK)},
         colours={"light": _variables(LIGHT), "dark": _variables(DARK)},
@@ -29,6 +31,20 @@ def page(report: Report) -> str:
 
 def _variables(theme: Theme) -> str:
     return " ".join(f"--{role}: {theme.roles[role]};" for role in ("page", "panel", "ink", "muted", "rule", "grid", "accent"))
+
+
+def _text(report: Report) -> str:
+    """What stands on the page, names of columns and first columns included."""
+    texts = [
+        report.answer,
+        *(each.what for each in report.numbers),
+        *(text for each in report.reasons for text in each.sentences),
+    ]
+    for part in (part for section in report.sections for part in section.parts):
+        texts += part.paragraphs
+        for table in (*part.tables, *(figure.table for figure in part.figures if figure.table is not None)):
+            texts += [*table.columns, *(row[0] for row in table.rows)]
+    return " ".join(texts)
 
 
 def _is_word(table: PageTable, position: int) -> bool:

@@ -159,9 +159,9 @@ def _figure(
         alt.Tooltip("what:N", title="what"),
         alt.Tooltip("micro_batch:Q", title="micro-batch"),
         *([alt.Tooltip("chunk:Q", title="chunk")] if len(line.report.forward_s) > line.report.pp else []),
-        alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".5~g"),
-        alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".5~g"),
-        alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~g"),
+        alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".5~r"),
+        alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".5~r"),
+        alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
     ]
     y = alt.Y("stage:O", title="stage", axis=alt.Axis(grid=False, ticks=False))
     idle = alt.Chart(inline_data(("stage", "from", "to"), ((stage + 1, *domain) for stage in range(line.report.pp))))

@@ -9,6 +9,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.stages import LOAD_PARTS, MEMORY_PARTS, StageView
 from Reporter.report.theme import colour
 from Reporter.report.words import duration, layer_words, unit_for
+from Solver.words import EQUAL, listed
 
 ROOM = 0.3  # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts can be seen
 
@@ -27,11 +28,12 @@ def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
     fastest = min(stage.load_s for stage in stages)
     if len(stages) == 1:
         caption = f"One stage runs the whole model: {duration(slowest.load_s)} per micro-batch."
-    elif slowest.load_s - fastest < 1e-9 * slowest.load_s:
+    elif slowest.load_s - fastest < EQUAL * slowest.load_s:
         caption = f"All stages are equally loaded: {duration(slowest.load_s)} per micro-batch."
     else:
         caption = (
-            f"Stage {slowest.number} is the slowest ({duration(slowest.load_s)} per micro-batch) and sets the pace; "
+            f"{_highest([stage.load_s for stage in stages], 'slowest')} ({duration(slowest.load_s)} per micro-batch); that sets "
+            "the pace, and "
             f"the least loaded one takes {fastest / slowest.load_s:.0%} of that."
         )
     return Figure(f"stage-load{suffix}", "Load per stage", caption, spec, marks, abreast=2)
@@ -50,11 +52,28 @@ def memory_figure(stages: Sequence[StageView], limit_bytes: float, unit: str, un
         f"{unit} per device",
         limit if near else None,
     )
-    words = f"Stage {fullest.number} is the fullest: {fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
+    highest = _highest([stage.total_bytes for stage in stages], "fullest")
+    words = f"{highest}: {fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
     if len(stages) == 1:
         words = f"{fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
     words += f" The line is the limit of {limit:.4g} {unit}." if near else f" The limit of {limit:.4g} {unit} lies far above."
     return Figure(f"stage-memory{suffix}", "Memory per stage", words, spec, marks, abreast=2)
+
+
+def _highest(values: Sequence[float], what: str) -> str:
+    """``Stage 2 is the slowest``, or all that are equally so: ``Stages 2 to 9 are the slowest``."""
+    most = max(values)
+    found = [number for number, value in enumerate(values, start=1) if value >= most * (1 - EQUAL)]
+    if len(found) == 1:
+        return f"Stage {found[0]} is the {what}"
+    runs: list[list[int]] = []
+    for number in found:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    names = [f"{run[0]} to {run[-1]}" if len(run) > 2 else listed([str(number) for number in run]) for run in runs]
+    return f"Stages {listed(names)} are the {what}"
 
 
 def stage_table(stages: Sequence[StageView], limit_bytes: float, unit: str, unit_bytes: float) -> PageTable:
@@ -120,8 +139,8 @@ def _stacked(
                 alt.Tooltip("stage:O", title="stage"),
                 alt.Tooltip("layers:N", title="layers"),
                 alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("amount:Q", title=title, format=".4~g"),
-                alt.Tooltip("total:Q", title="in all", format=".4~g"),
+                alt.Tooltip("amount:Q", title=title, format=".4~r"),
+                alt.Tooltip("total:Q", title="in all", format=".4~r"),
             ],
         )
     )

@@ -76,8 +76,8 @@ def plan_scatter(run: FinishedPlanSearch, plan: FoundPlan) -> Figure:
     for column in menus:
         base = base.transform_filter(chosen_in(column))
     tooltip = [
-        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
-        alt.Tooltip("memory:Q", title="memory, GB", format=".4~g"),
+        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
+        alt.Tooltip("memory:Q", title="memory, GB", format=".4~r"),
         *(alt.Tooltip(f"{choice.column}:N", title=choice.title) for choice in CHOICES),
     ]
     scale = alt.Scale(domain=widths, range=[colour(SERIES[position % len(SERIES)]) for position in range(len(widths))])
@@ -162,7 +162,7 @@ def fastest_table(done: pd.DataFrame) -> PageTable:
     )
     columns = ("iteration", "samples/s", "memory GB", *(choice.title for choice in CHOICES))
     words = {"recomputation", "sequence parallelism", "order of the groups"}
-    return table(f"The fastest {min(FASTEST, len(done))} plans", columns, rows, words=words)
+    return table(f"The fastest {min(FASTEST, len(done))} plans" if len(done) > 1 else "The only plan", columns, rows, words=words)
 
 
 def _evaluated(run: FinishedPlanSearch) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from Reporter.report.figures import PageTable, Part, table
 from Reporter.report.words import GIB, duration
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.results import Counts, DesignPoint
-from Solver.words import listed, number
+from Solver.words import UNITS, listed, number
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best placement, pruned because a proven bound shows that it is no better "
@@ -115,11 +115,13 @@ def _code(commit: str | None) -> str:
 def _certificate_words(best: DesignPoint | None) -> tuple[str, ...]:
     if best is None or best.certificate is None:
         return ()
-    bound = best.certificate.best_open_bound
+    bound, unit = best.certificate.best_open_bound, UNITS[best.objective]
     if bound is None:
         words = "No point was left to a bound." if best.optimal else "How much better another point could be is not known."
     else:
-        words = f"No point that was pruned can reach more than {number(bound)}; the optimum has {number(best.value)}."
+        words = (
+            f"No point that was pruned can reach more than {number(bound)} {unit}; the optimum has {number(best.value)} {unit}."
+        )
     return (words, *(f"{label(name)}: {plan.plans_lost}." for name, plan in best.models.items() if plan.plans_lost))
 
 

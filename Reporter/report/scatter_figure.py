@@ -54,9 +54,9 @@ def scatter(points: PointsOfModel) -> Figure:
     energy = _energy_colour(shown, marked)
     tooltip = [
         alt.Tooltip("chip:N", title="chip"),
-        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
-        alt.Tooltip("area:Q", title="area, mm²", format=".4~g"),
-        alt.Tooltip("energy:Q", title="joules per sample", format=".4~g"),
+        alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
+        alt.Tooltip("area:Q", title="area, mm²", format=".4~r"),
+        alt.Tooltip("energy:Q", title="joules per sample", format=".4~r"),
     ]
     design_tooltip = [
         *tooltip,
@@ -189,7 +189,7 @@ def _energy_colour(shown: pd.DataFrame, marked: Sequence[Marked]) -> Any:
     stops = np.quantile(np.array(energies), [0.0, 0.5, 0.9, 1.0]).tolist()
     step = 1 if all(first < second for first, second in pairwise(stops)) else len(stops) - 1
     scale = alt.Scale(domain=stops[::step], range=[colour(role) for role in RAMP[::step]])
-    legend = alt.Legend(type="gradient", gradientLength=180, values=stops[::step], format=".3~g")
+    legend = alt.Legend(type="gradient", gradientLength=180, values=stops[::step], labelExpr="format(datum.value, ',.4~r')")
     return alt.Color("energy:Q", title="joules per sample", scale=scale, legend=legend)
 
 
@@ -207,6 +207,10 @@ def _front_table(evaluated: pd.DataFrame) -> PageTable:
         [f"{value:.2f}" for value in first["area_mm2"].tolist()],
         [f"{value:.4g}" for value in first["energy_per_sample_j"].tolist()],
     )
-    of = f"the first {FRONT_ROWS} of {len(front):,} points" if len(front) > FRONT_ROWS else f"{len(front):,} points"
+    of = (
+        f"the first {FRONT_ROWS} of {len(front):,} points"
+        if len(front) > FRONT_ROWS
+        else f"{len(front):,} point{'s' if len(front) > 1 else ''}"
+    )
     words = {"accelerator", "recomputation"}
     return table(f"Pareto front, fastest first: {of}", columns, zip(*cells, strict=True), words=words)

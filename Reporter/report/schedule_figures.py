@@ -94,9 +94,9 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
             alt.Tooltip("operator:N", title="operator"),
             alt.Tooltip("kind:N", title="kind"),
             alt.Tooltip("where:N", title="runs on"),
-            alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".4~g"),
-            alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".4~g"),
-            alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~g"),
+            alt.Tooltip("start:Q", title=f"start, {unit.name}", format=".4~r"),
+            alt.Tooltip("end:Q", title=f"end, {unit.name}", format=".4~r"),
+            alt.Tooltip("takes:Q", title=f"takes, {unit.name}", format=".4~r"),
         ],
     )
     names = base.transform_filter(

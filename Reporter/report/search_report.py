@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Reporter.report import placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import axis_figures, axis_table
@@ -16,6 +17,7 @@ from Reporter.report.provenance import search_provenance
 from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
+from Reporter.report.why import why
 from Reporter.report.words import GIB, duration, share
 from Solver.explain.explanation import explain
 from Solver.words import UNITS, accelerator_words, listed, number
@@ -23,6 +25,9 @@ from Solver.words import UNITS, accelerator_words, listed, number
 if TYPE_CHECKING:
     from Solver.finished_run import FinishedSearch
     from Solver.results import DesignPoint, Limit, ModelPlan
+
+
+COLLECTIVE = OperatorKind.COLLECTIVE.value
 
 
 def search_report(run: FinishedSearch) -> Report:
@@ -46,6 +51,7 @@ def search_report(run: FinishedSearch) -> Report:
     points = [points_of(run, best, name) for name in best.models]
     reasons = (
         Reasons("By how much", explanation.lead),
+        Reasons("Why this one", why(best, points)),
         Reasons("What limits it", explanation.limits_in_words),
         Reasons("Where the time goes", explanation.time_in_words),
     )
@@ -134,12 +140,14 @@ def _schedules(points: PointsOfModel, heading: str) -> Part:
     ]
     chip = points.best.accelerator
     plan = points.plan
-    words = (
+    words: tuple[str, ...] = (
         f"Each distinct layer and pass on one chip of {chip.num_tc} tensor cores (TC) and {chip.num_vc} vector cores (VC). Over "
         f"a micro-batch the tensor cores are busy {share(plan.tc_utilization)} and the vector cores "
         f"{share(plan.vc_utilization)} of the time; products with a fused tail occupy both. An operator in a row of several "
         "cores uses all cores of that type.",
     )
+    if any(operator.kind == COLLECTIVE for schedule in chosen for operator in schedule.operators):
+        words += ("A collective between devices is drawn on a vector core, which it occupies while it runs.",)
     return Part(heading, words, schedule_figures(chosen, chip, points.suffix))
 
 

@@ -50,7 +50,7 @@ def size_figure(points: PointsOfModel) -> Figure | None:
             tooltip=[
                 alt.Tooltip("hbm:N", title="HBM"),
                 alt.Tooltip("micro_batch:Q", title="micro-batch"),
-                alt.Tooltip("throughput:Q", title="samples/s", format=",.5~g"),
+                alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
                 alt.Tooltip("chip:N", title="best chip"),
             ],
         )
@@ -130,12 +130,33 @@ def expert_table(best: DesignPoint) -> PageTable:
         expert = plan.expert
         better = f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else expert.reason
         time = duration(expert.time_per_batch_s) if expert.time_per_batch_s else ""
+        cut = "blocks balanced over the stages" if expert.pp > 1 else "one stage"
         degrees = f"{expert.tp} x {expert.pp} x {expert.dp}"
         rows.append(
-            (label(name), degrees, expert.recompute, time, number(expert.throughput_samples_per_s), better, expert.source)
+            (
+                label(name),
+                degrees,
+                cut,
+                str(plan.micro_batch_size),
+                expert.recompute,
+                time,
+                number(expert.throughput_samples_per_s),
+                better,
+                expert.source,
+            )
         )
-    columns = ("model", "tp x pp x dp", "recomputation", "iteration", "samples/s", "optimum is better by", "source")
-    words = {"model", "recomputation", "source"}
+    columns = (
+        "model",
+        "tp x pp x dp",
+        "stages",
+        "micro-batch",
+        "recomputation",
+        "iteration",
+        "samples/s",
+        "optimum is better by",
+        "source",
+    )
+    words = {"model", "stages", "recomputation", "source"}
     return table("Plans that an expert would use, on the same chip", columns, rows, words=words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -10,8 +11,11 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, share, unit_for
 from Solver.results import Breakdown, Limit
+from Solver.search.limits.gains import binds, gained
 from Solver.training.results import IterationBreakdown
 
+LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
+ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels
 ROOM_FOR_TEXT = {"left": 5, "top": 5, "right": 60, "bottom": 5}  # pixels; for what is written behind the longest bar
 
 
@@ -110,9 +114,9 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         tooltip=[
             alt.Tooltip("whose:N", title="iteration of"),
             alt.Tooltip("term:N", title="part"),
-            alt.Tooltip("amount:Q", title=unit.name, format=".4~g"),
+            alt.Tooltip("amount:Q", title=unit.name, format=".4~r"),
             alt.Tooltip("share:Q", title="share", format=".1%"),
-            alt.Tooltip("total:Q", title=f"in all, {unit.name}", format=".4~g"),
+            alt.Tooltip("total:Q", title=f"in all, {unit.name}", format=".4~r"),
         ],
     )
     totals = inline_data(
@@ -148,7 +152,7 @@ def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
     rows.append(("samples per second", *(f"{bar.throughput_samples_per_s:,.5g}" for bar in bars)))
     if any(bar.note for bar in bars):
         rows.append(("plan", *(bar.note for bar in bars)))
-    return table(f"Seconds of an iteration, in {unit.name}", ("part", *(bar.name for bar in bars)), rows, words={"part"})
+    return table(f"Time of an iteration, {unit.name}", ("part", *(bar.name for bar in bars)), rows, words={"part"})
 
 
 def limits_figure(limits: Sequence[Limit]) -> Figure:
@@ -157,19 +161,23 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
 
     amounts = ("one unit more", "any amount")
     names = {
-        limit.resource: limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}" for limit in limits
+        limit.resource: textwrap.fill(
+            limit.resource if limit.unit in limit.resource else f"{limit.resource}, {limit.unit}", LABEL
+        )
+        for limit in limits
     }
     data = inline_data(
         ("resource", "how", "gain", "text", "words"),
         (
-            (names[limit.resource], how, gain, share(gain) if gain > 0 else "nothing", limit.words)
+            (names[limit.resource], how, gain, gained(gain).removesuffix(" as much"), limit.words)
             for limit in limits
             for how, gain in zip(amounts, (limit.one_more_gain, limit.unlimited_gain), strict=True)
         ),
         words={"resource", "how", "text", "words"},
     )
-    x = alt.X("gain:Q", title="gain of the objective", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0))
-    axis = alt.Axis(grid=False, ticks=False, labelPadding=8)
+    times = alt.Axis(labelExpr="format(1 + datum.value, '.4~r')")
+    x = alt.X("gain:Q", title="the objective, times what it is", axis=times, scale=alt.Scale(domainMin=0))
+    axis = alt.Axis(grid=False, ticks=False, labelPadding=8, labelExpr="split(datum.label, '\\n')")
     y = alt.Y("resource:N", title=None, sort=list(names.values()), axis=axis)
     offset = alt.YOffset("how:N", sort=list(amounts))
     base = alt.Chart(data)
@@ -191,14 +199,19 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
         ],
     )
     gains = base.mark_text(align="left", dx=4, fontSize=10, tooltip=None).encode(x=x, y=y, yOffset=offset, text="text:N")
-    chart = alt.layer(bars, gains).properties(padding=ROOM_FOR_TEXT)
-    binding = [limit.resource for limit in limits if limit.binds]
+    chart = alt.layer(bars, gains).properties(padding=ROOM_FOR_GAIN)
+    binding = [limit.resource for limit in limits if _binding(limit) == "yes"]
     caption = "What more of each resource would add to the objective on the same chip, with the plan chosen anew. " + (
         f"What binds: {', '.join(binding)}." if binding else "None of them binds."
     )
     return Figure(
-        "limits", "What limits the optimum", caption, sized(chart, 40 * len(limits)), 2 * len(limits), limits_table(limits)
+        "limits", "What limits the optimum", caption, sized(chart, 44 * len(limits)), 2 * len(limits), limits_table(limits)
     )
+
+
+def _binding(limit: Limit) -> str:
+    """Yes, hardly or no, just as the limit's own words say."""
+    return "no" if not limit.binds else "yes" if binds(limit.unlimited_gain) == "binds" else "hardly"
 
 
 def limits_table(limits: Sequence[Limit]) -> PageTable:
@@ -207,12 +220,13 @@ def limits_table(limits: Sequence[Limit]) -> PageTable:
         (
             limit.resource,
             f"{limit.amount:,.4g} {limit.unit}",
-            share(limit.one_more_gain),
-            share(limit.unlimited_gain),
-            "yes" if limit.binds else "no",
+            gained(limit.one_more_gain),
+            gained(limit.unlimited_gain),
+            _binding(limit),
             limit.words,
         )
         for limit in limits
     )
     columns = ("resource", "given", "one unit more", "any amount", "binds", "in words")
-    return table("Limits of the optimum", columns, rows, words={"resource", "binds", "in words"})
+    words = {"resource", "one unit more", "any amount", "binds", "in words"}
+    return table("Limits of the optimum", columns, rows, words=words)

@@ -7,6 +7,7 @@ from typing import Any
 
 from Common.errors import PhazeError
 from Common.progress import Progress, SilentProgress
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.names import label
 from Solver.explain.moves import Moved, moved_chips, moved_plans, names_of
 from Solver.explain.plan_alternatives import terms_of_plans
@@ -16,10 +17,12 @@ from Solver.explain.records import Change, Comparison, Term
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
 from Solver.search.limits.gains import gained
+from Solver.study import split_weight
 from Solver.words import EQUAL, GIB, UNITS, accelerator_words, listed, number, percent, plan_words
 
 HOUSEKEEPING = frozenset({"name", "output", "csv", "strict", "force_reextract_model"})  # settings that change no answer
 NOT_GIVEN = "-"
+CONTENT = "content of"
 
 
 def compare_runs(before: FinishedRun, after: FinishedRun, progress: Progress | None = None) -> Comparison:
@@ -36,6 +39,11 @@ def compare_runs(before: FinishedRun, after: FinishedRun, progress: Progress | N
     moved, lost = _moved(before, after, keys, progress or SilentProgress()) if changes else (None, "")
     sentences = [*_verdict(before, after), *_inputs(changes), *_designs(before, after, answers)]
     sentences += moved.sentences() if moved else [lost] if lost else []
+    if moved and any(change.key == "code" or change.key.startswith((CONTENT, "version of")) for change in changes):
+        sentences.append(
+            "Exchanged designs and questions are priced with the code and files of today, the runs' own values with those of "
+            "their time: a difference between them is part of these figures."
+        )
     for model, seconds in _iterations(before, after).items():
         sentences += gap_words(label(model), *seconds, [term for term in terms if term.model == model])
     return Comparison(*names_of(before, after), changes, answers, terms, moved.moves() if moved else (), tuple(sentences))
@@ -45,8 +53,12 @@ def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     one, two = before.settings, after.settings
     keys = dict.fromkeys([*one, *two]) if type(before) is type(after) else [key for key in one if key in two]
     for key in keys:
-        if key not in HOUSEKEEPING and one.get(key) != two.get(key):
+        if key not in HOUSEKEEPING and _resolved(one, key) != _resolved(two, key):
             yield Change(key, _shown(one.get(key)), _shown(two.get(key)))
+    contents = before.manifest.contents, after.manifest.contents
+    for name in dict.fromkeys([*contents[0], *contents[1]]):
+        if contents[0].get(name) != contents[1].get(name) and one.get(name) == two.get(name):
+            yield Change(f"{CONTENT} {name}", *(each.get(name, NOT_GIVEN) for each in contents))
     commits = before.manifest.git_commit, after.manifest.git_commit
     if commits[0] != commits[1]:
         yield Change("code", *((commit or "unknown").replace(commit[12:40] if commit else "", "") for commit in commits))
@@ -54,6 +66,18 @@ def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     for name in dict.fromkeys([*versions[0], *versions[1]]):
         if versions[0].get(name) != versions[1].get(name):
             yield Change(f"version of {name}", *(each.get(name, NOT_GIVEN) for each in versions))
+
+
+def _resolved(settings: Mapping[str, Any], key: str) -> Any:
+    """The value of a setting, the default length of a single model included."""
+    value = settings.get(key)
+    models = settings.get("model")
+    if key != "sequence_length" or value is not None or not models or (isinstance(models, list) and len(models) > 1):
+        return value
+    try:
+        return find_model(split_weight(models if isinstance(models, str) else models[0])[0]).sequence_length
+    except PhazeError:  # the file of the model is gone
+        return value
 
 
 def _shown(value: Any) -> str:

@@ -13,6 +13,7 @@ from Solver.explain.designs import accelerator_values
 from Solver.explain.plan_explanation import explain_plans
 from Solver.explain.records import Explanation
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Solver.placement.problem import FloatArray
 from Solver.results import DesignPoint, ModelPlan, Objective, Status
 from Solver.words import (
     EQUAL,
@@ -95,7 +96,10 @@ def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
             continue
         expert = f"the plan of a published expert for {label(model)} ({plan_words_of_expert(plan)})"
         if plan.speedup_over_expert is not None:
-            yield f"On the same chip it brings {times_what(plan.speedup_over_expert)} {expert} brings."
+            unit = "" if best.objective is not Objective.THROUGHPUT_PER_JOULE else " in samples/s"
+            unsearched = plan.expert.tp not in run.settings["tp"]
+            but = f"; its tp {plan.expert.tp} is not among the widths searched" if unsearched else ""
+            yield f"On the same chip it brings{unit} {times_what(plan.speedup_over_expert)} {expert} brings{but}."
         else:
             yield f"On this chip {expert} cannot run: {plan.expert.reason}."
     yield from _next_accelerators(run, best)
@@ -115,14 +119,12 @@ def _next_accelerators(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
     winner = chips.find(best.accelerator)
     others = np.arange(len(chips)) != winner
     equal = others & (values.reach >= best.value * (1 - EQUAL))
-    if equal.any():
-        area_mm2 = chips.area_mm2[equal]
-        larger = bool((area_mm2 >= best.accelerator.area_mm2).all())
-        one = int(equal.sum())
-        count = f"{one} other accelerators" if one > 1 else "Another accelerator"
-        size = f", all of them larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm2)" if larger and one > 1 else ""
-        size = f", a larger one ({number(area_mm2[0])} mm2)" if larger and one == 1 else size
-        yield f"{count} may be as good, but none can be better{size}." if best.optimal else f"{count} may be as good or better."
+    same = equal & (values.found >= best.value * (1 - EQUAL))
+    if same.any():
+        yield f"{_how_many(chips.area_mm2[same], best)} just as good."
+    if (equal & ~same).any():
+        better = "" if best.optimal else " or better"
+        yield f"{_how_many(chips.area_mm2[equal & ~same], best, ' not evaluated in full')} at most as good{better}."
     behind = others & ~equal & (values.found > 0)
     if behind.any():
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
@@ -135,14 +137,24 @@ def _next_accelerators(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
         if rest.any():
             could = float(values.reach[rest].max())
             yield (
-                f"{int(rest.sum()):,} accelerators that were not evaluated could come closer, but stay at least "
+                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come closer, but stay at least "
                 f"{percent(1 - could / best.value)} behind."
             )
     small = (chips.area_mm2 <= best.accelerator.area_mm2 / 2) & (values.found > 0)
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
-        yield f"At most half its area, {accelerator_words(chip)} ({number(chip.area_mm2)} mm2), brings {less} less."
+        yield f"The best of at most half its area is {accelerator_words(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
+
+
+def _how_many(area_mm2: FloatArray, best: DesignPoint, which: str = "") -> str:
+    """So many other accelerators, and whether they are larger, up to the verb."""
+    larger = bool((area_mm2 > best.accelerator.area_mm2).all())
+    if len(area_mm2) == 1:
+        size = f", a larger one of {number(area_mm2[0])} mm2," if larger else f" of {number(area_mm2[0])} mm2"
+        return f"Another accelerator{which}{size} is"
+    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm2)," if larger else ""
+    return f"{len(area_mm2)} other accelerators{which}{size} are"
 
 
 def _sizes(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
@@ -215,4 +227,4 @@ def _operators(run: FinishedSearch, model: str, plan: ModelPlan) -> Iterator[str
     utilised = (
         f"{percent(plan.tc_utilization)} of the tensor cores and {percent(plan.vc_utilization)} of the vector cores are busy"
     )
-    yield f"Its longest operators are {names}; on average {utilised} meanwhile."
+    yield f"The operators that take most of that computation are {names}; on average {utilised} meanwhile."

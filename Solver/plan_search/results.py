@@ -121,9 +121,10 @@ class PlanAnswer:
 
 @dataclass(frozen=True)
 class PlanManifest:
-    """Provenance of a search on given hardware."""
+    """Provenance of a search on given hardware. ``contents`` are hashes of the files that were named."""
 
     versions: dict[str, str]
+    contents: dict[str, str]
     git_commit: str | None
     seconds: float
     peak_bytes: int

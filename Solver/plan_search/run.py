@@ -16,6 +16,7 @@ from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
+from Solver.named_content import file_contents
 from Solver.plan_search.request import PlanRequest
 from Solver.plan_search.results import FoundChunk, FoundPlan, PlanAnswer, PlanManifest, PlanPoint, PlanSearchResult
 from Solver.plan_search.search import search_plans
@@ -49,9 +50,9 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
         PhazeError: the run directory cannot be written.
     """
     folder_is_writable(request.run)
-    start = perf_counter()
+    start, contents = perf_counter(), file_contents(request)
     run = answer_request(request, progress)
-    _write(run, perf_counter() - start)
+    _write(run, perf_counter() - start, contents)
     return run
 
 
@@ -159,7 +160,7 @@ def designs_table(points: Sequence[PlanPoint]) -> pd.DataFrame:
     )
 
 
-def _write(run: PlanRun, seconds: float) -> None:
+def _write(run: PlanRun, seconds: float, contents: dict[str, str]) -> None:
     """Write every file of the run, best.json last, so that its presence says that the rest is complete."""
     import yaml
 
@@ -174,6 +175,7 @@ def _write(run: PlanRun, seconds: float) -> None:
         write_atomically(folder / "designs.csv", designs.to_csv(index=False).encode())
     manifest = PlanManifest(
         versions=library_versions(),
+        contents=contents,
         git_commit=git_commit(REPOSITORY),
         seconds=seconds,
         peak_bytes=peak_bytes(),

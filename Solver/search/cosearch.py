@@ -13,6 +13,7 @@ import numpy as np
 from Common.progress import Progress
 from GraphExtractor.graph import ModelGraph
 from Solver.hardware import load_hardware
+from Solver.named_content import file_contents
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.schedule import solver_named
 from Solver.search.candidates import ScoredPoint, reference_points, scored_point
@@ -62,6 +63,7 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
         PhazeError: an artefact cannot be written, or a solver failed.
     """
     folder_is_writable(study.folders.run)
+    contents = file_contents(study)
     run = Run(study, load_hardware(study), solver_named(study.solver), _stores(study), progress)
     with run.phase("graphs"):
         graphs = extract_all(run)
@@ -96,7 +98,7 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
             run_directory=str(study.folders.run),
             reason="" if best else _why_infeasible(groups),
         )
-    _write(run, result, scored, designs)
+    _write(run, result, scored, designs, contents)
     return result
 
 
@@ -165,10 +167,13 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
     return "; ".join(sorted({group.why_infeasible() for group in groups if not np.isfinite(group.bound_s.min())}))
 
 
-def _write(run: Run, result: SearchResult, scored: Sequence[ScoredPoint], designs: pd.DataFrame) -> None:
+def _write(
+    run: Run, result: SearchResult, scored: Sequence[ScoredPoint], designs: pd.DataFrame, contents: dict[str, str]
+) -> None:
     confirmed = [item for one in scored if one.point.certificate for item in one.point.certificate.schedules]
     manifest = Manifest(
         versions=library_versions(),
+        contents=contents,
         git_commit=git_commit(REPOSITORY),
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         schedule_solver=run.solver.name,

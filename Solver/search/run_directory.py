@@ -45,9 +45,10 @@ class PhaseRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Provenance of a run."""
+    """Provenance of a run. ``contents`` are hashes of the files that the study names."""
 
     versions: dict[str, str]
+    contents: dict[str, str]
     git_commit: str | None
     machine: str
     schedule_solver: str

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from Common.files import code_version, content_key
-from Common.records import to_json
-from Estimator.design_space import load_design_space
-from Estimator.devices.files import load_device, load_software
-from Estimator.hardware_files import load_cluster
 from GraphExtractor.models.registry import find_model
-from GraphExtractor.names import is_path
+from Solver.named_content import file_contents, model_names
 from Solver.plan_search.request import PlanRequest, plan_request
 from Solver.plan_search.settings import asks_for_device
 from Solver.study import REPOSITORY, Study, study_from
 
 ROOMS = ("GraphExtractor", "Estimator", "Solver")  # whose code decides an answer
 LIBRARIES = ("torch", "transformers")  # which decide a graph
+HARDWARE = frozenset({"design_space", "cores", "device", "cluster", "software"})  # whose content stands for its name
 _NOT_ASKED = frozenset({"name", "output", "csv", "force_reextract_model"})
 
 
@@ -76,8 +72,12 @@ def key_of(request: Study | PlanRequest) -> str:
         InputError: a file it names is not there any more, or cannot be read.
     """
     decides = {key: value for key, value in request.as_mapping().items() if key not in _NOT_ASKED}
-    decides |= {"strict": request.strict, "sequence_length": _lengths(request)} | _files(request)
-    return content_key(decides, _models(request), _code())
+    decides |= {"strict": request.strict, "sequence_length": _lengths(request)}
+    contents = file_contents(request)
+    if "design_space" in contents:
+        decides["technology"] = ""  # is in the content of the space
+    placed = {key: value for key, value in contents.items() if key in HARDWARE}
+    return content_key(decides | placed, [value for key, value in contents.items() if key not in HARDWARE], _code())
 
 
 def _family(request: Study | PlanRequest) -> str:
@@ -89,46 +89,8 @@ def _family(request: Study | PlanRequest) -> str:
     return content_key([asked[key] for key in keys], _lengths(request))
 
 
-def _names(request: Study | PlanRequest) -> tuple[str, ...]:
-    return tuple(model.name for model in request.models) if isinstance(request, Study) else (request.model,)
-
-
 def _lengths(request: Study | PlanRequest) -> list[int]:
-    return [request.sequence_length or find_model(name).sequence_length for name in _names(request)]
-
-
-def _models(request: Study | PlanRequest) -> list[str]:
-    """Hashes of models that are files."""
-    families = [find_model(name) for name in _names(request) if is_path(name)]
-    return [content_key(type(family).__qualname__, asdict(family)) for family in families]
-
-
-def _files(request: Study | PlanRequest) -> dict[str, str]:
-    """Hashes of hardware that files describe, with what those files name; hardware that ships is part of the code."""
-    found = {}
-    if isinstance(request, PlanRequest):
-        named: dict[str, str | None] = {**request.hardware}
-    else:
-        named = {"cluster": request.cluster}
-        if _is_file(request.design_space) or _is_file(request.technology):
-            space = _hash(to_json(load_design_space(request.design_space, request.technology)))
-            found = {"design_space": space, "technology": ""}
-        cores = request.folders.arch_configs / "cores.json"  # precedes the default space where it exists
-        if cores.exists():
-            found["cores"] = _hash(cores.read_bytes())
-    for key, load in (("device", load_device), ("cluster", load_cluster), ("software", load_software)):
-        name = named.get(key)
-        if name is not None and _is_file(name):
-            found[key] = _hash(to_json(load(name)))
-    return found
-
-
-def _is_file(name: str | None) -> bool:
-    return name is not None and "/" in name  # named_file made paths absolute
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=10).hexdigest()
+    return [request.sequence_length or find_model(name).sequence_length for name in model_names(request)]
 
 
 @cache

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Reporter.glossary import used_in
 from Reporter.report import design_points
 from Reporter.report.axis_figures import AXES, reached_by
 from Reporter.report.comparison_report import comparison_report
@@ -23,18 +24,21 @@ from Reporter.report.design_points import points_of, thinned
 from Reporter.report.figures import Figure, PageTable, Report
 from Reporter.report.page import page
 from Reporter.report.pipeline_figures import MOST_SEGMENTS, pipeline_figures, timeline_of
+from Reporter.report.placement_figures import load_figure
 from Reporter.report.plan_report import plan_report
 from Reporter.report.schedule_figures import schedule_figure
 from Reporter.report.search_report import search_report
 from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
+from Reporter.report.time_figures import limits_figure
+from Reporter.report.why import why
 from Reporter.report.words import GIB, layer_words
 from Solver.explain.records import Change, Comparison, Move, Term
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.pipeline import PipelineSchedule, costs_of, simulate
-from Solver.results import DesignPoint, ModelPlan, PipelineReport
+from Solver.results import DesignPoint, Limit, ModelPlan, PipelineReport
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.words import accelerator_words, number
+from Solver.words import accelerator_words, number, time_words
 
 
 class Page(HTMLParser):
@@ -450,6 +454,45 @@ def test_every_table_is_whole(finished: FinishedSearch, finished_plans: Finished
         assert table.title and table.rows
         assert table.words <= set(table.columns)
         assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: FinishedSearch) -> None:
+    sentences = why(best_of(finished), [points_of(finished, best_of(finished), "bertlarge")])
+    plan = plan_of(finished)
+    nearest = max(finished.result.references, key=lambda chip: (chip.hbm_bytes == best_of(finished).hbm_bytes, chip.value))
+    gap_s = nearest.models["bertlarge"].time_per_batch_s - plan.time_per_batch_s
+    assert nearest.name in sentences[0]
+    assert f"{time_words(abs(gap_s))} {'shorter' if gap_s > 0 else 'longer'}" in sentences[0]
+    gap_s = plan.expert.time_per_batch_s - plan.time_per_batch_s
+    assert f"{time_words(gap_s)} shorter" in sentences[-1]
+    seen = Page(page(search_report(finished)))
+    for sentence in sentences:
+        assert sentence in seen.text
+
+
+def test_words_are_explained_where_they_stand_on_the_page(finished: FinishedSearch, nothing_fits: FinishedSearch) -> None:
+    seen = Page(page(search_report(finished)))
+    for word in ("TC", "VC", "GLB", "HBM", "micro-batch", "tp", "pp", "dp", "bubble", "recomputation"):
+        (meaning,) = used_in(word)
+        assert f"{word} {meaning.text}" in seen.text
+    assert "(1), gradients too (2)" not in seen.text  # ZeRO is not on this page
+    assert [meaning.word for meaning in used_in("TCs of GLBs, http pp.")] == ["pp"]
+
+
+@pytest.mark.parametrize(("plenty", "word"), [(0.0, "no"), (0.002, "hardly"), (0.2, "yes")])
+def test_what_hardly_binds_is_not_said_to_bind(plenty: float, word: str) -> None:
+    figure = limits_figure([Limit("HBM bandwidth", "GB/s", 1200.0, 0.0, plenty, "In words.")])
+    assert figure.table is not None
+    assert figure.table.rows[0][4] == word
+    assert ("What binds: HBM bandwidth." in figure.caption) is (word == "yes")
+
+
+def test_stages_that_are_equally_slow_are_all_named(finished: FinishedSearch) -> None:
+    first = stages_of(plan_of(finished))[0]
+    loads = (1.0, 2.0, 2.0, 2.0, 1.5)
+    stages = [replace(first, number=number, seconds=first.seconds | {"forward": load}) for number, load in enumerate(loads, 1)]
+    assert "Stages 2 to 4 are the slowest" in load_figure(stages, "").caption
+    assert "Stage 2 is the slowest" in load_figure(stages[:2], "").caption
 
 
 def luminance(colour: str) -> float:

@@ -66,7 +66,7 @@ FAINT_TEXTS = """() => {
         if (!direct || ["SCRIPT", "STYLE", "NOSCRIPT", "OPTION"].includes(element.tagName)) continue;
         const svg = element.closest("svg");
         if (svg && !element.closest(".role-axis-label, .role-axis-title, .role-legend-label, .role-legend-title")) continue;
-        const colour = channels(svg ? element.getAttribute("fill").replace(/^#(..)(..)(..)$/, (_, r, g, b) =>
+        const colour = channels(svg ? element.closest("[fill]").getAttribute("fill").replace(/^#(..)(..)(..)$/, (_, r, g, b) =>
             [r, g, b].map(value => parseInt(value, 16)).join(",")) : getComputedStyle(element).color);
         if (contrast(colour, behind(element)) < 4.5) faint.push(element.textContent.trim().slice(0, 40));
     }
@@ -233,11 +233,11 @@ def test_the_keyboard_reaches_filters_links_and_tables(report: Path, opened: Ope
     assert seen.signal("throughput-area-energy", "choose_micro_batch") == 1
     seen.page.keyboard.press("Tab")
     assert seen.page.evaluate("document.activeElement.matches('input, select')")
-    summary = seen.page.locator("summary").first
+    summary = seen.page.locator("main summary").first
     summary.focus()
     seen.page.keyboard.press("Enter")
-    assert seen.page.locator("details").first.get_attribute("open") is not None
-    assert seen.page.locator("details").first.locator("table").is_visible()
+    assert seen.page.locator("main details").first.get_attribute("open") is not None
+    assert seen.page.locator("main details").first.locator("table").is_visible()
 
 
 def test_other_pages_are_drawn_too(

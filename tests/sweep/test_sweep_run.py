@@ -181,7 +181,7 @@ def test_a_worker_that_dies_fails_its_point_and_no_other(warm, tmp_path):
 
 
 def test_every_point_is_told_as_it_ends_and_progress_counts_what_is_computed(warm, tmp_path, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="Common.progress")
     told = []
     sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[1, 2], tp=[1, 5])
     points = run_sweep(sweep, InProcessExecutor(), LoggedProgress(interval_s=0.0), told.append)

@@ -5,6 +5,9 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 52rem)");
   let turn = 0;
+  if (narrow.matches) {
+    document.querySelectorAll(".meanings").forEach((words) => words.removeAttribute("open"));
+  }
 
   // A chart names colours by role; here they become those of the theme.
   const coloured = (spec, palette) =>
