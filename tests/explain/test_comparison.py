@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.explain.comparison import compare_runs
+from Solver.explain.comparison import _changes, compare_runs
 from Solver.finished_run import open_run
 from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import run_plan_search
@@ -139,3 +139,19 @@ def test_plans_on_devices_are_compared_under_each_others_questions(finished_plan
     assert moves[f"plan of {names[1]}, asked as {names[0]}"] <= finished_plans.answer.value * (1 + 1e-9)
     assert any(what.startswith(f"plan of {names[0]}, device as in") for what in moves)
     assert comparison.terms
+
+
+def test_a_file_that_changed_under_its_name_is_an_input_that_changed(finished):
+    contents = finished.manifest.contents | {"cluster": "another content"}
+    edited = dataclasses.replace(finished, manifest=dataclasses.replace(finished.manifest, contents=contents))
+    comparison = compare_runs(finished, edited)
+    assert [change.key for change in comparison.changes] == ["content of cluster"]
+    assert any("content of cluster" in sentence for sentence in comparison.sentences)
+    assert not any("asked the same" in sentence for sentence in comparison.sentences)
+
+
+def test_a_length_that_is_the_models_own_is_no_difference(finished):
+    settings = [finished.settings | {"sequence_length": length} for length in (None, 512, 256)]
+    runs = [dataclasses.replace(finished, settings=each) for each in settings]
+    assert not [change for change in compare_runs(runs[0], runs[1]).changes if change.key == "sequence_length"]
+    assert [change.key for change in _changes(runs[0], runs[2])] == ["sequence_length"]

@@ -133,3 +133,10 @@ def test_numbers_in_words():
     assert [size_words(each) for each in (3.1 * 2**30, 577 * 2**20, 6 * 2**10)] == ["3.1 GiB", "577 MiB", "6 KiB"]
     assert [time_words(each) for each in (285.6, 0.09788, 2e-6, -0.001)] == ["285.6 s", "97.88 ms", "2 us", "-1 ms"]
     assert [times_what(each) for each in (2.231, 1.087, 1.0)] == ["2.23 times what", "8.7% more than", "just what"]
+
+
+def test_ratios_below_one_are_less():
+    assert times_what(0.54) == "46% less than"
+    assert times_what(1.0) == "just what"
+    assert times_what(1.05) == "5.0% more than"
+    assert times_what(2.0) == "2 times what"

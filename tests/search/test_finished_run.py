@@ -1,0 +1,57 @@
+"""Run directories that are not whole: one sentence each, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from small_study import small_study, solved
+
+from Common.errors import ArtefactError, InputError
+from Common.files import output_file
+from Solver.finished_run import RUN_FILES, open_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(solved(small_study(tmp_path_factory.mktemp("run"), micro_batch_size=[1], hbm_size=[16])).run_directory)
+
+
+@pytest.mark.parametrize("name", [name for name in RUN_FILES if name != "designs.csv"])
+@pytest.mark.parametrize("damage", ["empty", "half", "other", "gone", "folder"])
+def test_a_damaged_file_is_named_in_one_sentence(run: Path, tmp_path: Path, name: str, damage: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("points", "GraphExtractor", "Estimator"))
+    path = copy / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "other": b'{"something": "else"}'}[damage])
+    with pytest.raises((ArtefactError, InputError)) as caught:
+        open_run(copy)
+    message = str(caught.value)
+    assert name in message and "run" in message and "\n" not in message
+    assert "Errno" not in message and message.count(str(copy)) <= 1 + (name == "best.json")
+
+
+def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
+    contents = open_run(run).manifest.contents
+    assert set(contents) == {"cluster", "design_space"}
+    study = small_study(tmp_path, micro_batch_size=[1], hbm_size=[16])
+    Path(study.cluster).write_text(Path(study.cluster).read_text().replace("20000000000.0", "20000000001.0"))
+    other = open_run(Path(solved(dataclasses.replace(study, output=tmp_path / "other")).run_directory)).manifest.contents
+    assert other["design_space"] == contents["design_space"]
+    assert other["cluster"] != contents["cluster"]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert output_file(str(tmp_path / "file")) == tmp_path / "file"
+    assert output_file(str(tmp_path / "new" / "file")) == tmp_path / "new" / "file"
+    for text, words in (("/dev/null", "device"), (str(tmp_path), "folder"), (str(tmp_path / "file" / "x"), "not a folder")):
+        with pytest.raises(InputError, match=words):
+            output_file(text)
