@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor
 from typing import Any, Protocol
 
 from Common.errors import InputError
-from Solver.sweep.work import Ending, Outcome, Task, compute, compute_apart
+from Solver.sweep.work import Outcome, Task, compute, compute_apart, died
 
 PARENT_INTERVAL_S = 0.5
 
@@ -65,16 +65,6 @@ class JoblibExecutor:
         except BrokenExecutor:
             return died(task)
         return outcome
-
-
-def died(task: Task) -> Outcome:
-    """The outcome of a task whose worker did not survive it."""
-    return Outcome(
-        task.question.key,
-        Ending.FAILED,
-        problem="its worker process died, killed for want of memory perhaps; run fewer points at a time with --workers, "
-        "or use a machine with more memory",
-    )
 
 
 def executor_named(name: str, workers: int | None, address: str | None) -> Executor:

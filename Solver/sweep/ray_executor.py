@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Any
 
 from Common.errors import InputError
-from Solver.sweep.executors import died
-from Solver.sweep.work import Ending, Outcome, Task, compute_apart
+from Solver.sweep.work import Ending, Outcome, Task, compute_apart, died
 
 AHEAD = 2  # tasks per worker that are handed over before earlier ones end
 CONNECT_S = 10.0

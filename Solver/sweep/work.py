@@ -91,6 +91,16 @@ def compute_apart(task: Task) -> Outcome:
     return replace(outcome, warnings=tuple(kept.messages))
 
 
+def died(task: Task) -> Outcome:
+    """The outcome of a task whose worker did not survive it."""
+    return Outcome(
+        task.question.key,
+        Ending.FAILED,
+        problem="its worker process died, killed for want of memory perhaps; run fewer points at a time with --workers, "
+        "or use a machine with more memory",
+    )
+
+
 def _computed(task: Task) -> Outcome:
     question, store = task.question, Store(task.store)
     if not store.is_called(task.identity):
