@@ -10,11 +10,11 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Common.units import MIB
 from Estimator.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.area import area_mm2
 from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
 
-MIB = 2**20
 LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
 LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
 

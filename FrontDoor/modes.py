@@ -102,8 +102,7 @@ def prepopulate_estimates(command: Command) -> int:
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.errors import InputError
-    from Common.files import user_path
+    from Common.files import output_file
     from Estimator.cores_file import write_cores_json
     from Estimator.design_space import load_design_space
     from Solver.study import Study, design_space_from
@@ -115,9 +114,8 @@ def accelerators(command: Command) -> int:
             write_cores_json(generated, Path(folder) / "cores.json")
             sys.stdout.write((Path(folder) / "cores.json").read_text(encoding="utf-8"))
         return DONE
-    path = user_path(command.output) if command.output else Study(models=()).folders.arch_configs / "cores.json"
-    if path.exists() and not path.is_file():
-        raise InputError(f"output {path} is a folder or a device; give the file to write, or - for standard output")
+    default = Study(models=()).folders.arch_configs / "cores.json"
+    path = output_file(command.output or str(default), ", or - for standard output")
     write_cores_json(generated, path)
     row = {
         "design_space": name,

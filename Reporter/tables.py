@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from Common.units import GIB
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
 from Solver.words import UNITS, accelerator_words
@@ -12,7 +13,6 @@ from Solver.words import UNITS, accelerator_words
 if TYPE_CHECKING:
     from rich.table import Table
 
-GIB = 2**30
 WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
 

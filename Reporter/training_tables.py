@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
+from Common.units import GB
 from GraphExtractor.names import label
 from Reporter.tables import new_table
 from Solver.results import Status
@@ -17,7 +18,6 @@ from Solver.training.results import IterationBreakdown, Prediction
 if TYPE_CHECKING:
     from rich.table import Table
 
-GB = 1e9
 MS = 1e-3
 NEGLIGIBLE = 1e-7  # of an iteration
 PARTS = {  # what adds up to an iteration

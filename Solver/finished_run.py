@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from Common.errors import ArtefactError, InputError
 from Common.files import unpack
-from Common.records import from_json, read_yaml, to_record
+from Common.records import from_json, parse_yaml, to_record
 from Solver.plan_search.results import PlanAnswer, PlanManifest
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.run_directory import Manifest
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 RUN_FILES = ("best.json", "study.yaml", "manifest.json", "designs.parquet", "designs.csv", "schedules.json.gz")
+ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "hbm_size", "recompute", "global_batch_size", "objective"})
+OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +80,9 @@ def open_run(folder: Path) -> FinishedRun:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise _unreadable(best, ValueError("it is not JSON")) from error
+        raise _unreadable(best, "it is not JSON") from error
     if not isinstance(content, dict):
-        raise _unreadable(best, ValueError("it is not a mapping"))
+        raise _unreadable(best, "it is not a mapping")
     settings = _settings(folder / "study.yaml")
     designs = _designs(folder / "designs.parquet")
     if "device" in content:
@@ -92,31 +94,16 @@ def open_run(folder: Path) -> FinishedRun:
     )
 
 
-_ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "hbm_size", "recompute", "global_batch_size", "objective"})
-
-
-def from_json_artefact(cls: type[Record], text: bytes, path: Path) -> Record:
-    """As ``from_json``, for what an earlier run wrote.
-
-    Raises:
-        ArtefactError: it is not what this version writes.
-    """
-    try:
-        return from_json(cls, text, str(path))
-    except InputError as error:
-        raise _unreadable(path, _OTHER_LAYOUT) from error
-
-
 def _settings(path: Path) -> dict[str, Any]:
     """The settings of a study, all of which a run writes."""
-    _text(path)  # says what to do where it is gone
+    text = _text(path)
     try:
-        settings = read_yaml(path)
-    except InputError as error:
-        raise _unreadable(path, ValueError("it is not YAML")) from error
-    needed = {"model"} if isinstance(settings, dict) and "device" in settings else _ALWAYS_STATED
+        settings = parse_yaml(text.decode(), str(path))
+    except (InputError, UnicodeDecodeError) as error:
+        raise _unreadable(path, "it is not YAML") from error
+    needed = {"model"} if isinstance(settings, dict) and "device" in settings else ALWAYS_STATED
     if not isinstance(settings, dict) or not needed <= settings.keys():
-        raise _unreadable(path, ValueError("it does not hold the settings of a study"))
+        raise _unreadable(path, "it does not hold the settings of a study")
     return settings
 
 
@@ -125,8 +112,8 @@ def _schedules(path: Path) -> KeptSchedules:
     try:
         content = unpack(path)
     except ArtefactError as error:
-        raise _unreadable(path, ValueError("it is truncated, or not compressed")) from error
-    return from_json_artefact(KeptSchedules, content, path)
+        raise _unreadable(path, "it is truncated, or not compressed") from error
+    return _record(KeptSchedules, content, path)
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:
@@ -137,18 +124,25 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
     try:
         return to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
     except InputError as error:
-        raise _unreadable(path, _OTHER_LAYOUT) from error
+        raise _unreadable(path, OTHER_LAYOUT) from error
 
 
 def _read(cls: type[Record], path: Path) -> Record:
-    return from_json_artefact(cls, _text(path), path)
+    return _record(cls, _text(path), path)
+
+
+def _record(cls: type[Record], text: bytes, path: Path) -> Record:
+    try:
+        return from_json(cls, text, str(path))
+    except InputError as error:
+        raise _unreadable(path, OTHER_LAYOUT) from error
 
 
 def _text(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, ValueError((error.strerror or str(error)).lower())) from error
+        raise _unreadable(path, (error.strerror or str(error)).lower()) from error
 
 
 def _designs(path: Path) -> pd.DataFrame:
@@ -158,11 +152,8 @@ def _designs(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(_text(path)))
     except (pa.ArrowInvalid, OSError, ValueError) as error:
-        raise _unreadable(path, ValueError("it is no table")) from error
+        raise _unreadable(path, "it is no table") from error
 
 
-_OTHER_LAYOUT = ValueError("it is damaged, or was written by another version of phaze")
-
-
-def _unreadable(path: Path, error: Exception) -> ArtefactError:
-    return ArtefactError(f"{path} cannot be read ({error}); run the study again to make it anew")
+def _unreadable(path: Path, why: str) -> ArtefactError:
+    return ArtefactError(f"{path} cannot be read ({why}); run the study again to make it anew")

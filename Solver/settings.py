@@ -107,4 +107,5 @@ SETTINGS = (
         "force_reextract_model", Kind.SWITCH, "extract graphs again even where they are on disk", aliases=("force_reextract",)
     ),
 )
+HOUSEKEEPING = frozenset({"name", "output", "csv", "strict", "force_reextract_model"})  # keys that change no answer
 STUDY = SettingTable(SETTINGS, rivals=(frozenset({TP.key, MAX_TP.key}),))

@@ -14,12 +14,12 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import beside, content_key, named_file, user_path
+from Common.units import GIB
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from GraphExtractor.names import is_path, label
 from Solver.results import Objective
-from Solver.settings import MODEL, STUDY
+from Solver.settings import HOUSEKEEPING, MODEL, STUDY
 
-GIB = 2**30
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WEIGHT = re.compile(r"(?P<name>[^=:]+|[^:]+:.*)(=(?P<weight>[^:]*))?", re.DOTALL)
@@ -328,9 +328,5 @@ def _check_output(folder: Path) -> None:
 
 def _default_name(study: Study) -> str:
     """Models and a hash of everything that can change the answer, so that different studies have different folders."""
-    inputs = {
-        key: value
-        for key, value in study.as_mapping().items()
-        if key not in {"name", "output", "csv", "strict", "force_reextract_model"}
-    }
+    inputs = {key: value for key, value in study.as_mapping().items() if key not in HOUSEKEEPING}
     return "-".join(label(model.name) for model in study.models)[:60] + "-" + content_key(inputs)[:8]

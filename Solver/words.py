@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from Common.units import GIB, MIB
 from Solver.results import Objective
 
 if TYPE_CHECKING:
     from Estimator.accelerator import Accelerator
     from Solver.plan_search.results import FoundPlan
-    from Solver.results import ModelPlan
+    from Solver.results import ExpertReport, ModelPlan
 
-GIB = 2**30
-MIB = 2**20
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",
@@ -47,7 +46,7 @@ def accelerator_words(accelerator: Accelerator) -> str:
     )
 
 
-def plan_words(plan: ModelPlan | FoundPlan) -> str:
+def plan_words(plan: ModelPlan | FoundPlan | ExpertReport) -> str:
     """``tp 1 x pp 10 x dp 100``."""
     return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from Common.units import MIB
 from Reporter.report.charts import Reached, reach_figure, reach_table
 from Reporter.report.design_points import PointsOfModel, chip_words
 from Reporter.report.figures import Figure, PageTable
-from Solver.words import MIB
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,9 @@ from typing import Any
 
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Solver.words import number
+from Solver.words import EQUAL, number
 
 SAMPLES = "samples per second"
-EQUAL = 1e-9  # relative: a bound that close to what was reached says nothing new
 REACH_WORDS = (
     "Each dot is the best evaluated {what} that has this value, whatever the others are; the ring marks the value that the "
     "optimum has. The grey bar above reaches to what the ones that were not evaluated could at most bring."

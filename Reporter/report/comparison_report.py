@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from Common.units import GB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import front_rows
@@ -14,7 +15,7 @@ from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons,
 from Reporter.report.plan_figures import plan_rows
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
-from Reporter.report.words import GB, duration
+from Reporter.report.words import duration
 from Solver.explain.records import Change, Comparison, Move
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective

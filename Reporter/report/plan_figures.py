@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from Common.units import GB
 from GraphExtractor.graph import Recompute
 from Reporter.report.charts import SAMPLES, Reached, chosen_in, menu, reach_figure, reach_table, sized
 from Reporter.report.design_points import MOST_POINTS
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
-from Reporter.report.words import GB, duration
+from Reporter.report.words import duration
 from Solver.finished_run import FinishedPlanSearch
 from Solver.plan_search.results import FoundPlan
 from Solver.words import number

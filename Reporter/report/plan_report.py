@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from Common.units import GB
 from GraphExtractor.names import label
 from Reporter.report import placement_figures, plan_figures, time_figures
 from Reporter.report.charts import REACH_WORDS
@@ -12,9 +13,9 @@ from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import plan_provenance
 from Reporter.report.stages import stages_of
-from Reporter.report.words import GB, duration, share
+from Reporter.report.words import duration, share
 from Solver.explain.explanation import explain
-from Solver.words import number
+from Solver.words import number, part_words
 
 if TYPE_CHECKING:
     from Solver.finished_run import FinishedPlanSearch
@@ -80,7 +81,7 @@ def _numbers(run: FinishedPlanSearch, plan: FoundPlan) -> Iterator[KeyNumber]:
     yield KeyNumber("tp x pp x dp", degrees, f"micro-batch {plan.micro_batch_size}{chunks}")
     terms = time_figures.term_seconds(plan.breakdown_s)
     largest = max(terms, key=lambda term: terms[term])
-    most = f"{share(terms[largest] / plan.time_per_batch_s)} {time_figures.TERMS[largest].words}"
+    most = f"{share(terms[largest] / plan.time_per_batch_s)} {part_words(largest)}"
     yield KeyNumber("an iteration", duration(plan.time_per_batch_s), most)
     yield KeyNumber("model FLOPs utilisation", share(plan.model_flops_utilization), f"{plan.tokens_per_s:,.0f} tokens/s")
     fullest = max(chunk.memory_bytes for chunk in plan.stages)

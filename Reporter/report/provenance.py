@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
-from Reporter.report.words import GIB, duration
+from Reporter.report.words import duration
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.results import Counts, DesignPoint
 from Solver.words import UNITS, listed, number

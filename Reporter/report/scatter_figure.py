@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
 from Reporter.report.design_points import PointsOfModel, chip_words, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
-from Reporter.report.words import GIB
-from Solver.words import MIB, accelerator_words, number
+from Solver.words import accelerator_words, number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Reporter.report import placement_figures, size_figures, time_figures
@@ -18,9 +19,9 @@ from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.why import why
-from Reporter.report.words import GIB, duration, share
+from Reporter.report.words import duration, share
 from Solver.explain.explanation import explain
-from Solver.words import UNITS, accelerator_words, listed, number
+from Solver.words import UNITS, accelerator_words, listed, number, part_words
 
 if TYPE_CHECKING:
     from Solver.finished_run import FinishedSearch
@@ -176,7 +177,7 @@ def _numbers(best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumb
             yield KeyNumber(f"over the expert's plan{name}", f"{plan.speedup_over_expert:.2f}x", degrees)
         terms = time_figures.term_seconds(plan.breakdown_s)
         largest = max(terms, key=lambda term: terms[term])
-        most = f"{share(terms[largest] / plan.time_per_batch_s)} {time_figures.TERMS[largest].words}"
+        most = f"{share(terms[largest] / plan.time_per_batch_s)} {part_words(largest)}"
         yield KeyNumber(f"an iteration{name}", duration(plan.time_per_batch_s), most)
 
 

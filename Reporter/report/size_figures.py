@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
-from Reporter.report.words import GIB, duration, share
+from Reporter.report.words import duration, share
 from Solver.results import DesignPoint, ReferencePoint, SizeRow
 from Solver.words import accelerator_words, listed, number
 

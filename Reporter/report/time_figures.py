@@ -13,36 +13,29 @@ from Reporter.report.words import duration, share, unit_for
 from Solver.results import Breakdown, Limit
 from Solver.search.limits.gains import binds, gained
 from Solver.training.results import IterationBreakdown
+from Solver.words import part_words
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels
 ROOM_FOR_TEXT = {"left": 5, "top": 5, "right": 60, "bottom": 5}  # pixels; for what is written behind the longest bar
 
 
-@dataclass(frozen=True)
-class TermWords:
-    """A term of an iteration in words, and the role of its colour."""
-
-    words: str
-    role: str
-
-
-TERMS = {
-    "forward": TermWords("forward", "forward"),
-    "backward": TermWords("backward", "backward"),
-    "compute": TermWords("arithmetic", "backward"),
-    "memory_bound": TermWords("memory-bound kernels", "forward"),
-    "launch": TermWords("launching kernels", "launch"),
-    "recompute": TermWords("recomputation", "recompute"),
-    "tensor_communication": TermWords("tensor-parallel communication", "tensor"),
-    "context_communication": TermWords("context-parallel communication", "gather"),
-    "expert_communication": TermWords("expert-parallel communication", "elementwise"),
-    "stage_transfer": TermWords("stage transfers", "transfer"),
-    "pipeline_communication": TermWords("pipeline communication", "transfer"),
-    "bubble": TermWords("bubble", "bubble"),
-    "gradient_sync": TermWords("gradient synchronisation", "sync"),
-    "data_communication": TermWords("data-parallel communication", "sync"),
-    "optimizer": TermWords("optimizer", "optimizer"),
+TERMS = {  # the terms of an iteration in the order of drawing, and the role of their colour
+    "forward": "forward",
+    "backward": "backward",
+    "compute": "backward",
+    "memory_bound": "forward",
+    "launch": "launch",
+    "recompute": "recompute",
+    "tensor_communication": "tensor",
+    "context_communication": "gather",
+    "expert_communication": "elementwise",
+    "stage_transfer": "transfer",
+    "pipeline_communication": "transfer",
+    "bubble": "bubble",
+    "gradient_sync": "sync",
+    "data_communication": "sync",
+    "optimizer": "optimizer",
 }
 
 
@@ -73,13 +66,13 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
 
     unit = unit_for(max(bar.total_s for bar in bars))
     terms = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > 0.0 for bar in bars)]
-    names = [TERMS[term].words for term in terms]
+    names = [part_words(term) for term in terms]
     data = inline_data(
         ("whose", "term", "position", "amount", "share", "total"),
         (
             (
                 bar.name,
-                TERMS[term].words,
+                part_words(term),
                 position,
                 bar.seconds.get(term, 0.0) * unit.per_second,
                 bar.seconds.get(term, 0.0) / bar.total_s,
@@ -109,7 +102,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
             "term:N",
             title=None,
             legend=alt.Legend(offset=BELOW_LEGEND),
-            scale=alt.Scale(domain=names, range=[colour(TERMS[term].role) for term in terms]),
+            scale=alt.Scale(domain=names, range=[colour(TERMS[term]) for term in terms]),
         ),
         tooltip=[
             alt.Tooltip("whose:N", title="iteration of"),
@@ -127,7 +120,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
     ends = alt.Chart(totals).mark_text(align="left", dx=5).encode(x=alt.X("total:Q"), y=y, text="text:N")
     first = bars[0]
     largest = sorted(first.seconds.items(), key=lambda item: -item[1])[:3]
-    said = ", ".join(f"{TERMS[term].words} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
+    said = ", ".join(f"{part_words(term)} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
     return Figure(
         f"iteration-breakdown{suffix}",
         "Where the time of an iteration goes",
@@ -147,7 +140,7 @@ def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
         seconds = bar.seconds.get(term, 0.0)
         return f"{seconds * unit.per_second:.4g} ({share(seconds / bar.total_s)})" if seconds else ""
 
-    rows = [(TERMS[term].words, *(cell(bar, term) for bar in bars)) for term in terms]
+    rows = [(part_words(term), *(cell(bar, term) for bar in bars)) for term in terms]
     rows.append(("iteration", *(f"{bar.total_s * unit.per_second:.4g}" for bar in bars)))
     rows.append(("samples per second", *(f"{bar.throughput_samples_per_s:,.5g}" for bar in bars)))
     if any(bar.note for bar in bars):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from Common.units import MIB
 from Estimator.accelerator import Accelerator
 from GraphExtractor.names import label
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.time_figures import term_seconds
 from Solver.results import Breakdown, DesignPoint, ModelPlan
-from Solver.words import EQUAL, MIB, listed, number, part_words, plan_words, time_words
+from Solver.words import EQUAL, listed, number, part_words, plan_words, time_words
 
 WORTH_SAYING = 0.05  # of the difference
 
@@ -34,7 +35,7 @@ def _sentences(best: DesignPoint, points: Sequence[PointsOfModel], nearest: str 
         if expert is None or expert.breakdown_s is None or each.plan.speedup_over_expert is None:
             continue
         of = f" of {label(each.model)}" if len(points) > 1 else ""
-        against = f"Against the expert's plan (tp {expert.tp} x pp {expert.pp} x dp {expert.dp}) on the same chip"
+        against = f"Against the expert's plan ({plan_words(expert)}) on the same chip"
         yield from _gap(against, of, each.plan.breakdown_s, expert.breakdown_s)
 
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-GIB = 2**30
-GB = 1e9
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from Common.errors import InfeasibleError
+from Common.units import GIB, MIB
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, file_content, nanoseconds
 from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
@@ -81,9 +82,9 @@ def _of_chips(run: FinishedSearch) -> _Contents:
         best.objective.value: best.value,
         "tensor cores": f"{chip.num_tc} of {chip.depth} x {chip.width}",
         "vector cores": f"{chip.num_vc} of {chip.width_vc}",
-        "global buffer MiB": chip.glb_bytes / 2**20,
+        "global buffer MiB": chip.glb_bytes / MIB,
         "area mm2": chip.area_mm2,
-        "HBM GiB": best.hbm_bytes / 2**30,
+        "HBM GiB": best.hbm_bytes / GIB,
         "commit": run.manifest.git_commit or "unknown",
         "versions": run.manifest.versions,
     }

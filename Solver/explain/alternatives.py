@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Common.errors import InputError
+from Common.units import GIB
 from Estimator.accelerator import Accelerator, AcceleratorSet
 from Estimator.area import area_mm2
 from Estimator.design_space import load_design_space
@@ -20,7 +21,7 @@ from Solver.results import DesignPoint, Status
 from Solver.search.inputs import Degrees
 from Solver.search.what_if import PricedAccelerators
 from Solver.study import Study
-from Solver.words import GIB, listed
+from Solver.words import listed
 
 FIRST_BATCH = 32  # accelerators priced together; the next batch is larger, because the bounds seem to tell little
 GROWTH = 4

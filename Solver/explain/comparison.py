@@ -7,6 +7,7 @@ from typing import Any
 
 from Common.errors import PhazeError
 from Common.progress import Progress, SilentProgress
+from Common.units import GIB
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.names import label
 from Solver.explain.moves import Moved, moved_chips, moved_plans, names_of
@@ -17,10 +18,10 @@ from Solver.explain.records import Change, Comparison, Term
 from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
 from Solver.search.limits.gains import gained
+from Solver.settings import HOUSEKEEPING
 from Solver.study import split_weight
-from Solver.words import EQUAL, GIB, UNITS, accelerator_words, listed, number, percent, plan_words
+from Solver.words import EQUAL, UNITS, accelerator_words, listed, number, percent, plan_words
 
-HOUSEKEEPING = frozenset({"name", "output", "csv", "strict", "force_reextract_model"})  # settings that change no answer
 NOT_GIVEN = "-"
 CONTENT = "content of"
 

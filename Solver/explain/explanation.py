@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from Common.units import GIB
 from GraphExtractor.names import label
 from Solver.explain.attribution import blame_s
 from Solver.explain.designs import accelerator_values
@@ -17,7 +18,6 @@ from Solver.placement.problem import FloatArray
 from Solver.results import DesignPoint, ModelPlan, Objective, Status
 from Solver.words import (
     EQUAL,
-    GIB,
     UNITS,
     accelerator_words,
     listed,
@@ -94,7 +94,7 @@ def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
     for model, plan in best.models.items():
         if plan.expert is None:
             continue
-        expert = f"the plan of a published expert for {label(model)} ({plan_words_of_expert(plan)})"
+        expert = f"the plan of a published expert for {label(model)} ({plan_words(plan.expert)})"
         if plan.speedup_over_expert is not None:
             unit = "" if best.objective is not Objective.THROUGHPUT_PER_JOULE else " in samples/s"
             unsearched = plan.expert.tp not in run.settings["tp"]
@@ -104,12 +104,6 @@ def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
             yield f"On this chip {expert} cannot run: {plan.expert.reason}."
     yield from _next_accelerators(run, best)
     yield from _sizes(run, best)
-
-
-def plan_words_of_expert(plan: ModelPlan) -> str:
-    """Degrees of the expert's plan."""
-    assert plan.expert is not None
-    return f"tp {plan.expert.tp} x pp {plan.expert.pp} x dp {plan.expert.dp}"
 
 
 def _next_accelerators(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.progress import Progress
+from Common.units import GB
 from Estimator.accelerator import Cluster
-from Solver.explain.plan_explanation import GB, found_plan_words
+from Solver.explain.plan_explanation import found_plan_words
 from Solver.explain.reasons import gap_words
 from Solver.explain.records import Alternative, Term
 from Solver.explain.wishes import PlanWish
@@ -22,10 +23,9 @@ from Solver.plan_search.run import answer_request
 from Solver.plan_search.space import PlanSpace
 from Solver.results import Status
 from Solver.training.plan import TrainingPlan
-from Solver.words import listed, number, percent
+from Solver.words import EQUAL, listed, number, percent
 
 logger = logging.getLogger(__name__)
-EQUAL = 1e-9
 LISTED = frozenset({"tp", "ep", "micro_batch_size", "recompute", "interleave", "zero_stage"})  # lists in the settings
 OF_THE_SHAPE = LISTED | {"sequence_parallel"}
 

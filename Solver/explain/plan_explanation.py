@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from Common.units import GB
 from GraphExtractor.names import label
 from Solver.explain.records import Explanation
 from Solver.finished_run import FinishedPlanSearch
 from Solver.plan_search.results import FoundPlan, PlanOutcome
-from Solver.words import listed, number, part_words, percent, plan_words
+from Solver.words import EQUAL, listed, number, part_words, percent, plan_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SMALL = 0.005
-GB = 1e9
-EQUAL = 1e-9
 AXES = {
     "tp": "tensor parallel width",
     "pp": "pipeline depth",

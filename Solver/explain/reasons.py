@@ -7,26 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from Common.units import GIB, MIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Solver.explain.asking import Designed
 from Solver.explain.attribution import blame_s
 from Solver.explain.records import Term
 from Solver.results import DesignPoint, ModelPlan
-from Solver.words import (
-    EQUAL,
-    GIB,
-    MIB,
-    UNITS,
-    accelerator_words,
-    listed,
-    number,
-    part_words,
-    percent,
-    plan_words,
-    size_words,
-    time_words,
-)
+from Solver.words import EQUAL, UNITS, accelerator_words, listed, number, part_words, percent, plan_words, size_words, time_words
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named

@@ -8,11 +8,10 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
+from Common.units import GIB, MIB
 from Solver.settings import STUDY
 
 SEPARATOR = ","
-MIB = 2**20
-GIB = 2**30
 _RECOMPUTE = next(setting for setting in STUDY.settings if setting.key == "recompute")
 
 CHIP_WISHES = SettingTable(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from Common.progress import SilentProgress
+from Common.units import GIB
 from Estimator.accelerator import AcceleratorSet
 from Estimator.design_space import ReferenceChip
 from GraphExtractor.graph import ModelGraph
@@ -26,7 +27,6 @@ from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.run import Run
 from Solver.search.winner_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.winners import expert_report, model_plan, with_expert
-from Solver.study import GIB
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Common.progress import Progress
+from Common.units import GIB
 from GraphExtractor.graph import ModelGraph
 from Solver.hardware import load_hardware
 from Solver.named_content import file_contents
@@ -34,7 +35,7 @@ from Solver.search.run_directory import (
 )
 from Solver.search.schedule_records import KeptSchedules
 from Solver.search.winner_schedules import kept_schedules
-from Solver.study import GIB, REPOSITORY, Study
+from Solver.study import REPOSITORY, Study
 
 if TYPE_CHECKING:
     import pandas as pd

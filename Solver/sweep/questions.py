@@ -14,12 +14,12 @@ from GraphExtractor.models.registry import find_model
 from Solver.named_content import file_contents, model_names
 from Solver.plan_search.request import PlanRequest, plan_request
 from Solver.plan_search.settings import asks_for_device
+from Solver.settings import HOUSEKEEPING
 from Solver.study import REPOSITORY, Study, study_from
 
 ROOMS = ("GraphExtractor", "Estimator", "Solver")  # whose code decides an answer
 LIBRARIES = ("torch", "transformers")  # which decide a graph
 HARDWARE = frozenset({"design_space", "cores", "device", "cluster", "software"})  # whose content stands for its name
-_NOT_ASKED = frozenset({"name", "output", "csv", "force_reextract_model"})
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def key_of(request: Study | PlanRequest) -> str:
     Raises:
         InputError: a file it names is not there any more, or cannot be read.
     """
-    decides = {key: value for key, value in request.as_mapping().items() if key not in _NOT_ASKED}
+    decides = {key: value for key, value in request.as_mapping().items() if key not in HOUSEKEEPING}
     decides |= {"strict": request.strict, "sequence_length": _lengths(request)}
     contents = file_contents(request)
     if "design_space" in contents:

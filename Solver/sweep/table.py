@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from Common.files import write_atomically
+from Common.units import GIB
 from Estimator.accelerator import Accelerator
 from Solver.settings import MODEL
 from Solver.sweep.answers import PlanRow
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FAILED = "failed"
-GIB = 2**30
 _PLAN_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bool_"}
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Common.units import GIB
 from Reporter.glossary import used_in
 from Reporter.report import design_points
 from Reporter.report.axis_figures import AXES, reached_by
@@ -32,7 +33,7 @@ from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import limits_figure
 from Reporter.report.why import why
-from Reporter.report.words import GIB, layer_words
+from Reporter.report.words import layer_words
 from Solver.explain.records import Change, Comparison, Move, Term
 from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.pipeline import PipelineSchedule, costs_of, simulate

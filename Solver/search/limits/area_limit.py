@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from Common.units import MIB
 from Estimator.accelerator import Accelerator, AcceleratorSet
 from Estimator.area import area_mm2
-from Estimator.design_space import MIB, DesignSpace, load_design_space
+from Estimator.design_space import DesignSpace, load_design_space
 from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint, Limit
 from Solver.search.limits.gains import binds, gain_of, gained

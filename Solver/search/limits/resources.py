@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from Common.units import GIB
 from Estimator.accelerator import Cluster, Platform, Tier
-from Solver.words import GIB
 
 GIGA = 1e9
 MICRO = 1e-6
