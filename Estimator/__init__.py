@@ -7,32 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from Estimator.accelerator import Accelerator, AcceleratorSet, Platform
-    from Estimator.cluster import Cluster, with_devices
-    from Estimator.cores_file import read_cores_json, write_cores_json
-    from Estimator.design_space import DesignSpace, load_design_space
+    from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+    from Estimator.chips.cores_file import read_cores_json, write_cores_json
+    from Estimator.chips.design_space import DesignSpace, load_design_space
+    from Estimator.chips.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
     from Estimator.hardware_files import load_cluster
-    from Estimator.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
-    from Estimator.network import collective_lines, collective_s, p2p_s
+    from Estimator.network.cluster import Cluster, with_devices
+    from Estimator.network.collectives import collective_lines, collective_s, p2p_s
 
 _HOMES = {
-    "Accelerator": "accelerator",
-    "AcceleratorSet": "accelerator",
-    "Cluster": "cluster",
-    "DesignSpace": "design_space",
-    "LatencyTable": "latency_table",
-    "OperatorTimes": "latency_table",
-    "Platform": "accelerator",
-    "collective_lines": "network",
-    "collective_s": "network",
+    "Accelerator": "chips.accelerator",
+    "AcceleratorSet": "chips.accelerator",
+    "Cluster": "network.cluster",
+    "DesignSpace": "chips.design_space",
+    "LatencyTable": "chips.latency_table",
+    "OperatorTimes": "chips.latency_table",
+    "Platform": "chips.accelerator",
+    "collective_lines": "network.collectives",
+    "collective_s": "network.collectives",
     "load_cluster": "hardware_files",
-    "load_design_space": "design_space",
-    "load_or_populate": "latency_table",
-    "p2p_s": "network",
-    "populate_estimates": "latency_table",
-    "read_cores_json": "cores_file",
-    "with_devices": "cluster",
-    "write_cores_json": "cores_file",
+    "load_design_space": "chips.design_space",
+    "load_or_populate": "chips.latency_table",
+    "p2p_s": "network.collectives",
+    "populate_estimates": "chips.latency_table",
+    "read_cores_json": "chips.cores_file",
+    "with_devices": "network.cluster",
+    "write_cores_json": "chips.cores_file",
 }
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.accelerator import Dataflow, Platform, VectorFunctions
-from Estimator.cluster import Cluster, ShortProtocol, Tier, Topology
-from Estimator.technology import CapacityTable, Quantity, Technology
+from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
+from Estimator.chips.technology import CapacityTable, Quantity, Technology
+from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
 HARDWARE = Path(__file__).parent / "hardware"
 

@@ -13,7 +13,7 @@ from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exits import DONE
 from FrontDoor.printing import print_answer
-from Solver.training.plan_settings import EVALUATION
+from Studies.plan_settings import EVALUATION
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,9 +93,9 @@ def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
 
 def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.hardware_files import load_cluster
-    from Estimator.network_calibration import cluster_yaml, fit_collectives
-    from Estimator.network_errors import LARGE_BYTES, network_errors
-    from Estimator.network_tables import read_collectives
+    from Estimator.network.calibration import cluster_yaml, fit_collectives
+    from Estimator.network.calibration_errors import LARGE_BYTES, network_errors
+    from Estimator.network.calibration_tables import read_collectives
 
     measured = [(table.name, read_collectives(table)) for table in tables]
     cluster = load_cluster(start)

@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
     from FrontDoor.compiled import find_place
-    from Solver.study import REPOSITORY
-    from Solver.training.plan_files import evaluation_from
+    from Studies.plan_files import evaluation_from
+    from Studies.study import REPOSITORY
 
     find_place(REPOSITORY / "Solver")
     evaluation = evaluation_from(command.config, command.given)
@@ -23,7 +23,7 @@ def evaluate(command: Command) -> int:
         logger.info(note)
     from Reporter.training_tables import prediction_json, prediction_tables
     from Solver.results import Status
-    from Solver.training.evaluation import evaluated
+    from Studies.evaluation import evaluated
 
     prediction = evaluated(evaluation)
     print_answer(prediction_json(evaluation, prediction).decode(), lambda: prediction_tables(evaluation, prediction), command)

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
 from Solver.plan_search.settings import RUN_SOLVER
-from Solver.settings import CLUSTER, DESIGN_SPACE, MODEL, STUDY
-from Solver.training.plan_settings import DEVICE, EVALUATION, OUTPUT, SOFTWARE
+from Studies.plan_settings import DEVICE, EVALUATION, OUTPUT, SOFTWARE
+from Studies.settings import CLUSTER, DESIGN_SPACE, MODEL, STUDY
 
 STUDY_MODES = {
     "run_solver": "search the best accelerator and placement (default)",

@@ -27,7 +27,7 @@ from FrontDoor.validate import validate
 if TYPE_CHECKING:
     from Common.progress import Progress
     from GraphExtractor.graph import ModelGraph
-    from Solver.study import Study
+    from Studies.study import Study
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ STDOUT = "-"
 def run_solver(command: Command) -> int:
     """Search the study and print the best accelerator and plan; with a device only the plan."""
     from Solver.plan_search.settings import asks_for_device
-    from Solver.study import read_config
+    from Studies.study import read_config
 
     if asks_for_device({} if command.config is None else read_config(command.config), command.given):
         return search_plans(command)
@@ -47,7 +47,7 @@ def run_solver(command: Command) -> int:
     from Reporter.tables import print_result
     from Solver.results import Status
     from Solver.search import run_solver as search
-    from Solver.search.run_directory import best_json
+    from Studies.run_directory import best_json
 
     result = search(study, _progress(command))
     if command.output_format == "json":
@@ -75,8 +75,8 @@ def prepopulate_estimates(command: Command) -> int:
     study = _study(command)
     if command.dry_run:
         return _print_size(study, command)
-    from Estimator.latency_table import load_or_populate
-    from Solver.hardware import load_hardware
+    from Estimator.chips.latency_table import load_or_populate
+    from Studies.hardware import load_hardware
 
     progress, hardware = _progress(command), load_hardware(study)
     accelerators = hardware.accelerators
@@ -103,9 +103,9 @@ def prepopulate_estimates(command: Command) -> int:
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
     from Common.files import output_file
-    from Estimator.cores_file import write_cores_json
-    from Estimator.design_space import load_design_space
-    from Solver.study import Study, design_space_from
+    from Estimator.chips.cores_file import write_cores_json
+    from Estimator.chips.design_space import load_design_space
+    from Studies.study import Study, design_space_from
 
     name = design_space_from(command.given)
     generated = load_design_space(name).generate()
@@ -134,7 +134,7 @@ def doctor(command: Command) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
     from Common.files import user_path
     from FrontDoor.doctor import Verdict, examine
-    from Solver.study import Study
+    from Studies.study import Study
 
     output = None if command.output is None else user_path(command.output)
     findings = examine(Study(models=(), name="study", output=output).folders)
@@ -161,7 +161,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 def _study(command: Command) -> Study:
     from FrontDoor.compiled import find_place
-    from Solver.study import REPOSITORY, read_config, study_from
+    from Studies.study import REPOSITORY, read_config, study_from
 
     find_place(REPOSITORY / "Solver")
     config = {} if command.config is None else read_config(command.config)
@@ -179,8 +179,8 @@ def _progress(command: Command) -> Progress:
 
 def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
     """Graphs of every model and micro-batch size, one per tensor parallel width."""
+    from Estimator.chips.design_space import load_design_space
     from Estimator.coverage import check_functions
-    from Estimator.design_space import load_design_space
     from GraphExtractor import load_or_extract
 
     priced = load_design_space(study.design_space, study.technology).platform.vector_functions.cycles_per_element

@@ -15,7 +15,7 @@ def search_plans(command: Command) -> int:
     from Common.progress import progress_for
     from FrontDoor.compiled import find_place
     from Solver.plan_search.request import plan_request
-    from Solver.study import REPOSITORY, read_config
+    from Studies.study import REPOSITORY, read_config
 
     find_place(REPOSITORY / "Solver")
     config = {} if command.config is None else read_config(command.config)

@@ -14,7 +14,7 @@ from FrontDoor.exits import DONE
 
 if TYPE_CHECKING:
     from Reporter.report.figures import Report
-    from Solver.finished_run import FinishedRun
+    from Studies.finished_run import FinishedRun
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from Common.files import output_file, user_path, write_atomically
     from FrontDoor.compiled import find_place
-    from Solver.finished_run import open_run
-    from Solver.study import REPOSITORY
+    from Studies.finished_run import open_run
+    from Studies.study import REPOSITORY
 
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
@@ -58,11 +58,11 @@ def _report(runs: Sequence[FinishedRun]) -> Report:
     """The page of one run of any kind, or of two compared."""
     from Reporter.report.plan_report import plan_report
     from Reporter.report.search_report import search_report
-    from Solver.finished_run import FinishedSearch
+    from Studies.finished_run import FinishedSearch
 
     if len(runs) == 2:
         from Reporter.report.comparison_report import comparison_report
-        from Solver.explain.comparison import compare_runs
+        from Studies.explain.comparison import compare_runs
 
         before, after = runs
         return comparison_report(before, after, compare_runs(before, after))

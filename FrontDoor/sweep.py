@@ -12,8 +12,8 @@ from FrontDoor.exits import DONE, FAILED
 from FrontDoor.printing import print_answer, print_rows
 
 if TYPE_CHECKING:
-    from Solver.sweep.axes import Sweep
-    from Solver.sweep.run import SweptPoint
+    from Studies.sweep.axes import Sweep
+    from Studies.sweep.run import SweptPoint
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +23,8 @@ def sweep(command: Command) -> int:
     from Common.files import user_path
     from Common.progress import progress_for
     from FrontDoor.compiled import find_place
-    from Solver.study import REPOSITORY
-    from Solver.sweep.axes import read_sweep
+    from Studies.study import REPOSITORY
+    from Studies.sweep.axes import read_sweep
 
     find_place(REPOSITORY / "Solver")
     assert command.study is not None  # the flags require it
@@ -32,9 +32,9 @@ def sweep(command: Command) -> int:
     if command.dry_run:
         return _print_points(asked, command)
     from Reporter.sweep_tables import point_line, sweep_tables
-    from Solver.sweep.executors import executor_named
-    from Solver.sweep.run import run_sweep
-    from Solver.sweep.table import sweep_rows, write_table
+    from Studies.sweep.executors import executor_named
+    from Studies.sweep.run import run_sweep
+    from Studies.sweep.table import sweep_rows, write_table
 
     executor = executor_named(command.executor, command.workers, command.address)
     total, ended = asked.count, 0
@@ -57,8 +57,8 @@ def sweep(command: Command) -> int:
 
 def _print_points(asked: Sweep, command: Command) -> int:
     from Reporter.sweep_tables import asked_rows
-    from Solver.sweep.run import ask
-    from Solver.sweep.store import Store
+    from Studies.sweep.run import ask
+    from Studies.sweep.store import Store
 
     points, store = ask(asked), Store(asked.store)
     there = [point.question is not None and store.load(point.question.key) is not None for point in points]

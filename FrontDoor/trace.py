@@ -17,8 +17,8 @@ def trace(command: Command) -> int:
     from Common.files import output_file, pack, user_path, write_atomically
     from FrontDoor.compiled import find_place
     from Reporter.trace import timeline_of
-    from Solver.finished_run import RUN_FILES, open_run
-    from Solver.study import REPOSITORY
+    from Studies.finished_run import RUN_FILES, open_run
+    from Studies.study import REPOSITORY
 
     find_place(REPOSITORY / "Solver")
     run = open_run(user_path(command.runs[0]))

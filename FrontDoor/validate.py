@@ -10,7 +10,7 @@ from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exits import DONE
 from FrontDoor.printing import print_answer
-from Solver.training.plan_settings import EVALUATION
+from Studies.plan_settings import EVALUATION
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def validate(command: Command) -> int:
     from Common.files import named_file, user_path
     from Common.progress import progress_for
     from FrontDoor.compiled import find_place
-    from Solver.study import REPOSITORY, Study
+    from Studies.study import REPOSITORY, Study
 
     named = EVALUATION.read(command.given, "command line")
     device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
@@ -32,8 +32,8 @@ def validate(command: Command) -> int:
     picture = None if command.plot is None else _picture(command.plot)
     find_place(REPOSITORY / "Solver")
     from Reporter.validation_tables import report_json, report_tables
-    from Solver.validation import read_runs
-    from Solver.validation import validate as compare
+    from Validation import read_runs
+    from Validation import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
     with progress.phase("measured runs", len(read_runs(runs_file))) as advance:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.tables import new_table, print_lines, print_tables
-from Solver.explain.records import Alternative, Explanation, Term
-from Solver.words import part_words
+from Studies.explain.records import Alternative, Explanation, Term
+from Studies.words import part_words
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,7 +8,7 @@ from Reporter.tables import plain_table
 from Reporter.training_tables import prediction_tables
 from Solver.plan_search.results import PlanOutcome
 from Solver.plan_search.run import PlanRun
-from Solver.training.evaluation import Evaluation
+from Studies.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from rich.table import Table

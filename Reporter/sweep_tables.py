@@ -10,12 +10,12 @@ from Common.progress import duration
 from GraphExtractor.names import label
 from Reporter.tables import new_table
 from Solver.results import Objective
-from Solver.settings import MODEL
-from Solver.sweep.answers import PlanRow, PointAnswer
-from Solver.sweep.axes import Sweep
-from Solver.sweep.run import AskedPoint, SweptPoint
-from Solver.sweep.table import FAILED, value_words
-from Solver.words import UNITS, accelerator_words
+from Studies.settings import MODEL
+from Studies.sweep.answers import PlanRow, PointAnswer
+from Studies.sweep.axes import Sweep
+from Studies.sweep.run import AskedPoint, SweptPoint
+from Studies.sweep.table import FAILED, value_words
+from Studies.words import UNITS, accelerator_words
 
 if TYPE_CHECKING:
     from rich.table import Table

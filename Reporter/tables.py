@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from Common.units import GIB
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
-from Solver.words import UNITS, accelerator_words
+from Studies.words import UNITS, accelerator_words
 
 if TYPE_CHECKING:
     from rich.table import Table

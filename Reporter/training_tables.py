@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from Common.records import to_json
 from Common.units import GB
 from GraphExtractor.names import label
+from Plans.results import IterationBreakdown, Prediction
 from Reporter.tables import new_table
 from Solver.results import Status
-from Solver.training.evaluation import Evaluation
-from Solver.training.results import IterationBreakdown, Prediction
+from Studies.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from rich.table import Table

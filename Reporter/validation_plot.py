@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError, PhazeError
-from Solver.validation.records import RunResult, ValidationReport
+from Validation.records import RunResult, ValidationReport
 
 BAND = 0.1
 MARGIN = 1.3  # of the times at the ends of the axes

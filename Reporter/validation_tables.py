@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
+from Plans.results import IterationBreakdown
 from Reporter.tables import new_table
-from Solver.training.results import IterationBreakdown
-from Solver.validation.records import ValidationReport
+from Validation.records import ValidationReport
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from Estimator.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator
 
 
 class Status(StrEnum):

@@ -10,7 +10,7 @@ from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
-from Solver.training.plan import Precision, TrainingPlan
+from Plans.plan import Precision, TrainingPlan
 
 SEQUENCE = 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from Common.errors import InputError
-from Estimator.technology import Quantity
+from Estimator.chips.technology import Quantity
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_path, require
-from Estimator.technology import Quantity
 
 UNITS = {
     MatrixEngine: {

@@ -8,7 +8,7 @@ from typing import Any
 
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Solver.words import EQUAL, number
+from Studies.words import EQUAL, number
 
 SAMPLES = "samples per second"
 REACH_WORDS = (

@@ -16,10 +16,10 @@ from Reporter.report.plan_figures import plan_rows
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import duration
-from Solver.explain.records import Change, Comparison, Move
-from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.results import Objective
-from Solver.words import UNITS, number
+from Studies.explain.records import Change, Comparison, Move
+from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.words import UNITS, number
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line

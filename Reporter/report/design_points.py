@@ -10,8 +10,8 @@ import numpy as np
 
 from Common.units import MIB
 from GraphExtractor.names import label
-from Solver.finished_run import FinishedSearch
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint
+from Studies.finished_run import FinishedSearch
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
 from Reporter.report.words import duration, share, unit_for
-from Solver.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Solver.plan_search.results import FoundPlan
 from Solver.results import ModelPlan, PipelineReport
 

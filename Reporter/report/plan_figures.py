@@ -14,9 +14,9 @@ from Reporter.report.design_points import MOST_POINTS
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import duration
-from Solver.finished_run import FinishedPlanSearch
 from Solver.plan_search.results import FoundPlan
-from Solver.words import number
+from Studies.finished_run import FinishedPlanSearch
+from Studies.words import number
 
 if TYPE_CHECKING:
     import pandas as pd

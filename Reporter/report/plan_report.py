@@ -14,12 +14,12 @@ from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import plan_provenance
 from Reporter.report.stages import stages_of
 from Reporter.report.words import duration, share
-from Solver.explain.explanation import explain
-from Solver.words import number, part_words
+from Studies.explain.explanation import explain
+from Studies.words import number, part_words
 
 if TYPE_CHECKING:
-    from Solver.finished_run import FinishedPlanSearch
     from Solver.plan_search.results import FoundPlan
+    from Studies.finished_run import FinishedPlanSearch
 
 
 def plan_report(run: FinishedPlanSearch) -> Report:

@@ -10,9 +10,9 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
 from Reporter.report.words import duration
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch
 from Solver.results import Counts, DesignPoint
-from Solver.words import UNITS, listed, number
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.words import UNITS, listed, number
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best placement, pruned because a proven bound shows that it is no better "

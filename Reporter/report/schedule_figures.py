@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from Estimator.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, unit_for
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.words import listed
+from Studies.words import listed
 
 MOST_ROWS = 32  # of single cores of a type; operators on others are summed up in words
 ALL = "all"

@@ -20,12 +20,12 @@ from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.why import why
 from Reporter.report.words import duration, share
-from Solver.explain.explanation import explain
-from Solver.words import UNITS, accelerator_words, listed, number, part_words
+from Studies.explain.explanation import explain
+from Studies.words import UNITS, accelerator_words, listed, number, part_words
 
 if TYPE_CHECKING:
-    from Solver.finished_run import FinishedSearch
     from Solver.results import DesignPoint, Limit, ModelPlan
+    from Studies.finished_run import FinishedSearch
 
 
 COLLECTIVE = OperatorKind.COLLECTIVE.value

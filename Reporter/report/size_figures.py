@@ -12,7 +12,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import duration, share
 from Solver.results import DesignPoint, ReferencePoint, SizeRow
-from Solver.words import accelerator_words, listed, number
+from Studies.words import accelerator_words, listed, number
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from Plans.results import IterationBreakdown
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, share, unit_for
 from Solver.results import Breakdown, Limit
 from Solver.search.limits.gains import binds, gained
-from Solver.training.results import IterationBreakdown
-from Solver.words import part_words
+from Studies.words import part_words
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from Estimator.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, nanoseconds
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Reporter.trace.events import Counter, Event, Flow, Process, Shown, Slice, Thread, nanoseconds
-from Solver.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Solver.results import PipelineReport
 
 COMPUTE, UPDATE, FIRST_SEND = 0, 1, 2  # rows of a stage

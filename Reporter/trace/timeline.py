@@ -12,10 +12,10 @@ from Common.units import GIB, MIB
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, file_content, nanoseconds
 from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
-from Solver.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Solver.plan_search.results import FoundPlan
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.schedule_records import KeptSchedule
+from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 
 logger = logging.getLogger(__name__)
 

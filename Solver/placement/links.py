@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster
-from Estimator.network import collective_lines
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_lines
 from GraphExtractor.graph import CollectiveKind
 from Solver.placement.problem import FloatArray, GroupOrder, IntArray
 
@@ -98,7 +98,7 @@ class Network:
     def data_collectives(self, order: GroupOrder, tp: int, pp: int, dp: IntArray) -> tuple[CollectivePrice, ...]:
         """Algorithms for a reduce-scatter or all-gather over the data-parallel groups: ring, tree, and rings tier by tier.
 
-        The formulas are those of ``Estimator.network.collective_s``, which takes the fastest for one size. Shape (len(dp),).
+        The formulas are those of ``collective_s``, which takes the fastest for one size. Shape (len(dp),).
         Tier by tier needs groups that fill whole groups of the inner tiers; where they do not, its entry is the tree's.
         A cluster with a communication library has that library's algorithms.
         """

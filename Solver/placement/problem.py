@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.accelerator import Cluster
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import LayerTensor, Recompute
 from Solver.results import Breakdown, Status
 

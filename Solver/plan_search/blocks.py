@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.training.layer_costs import NOTHING, LayerCost, PassCost
+from Plans.layer_costs import NOTHING, LayerCost, PassCost
 
 IntArray = NDArray[np.int64]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from Plans.chunks import Overlap, through, timed_pass
+from Plans.layer_costs import LayerCost
+from Plans.plan import TrainingPlan
 from Solver.plan_search.blocks import IntArray, blocks_of
-from Solver.training.chunks import Overlap, through, timed_pass
-from Solver.training.layer_costs import LayerCost
-from Solver.training.plan import TrainingPlan
 
 
 def iteration_bound_s(plan: TrainingPlan, costs: tuple[LayerCost, ...], overlap: Overlap, fullest: int = 0) -> float:

@@ -10,18 +10,18 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key, named_file, user_path
-from Estimator.cluster import Cluster, with_devices
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import load_cluster
+from Estimator.network.cluster import Cluster, with_devices
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.widths import allowed_widths, check_key
+from Plans.plan import Precision, TrainingPlan, usual_precision
 from Solver.plan_search.settings import PLAN_SEARCH, refuse_settings_of_chips
 from Solver.plan_search.space import PlanSpace
-from Solver.study import REPOSITORY, split_weight, tp_widths_of
-from Solver.training.plan import Precision, TrainingPlan, usual_precision
+from Studies.study import REPOSITORY, split_weight, tp_widths_of
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)
 DEFAULT_GLOBAL_BATCH_SIZE = 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from Plans.plan import TrainingPlan
+from Plans.results import IterationBreakdown, Prediction
 from Solver.results import Counts, PipelineReport, Status
-from Solver.training.plan import TrainingPlan
-from Solver.training.results import IterationBreakdown, Prediction
 
 
 class PlanOutcome(StrEnum):

@@ -16,13 +16,13 @@ from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
-from Solver.named_content import file_contents
+from Plans.plan import TrainingPlan, plan_mapping
 from Solver.plan_search.request import PlanRequest
 from Solver.plan_search.results import FoundChunk, FoundPlan, PlanAnswer, PlanManifest, PlanPoint, PlanSearchResult
 from Solver.plan_search.search import search_plans
-from Solver.search.run_directory import folder_is_writable, git_commit, library_versions, peak_bytes
-from Solver.study import REPOSITORY
-from Solver.training.plan import TrainingPlan, plan_mapping
+from Studies.named_content import file_contents
+from Studies.run_directory import folder_is_writable, git_commit, library_versions, peak_bytes
+from Studies.study import REPOSITORY
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,19 +9,19 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.progress import Advance
-from Estimator.accelerator import Cluster
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import ModelGraph
+from Plans.groups import DeviceGroups, expert_groups
+from Plans.layer_costs import LayerCost, layer_costs
+from Plans.plan import TrainingPlan
+from Plans.pricing import PlanPricer, overlap_of
+from Plans.results import Prediction
 from Solver.plan_search.bounds import iteration_bound_s
 from Solver.plan_search.results import PlanOutcome, PlanPoint, PlanSearchResult
 from Solver.plan_search.space import PlanSpace
 from Solver.plan_search.stages import best_stages
 from Solver.results import Counts, Status
-from Solver.training.groups import DeviceGroups, expert_groups
-from Solver.training.layer_costs import LayerCost, layer_costs
-from Solver.training.plan import TrainingPlan
-from Solver.training.pricing import PlanPricer, overlap_of
-from Solver.training.results import Prediction
 
 TOLERANCE = 1e-9  # relative: plans closer than this are equally good
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
-from Solver.settings import STUDY, ZERO_STAGE
-from Solver.training.plan_settings import DEVICE, PRECISION, SOFTWARE
+from Studies.plan_settings import DEVICE, PRECISION, SOFTWARE
+from Studies.settings import STUDY, ZERO_STAGE
 
 DEVICES = Setting("devices", Kind.INTEGER, "with --device: devices in use (default: all of the cluster)", most=2**20)
 INTERLEAVE = Setting(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Estimator.accelerator import Cluster
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
+from Plans.plan import TrainingPlan
 from Solver.placement.problem import GroupOrder
-from Solver.training.plan import TrainingPlan
 
 
 @dataclass(frozen=True)

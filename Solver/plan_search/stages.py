@@ -9,14 +9,14 @@ from itertools import accumulate, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.pipeline.schedule import FloatArray, PipelineCosts
-from Solver.pipeline.simulation import makespans_s
+from Plans.iteration import chunk_bounds, predict_cut
+from Plans.pipeline.schedule import FloatArray, PipelineCosts
+from Plans.pipeline.simulation import makespans_s
+from Plans.pricing import PlanPricer
+from Plans.results import Prediction
 from Solver.plan_search.blocks import IntArray, blocks_of
 from Solver.plan_search.bounds import iteration_bound_s
 from Solver.results import Status
-from Solver.training.iteration import chunk_bounds, predict_cut
-from Solver.training.pricing import PlanPricer
-from Solver.training.results import Prediction
 
 MOST_CUTS = 2048  # enumerated for one plan
 

@@ -16,15 +16,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from Solver.library import explain, open_run, run_solver, study
     from Solver.search.cosearch import space_size
+    from Studies.library import explain, open_run, run_solver, study
 
 _HOMES = {
-    "explain": "Solver.library",
-    "open_run": "Solver.library",
-    "run_solver": "Solver.library",
+    "explain": "Studies.library",
+    "open_run": "Studies.library",
+    "run_solver": "Studies.library",
     "space_size": "Solver.search.cosearch",
-    "study": "Solver.library",
+    "study": "Studies.library",
 }
 
 __all__ = ["explain", "open_run", "run_solver", "space_size", "study"]

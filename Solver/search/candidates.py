@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from Common.progress import SilentProgress
 from Common.units import GIB
-from Estimator.accelerator import AcceleratorSet
-from Estimator.design_space import ReferenceChip
+from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.design_space import ReferenceChip
 from GraphExtractor.graph import ModelGraph
 from Solver.results import (
     Certificate,

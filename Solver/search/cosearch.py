@@ -13,8 +13,6 @@ import numpy as np
 from Common.progress import Progress
 from Common.units import GIB
 from GraphExtractor.graph import ModelGraph
-from Solver.hardware import load_hardware
-from Solver.named_content import file_contents
 from Solver.results import Counts, SearchResult, SizeRow, SpaceSize, Status
 from Solver.schedule import solver_named
 from Solver.search.candidates import ScoredPoint, reference_points, scored_point
@@ -24,7 +22,11 @@ from Solver.search.joint import best_for_all_models
 from Solver.search.limits.limits import limits_of
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.run import Run, Stores
-from Solver.search.run_directory import (
+from Solver.search.schedule_records import KeptSchedules
+from Solver.search.winner_schedules import kept_schedules
+from Studies.hardware import load_hardware
+from Studies.named_content import file_contents
+from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
     designs_table,
@@ -33,9 +35,7 @@ from Solver.search.run_directory import (
     library_versions,
     write_run,
 )
-from Solver.search.schedule_records import KeptSchedules
-from Solver.search.winner_schedules import kept_schedules
-from Solver.study import REPOSITORY, Study
+from Studies.study import REPOSITORY, Study
 
 if TYPE_CHECKING:
     import pandas as pd

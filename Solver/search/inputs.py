@@ -9,8 +9,8 @@ import numpy as np
 from Common.files import content_key
 from Common.progress import Advance
 from Common.records import to_json
+from Estimator.chips.latency_table import LatencyTable, load_or_populate, populate_estimates
 from Estimator.coverage import check_functions
-from Estimator.latency_table import LatencyTable, load_or_populate, populate_estimates
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
 from Solver.placement.policy import training_policy

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from Solver.placement.problem import FloatArray
 from Solver.results import Objective
 from Solver.search.points import ROUNDING, PointGroup, PointStatus
-from Solver.study import Study
+from Studies.study import Study
 
 CANDIDATES_AT_ONCE = 32
 

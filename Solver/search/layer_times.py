@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from Common.arrays import load_arrays, store_arrays
 from Common.files import load_or_set_aside
 from Common.progress import Advance
-from Estimator.accelerator import AcceleratorSet
-from Estimator.latency_table import LatencyTable, OperatorTimes, occupies
+from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
 from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
 from Solver.placement.problem import FloatArray
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure

@@ -12,13 +12,13 @@ from time import perf_counter
 from Common.files import code_version, content_key
 from Common.progress import Progress
 from Common.records import to_json
-from Estimator.accelerator import AcceleratorSet
-from Solver.hardware import Hardware
+from Estimator.chips.accelerator import AcceleratorSet
 from Solver.schedule.solver import ScheduleSolver
-from Solver.search.run_directory import PhaseRecord, peak_bytes
-from Solver.study import REPOSITORY, Study
+from Studies.hardware import Hardware
+from Studies.run_directory import PhaseRecord, peak_bytes
+from Studies.study import REPOSITORY, Study
 
-PRICED_BY = ("Estimator", "Solver")  # rooms whose code makes earlier prices stale
+PRICED_BY = ("Estimator", "Plans", "Solver")  # rooms whose code makes earlier prices stale
 
 
 @dataclass(frozen=True)

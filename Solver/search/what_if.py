@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from Common.progress import SilentProgress
-from Estimator.accelerator import AcceleratorSet, Cluster, Platform
+from Estimator.chips.accelerator import AcceleratorSet, Platform
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.names import label
 from Solver.placement import place_batch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from Common.errors import SolverError
 from GraphExtractor.graph import ModelGraph, Recompute
-from Solver.pipeline.schedule import PipelineSchedule
+from Plans.pipeline.schedule import PipelineSchedule
 from Solver.placement import balanced_cuts, evaluate_plan, place, stage_memory, stage_times
 from Solver.placement.layer_graph import edges_between, is_chain
 from Solver.placement.problem import LayerTimes, Placement, PlacementProblem

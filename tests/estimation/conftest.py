@@ -2,9 +2,10 @@
 
 import pytest
 
-from Estimator.accelerator import AcceleratorSet, Cluster, Platform
-from Estimator.design_space import DesignSpace, load_design_space
+from Estimator.chips.accelerator import AcceleratorSet, Platform
+from Estimator.chips.design_space import DesignSpace, load_design_space
 from Estimator.hardware_files import load_cluster
+from Estimator.network.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from Common.errors import InputError
-from Estimator.accelerator import AcceleratorSet
-from Estimator.cores_file import read_cores_json, write_cores_json
-from Estimator.design_space import DesignSpace
+from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.cores_file import read_cores_json, write_cores_json
+from Estimator.chips.design_space import DesignSpace
 
 PARAMETERS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
 

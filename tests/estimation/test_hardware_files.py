@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from Common.errors import InputError
-from Estimator.design_space import load_design_space
+from Estimator.chips.design_space import load_design_space
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
 

@@ -10,9 +10,10 @@ import pytest
 from operators_by_hand import collective_operator, gemm_operator, model_graph, vector_operator
 
 from Common.errors import InputError
-from Estimator.accelerator import Accelerator, AcceleratorSet, Cluster, Platform
-from Estimator.latency_table import LatencyTable, load_or_populate, populate_estimates
-from Estimator.signatures import Occupies, distinct_work, occupies, operator_signature
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.latency_table import LatencyTable, load_or_populate, populate_estimates
+from Estimator.chips.signatures import Occupies, distinct_work, occupies, operator_signature
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Gemm, ModelGraph, OperatorGraph, VectorWork
 
 GRAPH = model_graph()
@@ -141,7 +142,7 @@ class TestFile:
     ) -> None:
         load()
         assert len(self.files(tmp_path)) == 1
-        monkeypatch.setattr("Estimator.latency_table.TensorCoreModel", None)
+        monkeypatch.setattr("Estimator.chips.latency_table.TensorCoreModel", None)
         again = load()
         graph = GRAPH.layers[0].backward
         for name, array in vars(again.times(graph, slice(None))).items():

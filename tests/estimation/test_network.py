@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster, Tier
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s, p2p_s, tier_between, transfer_s, wire_bytes
+from Estimator.network.cluster import Cluster, Tier
+from Estimator.network.collectives import collective_s, p2p_s, tier_between, transfer_s, wire_bytes
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from Common.errors import InputError
-from Estimator.cluster import Cluster, Tier, Topology
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s, transfer_s
-from Estimator.network_calibration import cluster_yaml, fit_collectives, fit_transfers
-from Estimator.network_errors import network_errors
-from Estimator.network_tables import CollectiveSample, TransferSample, read_collectives, read_transfers
+from Estimator.network.calibration import cluster_yaml, fit_collectives, fit_transfers
+from Estimator.network.calibration_errors import network_errors
+from Estimator.network.calibration_tables import CollectiveSample, TransferSample, read_collectives, read_transfers
+from Estimator.network.cluster import Cluster, Tier, Topology
+from Estimator.network.collectives import collective_s, transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 SIZES = [2.0**power for power in range(15, 33, 2)]

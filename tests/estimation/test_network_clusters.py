@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from Common.errors import InputError
-from Estimator.cluster import Cluster, Tier, with_devices
 from Estimator.hardware_files import HARDWARE, load_cluster
-from Estimator.network import collective_s
+from Estimator.network.cluster import Cluster, Tier, with_devices
+from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
 
 FILES = sorted((HARDWARE / "clusters").glob("*.yaml"))

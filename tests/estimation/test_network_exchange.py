@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Estimator.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_lines, collective_s, slowest_collective_s
+from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
+from Estimator.network.collectives import collective_lines, collective_s, slowest_collective_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_TO_ALL = CollectiveKind.ALL_TO_ALL

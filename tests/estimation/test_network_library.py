@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Estimator.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
 from Estimator.hardware_files import HARDWARE, load_cluster
-from Estimator.network import collective_lines, collective_s, p2p_s, transfer_s, wire_bytes
-from Estimator.network_errors import group_errors, network_errors
-from Estimator.network_tables import CollectiveSample, read_collectives
+from Estimator.network.calibration_errors import group_errors, network_errors
+from Estimator.network.calibration_tables import CollectiveSample, read_collectives
+from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
+from Estimator.network.collectives import collective_lines, collective_s, p2p_s, transfer_s, wire_bytes
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER

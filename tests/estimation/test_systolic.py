@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Estimator.accelerator import Dataflow
-from Estimator.systolic import systolic_cycles
+from Estimator.chips.accelerator import Dataflow
+from Estimator.chips.systolic import systolic_cycles
 
 SIZES = st.integers(1, 700)
 ARRAYS = st.sampled_from([1, 2, 3, 8, 32, 128])

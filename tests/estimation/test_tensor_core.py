@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from Estimator.accelerator import AcceleratorSet, Dataflow, Platform, TensorCores
-from Estimator.design_space import load_design_space
-from Estimator.systolic import systolic_cycles
-from Estimator.tensor_core import CoreEstimate, TensorCoreModel, TensorWork
+from Estimator.chips.accelerator import AcceleratorSet, Dataflow, Platform, TensorCores
+from Estimator.chips.design_space import load_design_space
+from Estimator.chips.systolic import systolic_cycles
+from Estimator.chips.tensor_core import CoreEstimate, TensorCoreModel, TensorWork
 from GraphExtractor.graph import Gemm
 
 PLATFORM = load_design_space("phaze_icml24").platform

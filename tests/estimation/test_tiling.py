@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Estimator.tiling import tile_traffic
+from Estimator.chips.tiling import tile_traffic
 
 ELEMENT = 2
 SIZES = st.integers(1, 400)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from Estimator.accelerator import Platform, VectorCores
-from Estimator.vector_core import ElementWork, VectorCoreModel
+from Estimator.chips.accelerator import Platform, VectorCores
+from Estimator.chips.vector_core import ElementWork, VectorCoreModel
 from GraphExtractor.graph import VectorWork
 
 CORES = VectorCores(np.array([1, 2, 4, 64]), np.array([32, 32, 32, 32]), np.full(4, 2 << 20))

@@ -9,16 +9,16 @@ import pytest
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from Estimator.accelerator import AcceleratorSet
-from Solver.explain.alternatives import alternative
-from Solver.explain.asking import ask_again, designed
-from Solver.explain.reasons import terms_of
-from Solver.explain.wishes import read_wish
+from Estimator.chips.accelerator import AcceleratorSet
 from Solver.placement import evaluate_plan
 from Solver.results import Status
 from Solver.search.inputs import placement_problem
 from Solver.search.points import row_times
 from Solver.search.variants import batch_times
+from Studies.explain.alternatives import alternative
+from Studies.explain.asking import ask_again, designed
+from Studies.explain.reasons import terms_of
+from Studies.explain.wishes import read_wish
 
 
 @pytest.fixture(scope="module")

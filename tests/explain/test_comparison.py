@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.explain.comparison import _changes, compare_runs
-from Solver.finished_run import open_run
 from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import run_plan_search
+from Studies.explain.comparison import _changes, compare_runs
+from Studies.finished_run import open_run
 from tests.explain.conftest import PLANS
 from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 

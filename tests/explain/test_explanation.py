@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Solver.explain.attribution import blame_s
-from Solver.explain.designs import accelerator_values
-from Solver.explain.explanation import explain
-from Solver.finished_run import open_run
 from Solver.search.schedule_records import ScheduledOperator
-from Solver.words import number, percent, size_words, time_words, times_what
+from Studies.explain.attribution import blame_s
+from Studies.explain.designs import accelerator_values
+from Studies.explain.explanation import explain
+from Studies.finished_run import open_run
+from Studies.words import number, percent, size_words, time_words, times_what
 from tests.search.small_study import small_study, solved
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from Solver.explain.plan_alternatives import ask_plans_again, fixed_plan, plan_alternative
-from Solver.explain.wishes import read_plan_wish
 from Solver.results import Status
+from Studies.explain.plan_alternatives import ask_plans_again, fixed_plan, plan_alternative
+from Studies.explain.wishes import read_plan_wish
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from Estimator.devices.calibration_tables import measured_product
 from Estimator.devices.files import load_device
 from Estimator.devices.isolated import isolated_s
 from Estimator.hardware_files import load_cluster
-from Estimator.network_errors import predicted_s
-from Estimator.network_tables import CollectiveSample
+from Estimator.network.calibration_errors import predicted_s
+from Estimator.network.calibration_tables import CollectiveSample
 from GraphExtractor.graph import CollectiveKind, Gemm
 
 DEVICE, CLUSTER = "a100_80gb", "perlmutter"

@@ -17,9 +17,9 @@ from Common.errors import ArtefactError, InfeasibleError, PhazeError
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
 from FrontDoor.flags import MODES, STUDY_MODES
-from Solver.settings import SETTINGS
-from Solver.training.plan_files import evaluation_from
-from Solver.training.plan_settings import EVALUATION
+from Studies.plan_files import evaluation_from
+from Studies.plan_settings import EVALUATION
+from Studies.settings import SETTINGS
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 import phaze
 from FrontDoor import doctor
 from FrontDoor.doctor import COMFORTABLE_DISK_BYTES, Finding, Verdict, examine
-from Solver.study import Folders, Study
+from Studies.study import Folders, Study
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import phaze
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
+from Plans.results import IterationBreakdown
 from Reporter.training_tables import HIDDEN, PARTS
-from Solver.training.results import IterationBreakdown
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 

@@ -6,7 +6,7 @@ import pytest
 
 import phaze
 from Common.records import from_json
-from Solver.explain.records import Explanation
+from Studies.explain.records import Explanation
 from tests.search.small_study import small_study, solved
 
 

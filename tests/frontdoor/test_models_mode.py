@@ -14,8 +14,8 @@ from Common.errors import InputError
 from GraphExtractor.models.registry import canonical_name, listed_aliases, listed_models
 from GraphExtractor.names import label
 from Solver.plan_search.request import plan_request
-from Solver.study import read_config, study_from
-from Solver.training.plan_files import evaluation_from
+from Studies.plan_files import evaluation_from
+from Studies.study import read_config, study_from
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL = """\

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from Common.errors import InputError
 from GraphExtractor.graph import Attention, Recompute
 from Solver.results import Objective
-from Solver.settings import SETTINGS, Kind
-from Solver.study import Optimizer, SolverName, WeightedModel, read_config, study_from
+from Studies.settings import SETTINGS, Kind
+from Studies.study import Optimizer, SolverName, WeightedModel, read_config, study_from
 
 BERT = {"model": "bertlarge"}
 

@@ -3,7 +3,7 @@
 import io
 from dataclasses import replace
 
-from Estimator.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator
 from Reporter.tables import print_result, print_tables, space_table
 from Solver.results import (
     Certificate,
@@ -21,7 +21,7 @@ from Solver.results import (
     Status,
     TimeBreakdown,
 )
-from Solver.words import accelerator_words
+from Studies.words import accelerator_words
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30

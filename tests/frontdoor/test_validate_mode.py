@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import phaze
-from Solver.validation.records import ValidationReport
+from Validation.records import ValidationReport
 
 RUN = {
     "model": "tiny",

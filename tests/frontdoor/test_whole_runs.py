@@ -9,7 +9,7 @@ import yaml
 import phaze
 from Common.errors import PhazeError
 from Common.files import write_atomically
-from Estimator.design_space import load_design_space
+from Estimator.chips.design_space import load_design_space
 
 SPACE = {
     "name": "small",
@@ -93,7 +93,7 @@ def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], 
             raise PhazeError(f"cannot write {path}")
         write_atomically(path, content)
 
-    monkeypatch.setattr("Solver.search.run_directory.write_atomically", full)
+    monkeypatch.setattr("Studies.run_directory.write_atomically", full)
     assert phaze.main([*words, "--hbm-size", "8"]) == 1
     assert not (Path(words[3]) / "best.json").exists()
 

@@ -11,13 +11,13 @@ import pytest
 import phaze
 from Common.errors import InputError
 from Solver import search
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch
-from Solver.library import ChipSettings, DeviceSettings
 from Solver.plan_search.request import PlanRequest
 from Solver.plan_search.settings import PLAN_SEARCH
 from Solver.results import SearchResult, Status
-from Solver.settings import STUDY
-from Solver.study import Study, WeightedModel
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.library import ChipSettings, DeviceSettings
+from Studies.settings import STUDY
+from Studies.study import Study, WeightedModel
 from tests.search.small_study import write_hardware
 
 FIRST_KEYS = {"model", "device"}  # have a parameter of their own

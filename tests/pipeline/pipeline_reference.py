@@ -8,7 +8,7 @@ from itertools import pairwise
 import networkx as nx
 import numpy as np
 
-from Solver.pipeline import PipelineCosts, PipelineSchedule
+from Plans.pipeline import PipelineCosts, PipelineSchedule
 
 
 @dataclass(frozen=True)

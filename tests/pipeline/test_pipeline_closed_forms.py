@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline_reference import like_chunks
 
 from Common.errors import InputError
-from Solver.pipeline import PipelineSchedule, closed_form_s, in_flight, simulate
+from Plans.pipeline import PipelineSchedule, closed_form_s, in_flight, simulate
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED = PipelineSchedule
 SECONDS = st.one_of(st.just(0.0), st.floats(0.001, 10.0))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline_reference import like_chunks, rendezvous_s, stage_order, starts_s
 
 from Common.errors import InputError
-from Solver.pipeline import (
+from Plans.pipeline import (
     PipelineCosts,
     PipelineSchedule,
     bounds_s,
@@ -21,7 +21,7 @@ from Solver.pipeline import (
     simulate,
     timeline,
 )
-from Solver.pipeline.schedule import FloatArray
+from Plans.pipeline.schedule import FloatArray
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED = PipelineSchedule
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from Estimator.accelerator import Cluster, Tier
+from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
 from Solver.placement.evaluate import evaluate_plan
 from Solver.placement.problem import BatchTimes, LayerTimes, Placement, PlacementProblem, PlanVariant, TrainingPolicy

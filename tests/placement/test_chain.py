@@ -9,7 +9,7 @@ import pytest
 from placement_instances import adam, brute_force_s, flat_cluster, random_case
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from Solver.placement import place_chain
 from Solver.placement.problem import LayerTimes, PlacementProblem, PlanVariant

@@ -9,7 +9,7 @@ import pytest
 from placement_instances import adam, all_plans, flat_cluster, random_case
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster, Tier
+from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
 from Solver.placement import balanced_cuts, evaluate_plan, stage_memory
 from Solver.placement.policy import training_policy

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from Common.errors import InputError
-from Estimator.accelerator import Cluster, Tier
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s
+from Estimator.network.cluster import Cluster, Tier
+from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
 from Solver.placement.links import Network
 from Solver.placement.problem import GroupOrder

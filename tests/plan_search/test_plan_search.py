@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from training_cases import device_model, graph_for, plan_of
 
 from Common.errors import InputError
-from Estimator.cluster import with_devices
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
+from Estimator.network.cluster import with_devices
 from GraphExtractor.graph import Recompute
+from Plans.iteration import predict
+from Plans.layer_costs import layer_costs
+from Plans.plan import TrainingPlan
+from Plans.pricing import PlanPricer, overlap_of
+from Plans.results import Prediction
 from Solver.plan_search import stages
 from Solver.plan_search.bounds import iteration_bound_s
 from Solver.plan_search.search import search_plans
 from Solver.plan_search.space import PlanSpace
 from Solver.plan_search.stages import best_stages
 from Solver.results import Status
-from Solver.training.iteration import predict
-from Solver.training.layer_costs import layer_costs
-from Solver.training.plan import TrainingPlan
-from Solver.training.pricing import PlanPricer, overlap_of
-from Solver.training.results import Prediction
 
 CLUSTER = load_cluster("dgx_a100")
 BLOCKS = 6

@@ -12,6 +12,12 @@ from Common.errors import InputError
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Recompute
+from Plans.groups import expert_groups
+from Plans.iteration import predict
+from Plans.layer_costs import layer_costs
+from Plans.plan import TrainingPlan
+from Plans.pricing import PlanPricer, overlap_of
+from Plans.results import Prediction
 from Reporter.plan_search_tables import plan_search_tables
 from Solver.plan_search import stages
 from Solver.plan_search.bounds import iteration_bound_s
@@ -21,12 +27,6 @@ from Solver.plan_search.search import search_plans
 from Solver.plan_search.space import PlanSpace
 from Solver.plan_search.stages import best_stages
 from Solver.results import Status
-from Solver.training.groups import expert_groups
-from Solver.training.iteration import predict
-from Solver.training.layer_costs import layer_costs
-from Solver.training.plan import TrainingPlan
-from Solver.training.pricing import PlanPricer, overlap_of
-from Solver.training.results import Prediction
 
 CLUSTER = load_cluster("dgx_a100")
 BLOCKS = 4  # one dense, then three with experts

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch, open_run
 from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import run_plan_search
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
 from tests.search.small_study import small_study, solved
 
 PLANS = {

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 import phaze
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch
 
 
 def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: FinishedPlanSearch, capsys) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Common.units import GIB
+from Plans.pipeline import PipelineSchedule, costs_of, simulate
 from Reporter.glossary import used_in
 from Reporter.report import design_points
 from Reporter.report.axis_figures import AXES, reached_by
@@ -34,12 +35,11 @@ from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import limits_figure
 from Reporter.report.why import why
 from Reporter.report.words import layer_words
-from Solver.explain.records import Change, Comparison, Move, Term
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch
-from Solver.pipeline import PipelineSchedule, costs_of, simulate
 from Solver.results import DesignPoint, Limit, ModelPlan, PipelineReport
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.words import accelerator_words, number, time_words
+from Studies.explain.records import Change, Comparison, Move, Term
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.words import accelerator_words, number, time_words
 
 
 class Page(HTMLParser):

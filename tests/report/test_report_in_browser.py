@@ -14,8 +14,8 @@ from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of
 from Reporter.report.plan_report import plan_report
 from Reporter.report.search_report import search_report
-from Solver.explain.comparison import compare_runs
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.explain.comparison import compare_runs
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -11,7 +11,7 @@ import yaml
 from Common.progress import SilentProgress
 from Solver.results import SearchResult
 from Solver.search import run_solver
-from Solver.study import Study, study_from
+from Studies.study import Study, study_from
 
 SPACE: dict[str, Any] = {
     "name": "small",

@@ -11,7 +11,7 @@ from small_study import small_study, solved
 
 from Common.errors import ArtefactError, InputError
 from Common.files import output_file
-from Solver.finished_run import RUN_FILES, open_run
+from Studies.finished_run import RUN_FILES, open_run
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from Estimator.accelerator import Cluster, Tier
+from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
 from Solver.placement.problem import BatchTimes, PlacementProblem, PlanVariant, TrainingPolicy
 from Solver.results import Objective

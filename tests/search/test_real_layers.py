@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from Estimator.accelerator import Accelerator, AcceleratorSet
-from Estimator.design_space import load_design_space
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.design_space import load_design_space
+from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from Estimator.latency_table import populate_estimates
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey
 from Solver.results import Status

@@ -13,7 +13,6 @@ from small_study import SPACE, small_study, solved, write_hardware
 from Common.progress import SilentProgress
 from GraphExtractor.graph import LayerTensor, ModelGraph
 from Reporter.tables import print_result
-from Solver.hardware import load_hardware
 from Solver.placement import evaluate_plan, lattice, place_chain
 from Solver.placement.layer_graph import edges_between, in_order
 from Solver.results import Status
@@ -25,6 +24,7 @@ from Solver.search.points import row_times
 from Solver.search.run import Run, Stores
 from Solver.search.variants import batch_times
 from Solver.search.winners import layer_names
+from Studies.hardware import load_hardware
 
 BLOCKS = (3, 4)  # of the towers
 

@@ -12,9 +12,7 @@ from small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
 from Common.progress import SilentProgress
 from GraphExtractor.graph import Recompute
-from Solver.finished_run import open_run
-from Solver.hardware import load_hardware
-from Solver.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.pipeline import PipelineSchedule, costs_of, simulate
 from Solver.placement import place_chain
 from Solver.placement.problem import LayerTimes
 from Solver.results import Objective, Status
@@ -26,6 +24,8 @@ from Solver.search.doubts import model_inputs
 from Solver.search.inputs import placement_problem
 from Solver.search.layer_times import schedule_problem
 from Solver.search.run import Run, Stores
+from Studies.finished_run import open_run
+from Studies.hardware import load_hardware
 
 
 @pytest.fixture(scope="module")

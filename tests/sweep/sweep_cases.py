@@ -11,9 +11,9 @@ import yaml
 
 from Common.progress import SilentProgress
 from scripts.stress_sweep import CLUSTER, SPACE
-from Solver.sweep.axes import Sweep, read_sweep
-from Solver.sweep.executors import Executor, InProcessExecutor
-from Solver.sweep.run import SweptPoint, run_sweep
+from Studies.sweep.axes import Sweep, read_sweep
+from Studies.sweep.executors import Executor, InProcessExecutor
+from Studies.sweep.run import SweptPoint, run_sweep
 
 SMALL: dict[str, Any] = {
     "model": "bertbase",

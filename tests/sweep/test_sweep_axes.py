@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sweep_cases import SMALL, write
 
 from Common.errors import InputError
-from Solver.sweep.axes import read_sweep
-from Solver.sweep.run import ask
+from Studies.sweep.axes import read_sweep
+from Studies.sweep.run import ask
 
 
 def points(folder: Path, asked: dict[str, object], given: dict[str, object] | None = None) -> list[dict[str, object]]:

@@ -7,8 +7,8 @@ import shutil
 from sweep_cases import run, with_graphs_of
 
 from scripts.stress_sweep import command, disturb, small_disk, write_sweep
-from Solver.sweep.axes import read_sweep
-from Solver.sweep.table import write_table
+from Studies.sweep.axes import read_sweep
+from Studies.sweep.table import write_table
 
 KILLS = 4
 POINTS = 24

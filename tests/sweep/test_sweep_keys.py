@@ -4,10 +4,10 @@ import pytest
 import yaml
 from sweep_cases import CLUSTER, SMALL, small_sweep, write
 
-from Solver.sweep import questions
-from Solver.sweep.axes import read_sweep
-from Solver.sweep.questions import key_of
-from Solver.sweep.run import ask
+from Studies.sweep import questions
+from Studies.sweep.axes import read_sweep
+from Studies.sweep.questions import key_of
+from Studies.sweep.run import ask
 
 
 def key(folder, **asked):

@@ -6,10 +6,10 @@ from sweep_cases import SMALL, run, with_graphs_of, write
 from Common.errors import InputError
 from scripts.stress_sweep import command
 from scripts.stress_sweep import run as run_command
-from Solver.sweep import ray_executor
-from Solver.sweep.axes import read_sweep
-from Solver.sweep.executors import executor_named
-from Solver.sweep.table import write_table
+from Studies.sweep import ray_executor
+from Studies.sweep.axes import read_sweep
+from Studies.sweep.executors import executor_named
+from Studies.sweep.table import write_table
 
 
 def test_ray_gives_the_same_table_bytes_and_no_chatter(warm, tmp_path):

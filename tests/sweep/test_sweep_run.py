@@ -11,11 +11,11 @@ import Solver.search
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
 from scripts.stress_sweep import CLUSTER
-from Solver.finished_run import open_run
-from Solver.sweep import work
-from Solver.sweep.executors import InProcessExecutor, JoblibExecutor, executor_named
-from Solver.sweep.run import run_sweep
-from Solver.sweep.table import sweep_rows, write_table
+from Studies.finished_run import open_run
+from Studies.sweep import work
+from Studies.sweep.executors import InProcessExecutor, JoblibExecutor, executor_named
+from Studies.sweep.run import run_sweep
+from Studies.sweep.table import sweep_rows, write_table
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_a_file_that_changes_during_the_sweep_fails_its_points_only(warm, tmp_pa
 
 def test_a_worker_without_the_disk_sends_its_files(warm, tmp_path, monkeypatch):
     sweep = small_sweep(tmp_path, tmp_path / "out")
-    monkeypatch.setattr("Solver.sweep.store.Store.is_called", lambda *_: False)
+    monkeypatch.setattr("Studies.sweep.store.Store.is_called", lambda *_: False)
     monkeypatch.setattr(work, "_private_folder", lambda: with_graphs_of(warm, tmp_path / "private"))
     (point,) = run(sweep)
     assert point.point is not None, point.problem

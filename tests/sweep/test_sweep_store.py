@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sweep_cases import run, small_sweep
 
 from Common.errors import PhazeError
-from Solver.finished_run import open_run
-from Solver.sweep.run import ask
-from Solver.sweep.store import Store
+from Studies.finished_run import open_run
+from Studies.sweep.run import ask
+from Studies.sweep.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FILES = ["best.json", "designs.parquet", "manifest.json", "schedules.json.gz", "study.yaml", "point.json"]
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
 
 def test_a_lock_keeps_other_processes_away_and_goes_with_its_own(tmp_path):
     hold = (
-        "import sys, time; from pathlib import Path; from Solver.sweep.store import Store\n"
+        "import sys, time; from pathlib import Path; from Studies.sweep.store import Store\n"
         "with Store(Path(sys.argv[1])).locked('key', wait=False) as held:\n    print(held, flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
@@ -123,7 +123,7 @@ def test_two_sweeps_share_a_store_and_the_second_waits_for_what_the_first_comput
     busy = small_sweep(tmp_path, warm, hbm_size=7)
     (asked,) = ask(busy)
     holding = (
-        "import sys, time; from pathlib import Path; from Solver.sweep.store import Store\n"
+        "import sys, time; from pathlib import Path; from Studies.sweep.store import Store\n"
         "with Store(Path(sys.argv[1])).locked(sys.argv[2], wait=False):\n    print('up', flush=True); time.sleep(1.5)"
     )
     words = [sys.executable, "-c", holding, str(busy.store), asked.question.key]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import phaze
+from Plans.pipeline import PipelineSchedule, costs_of, simulate, timeline
 from Reporter.trace import timeline_of
 from Reporter.trace.events import file_content
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
-from Solver.finished_run import FinishedPlanSearch, FinishedSearch, open_run
-from Solver.pipeline import PipelineSchedule, costs_of, simulate, timeline
 from Solver.results import ModelPlan, PipelineReport
+from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
 from tests.search.small_study import small_study, solved
 from tests.trace.perfetto_engine import Engine, opened
 from tests.trace.pipeline_reports import equal_stages

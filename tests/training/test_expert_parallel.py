@@ -9,14 +9,14 @@ from training_cases import device_model, expert_graph_for, plan_of
 
 from Common.errors import InputError, PhazeError
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s
+from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
+from Plans.groups import GroupLevel, expert_groups, expert_replicas, replicas
+from Plans.iteration import predict
+from Plans.layer_costs import layer_costs
+from Plans.plan import TrainingPlan, check_plan
+from Plans.results import Prediction
 from Solver.placement.problem import GroupOrder
-from Solver.training.groups import GroupLevel, expert_groups, expert_replicas, replicas
-from Solver.training.iteration import predict
-from Solver.training.layer_costs import layer_costs
-from Solver.training.plan import TrainingPlan, check_plan
-from Solver.training.results import Prediction
 
 CLUSTER = load_cluster("dgx_a100")
 ADAM = 16.0  # bytes of a parameter: weight 2, gradient 2, optimizer 12

@@ -4,13 +4,13 @@ import pytest
 from training_cases import device_model, graph_for, plan_of
 
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s, slowest_collective_s
+from Estimator.network.collectives import collective_s, slowest_collective_s
 from GraphExtractor.graph import CollectiveKind
+from Plans.iteration import predict
+from Plans.messages import message_s
+from Plans.pricing import unsharded_bytes_per_parameter
 from Solver.placement.policy import training_policy
 from Solver.placement.problem import GroupOrder
-from Solver.training.iteration import predict
-from Solver.training.messages import message_s
-from Solver.training.pricing import unsharded_bytes_per_parameter
 
 CLUSTER = load_cluster("dgx_a100")
 GIGABYTE = 1e9

@@ -9,14 +9,14 @@ from training_cases import SEQUENCE, device_model, graph_for, plan_of
 from Common.errors import InputError
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
-from Estimator.network import collective_s
+from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
+from Plans.iteration import predict
+from Plans.layer_costs import layer_costs
+from Plans.plan import Precision, TrainingPlan
+from Plans.results import Prediction
 from Solver.placement.problem import GroupOrder
 from Solver.results import Status
-from Solver.training.iteration import predict
-from Solver.training.layer_costs import layer_costs
-from Solver.training.plan import Precision, TrainingPlan
-from Solver.training.results import Prediction
 
 PLANS = [
     plan_of(micro_batch_size=2, global_batch_size=8),

@@ -8,8 +8,8 @@ from Estimator.hardware_files import load_cluster
 from GraphExtractor import extract_graph
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
-from Solver.training.iteration import predict
-from Solver.training.plan import Precision, TrainingPlan
+from Plans.iteration import predict
+from Plans.plan import Precision, TrainingPlan
 
 RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
     ("megatron-22b", 8, 1, 1, 4, 4),

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from Common.errors import InputError
 from Common.settings import Kind
-from Estimator.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
-from Solver.pipeline.schedule import PipelineSchedule
+from Plans.pipeline.schedule import PipelineSchedule
+from Plans.plan import Precision, TrainingPlan
 from Solver.placement.problem import GroupOrder
 from Solver.results import (
     Counts,
@@ -30,12 +31,11 @@ from Solver.results import (
     Status,
     TimeBreakdown,
 )
-from Solver.search.run_directory import best_json
-from Solver.study import Optimizer, study_from
-from Solver.training.evaluation import Evaluation
-from Solver.training.plan import Precision, TrainingPlan
-from Solver.training.plan_files import evaluation_from
-from Solver.training.plan_settings import EVALUATION
+from Studies.evaluation import Evaluation
+from Studies.plan_files import evaluation_from
+from Studies.plan_settings import EVALUATION
+from Studies.run_directory import best_json
+from Studies.study import Optimizer, study_from
 
 PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
 BERT = {"model": "bertlarge", "device": "a100_80gb"}

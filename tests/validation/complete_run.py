@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from Solver.validation.records import MeasuredRun
+from Validation.records import MeasuredRun
 
 COMPLETE = MeasuredRun(
     line=2,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from Solver.validation.assumptions import Assumptions, load_assumptions
+from Validation.assumptions import Assumptions, load_assumptions
 
 
 @pytest.fixture(scope="session")

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from complete_run import run_with
 
-import Solver.validation
+import Validation
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Attention
 from GraphExtractor.models.dimensions import parse_dimensions
-from Solver.training.plan import Precision
-from Solver.validation.assumptions import Notes
-from Solver.validation.records import Assumption
+from Plans.plan import Precision
+from Validation.assumptions import Notes
+from Validation.records import Assumption
 
-SOURCES = Path(Solver.validation.__file__).parent
+SOURCES = Path(Validation.__file__).parent
 NOTED = re.compile(r"(?:assume|Choice)\(\"(\w+)\"")
 
 

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from Common.errors import InputError
-from Solver.validation.measured_runs import COLUMNS, PUBLISHED_RUNS, SINGLE_NODE_COLUMNS, read_runs
+from Validation.measured_runs import COLUMNS, PUBLISHED_RUNS, SINGLE_NODE_COLUMNS, read_runs
 
 HEADER = "model,layers,hidden,gpu,n_gpus,global_batch,micro_batch,measured_iter_time_s,mfu_pct,params_B,seq"
 

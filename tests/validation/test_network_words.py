@@ -2,7 +2,7 @@
 
 import pytest
 
-from Solver.validation.network_words import NetworkWords, network_in
+from Validation.network_words import NetworkWords, network_in
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Solver.validation.published_numbers import number_in
+from Validation.published_numbers import number_in
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from complete_run import run_with
 
 from Common.errors import InputError
 from Estimator.devices.files import load_device
-from Solver.validation.assumptions import Notes, load_assumptions
-from Solver.validation.run_hardware import RunHardware
+from Validation.assumptions import Notes, load_assumptions
+from Validation.run_hardware import RunHardware
 
 HARDWARE = RunHardware(load_assumptions())
 DEVICE = load_device("a100_80gb")

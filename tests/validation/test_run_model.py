@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from Common.errors import InputError
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.models.registry import listed_models
-from Solver.validation.assumptions import Notes, load_assumptions
-from Solver.validation.run_model import counted_flops, dimensions_of, parameter_count
+from Validation.assumptions import Notes, load_assumptions
+from Validation.run_model import counted_flops, dimensions_of, parameter_count
 
 RULES = load_assumptions()
 

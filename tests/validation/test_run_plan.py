@@ -6,9 +6,9 @@ from complete_run import run_with
 from Common.errors import InputError
 from Estimator.devices.files import load_device
 from GraphExtractor.graph import Attention, Recompute
-from Solver.training.plan import Precision
-from Solver.validation.assumptions import Notes, load_assumptions
-from Solver.validation.run_plan import candidate_plans, degrees_of, samples_of
+from Plans.plan import Precision
+from Validation.assumptions import Notes, load_assumptions
+from Validation.run_plan import candidate_plans, degrees_of, samples_of
 
 RULES = load_assumptions()
 DEVICE = load_device("a100_80gb")

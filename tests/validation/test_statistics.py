@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from Solver.validation.records import RunResult
-from Solver.validation.statistics import statistics_of
+from Validation.records import RunResult
+from Validation.statistics import statistics_of
 
 
 def result(source, model, measured, predicted, memory_error=None):

@@ -12,8 +12,8 @@ from Common.errors import InputError, PhazeError
 from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
-from Solver.validation import read_runs, validate
-from Solver.validation.measured_runs import COLUMNS
+from Validation import read_runs, validate
+from Validation.measured_runs import COLUMNS
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
 SMALL = {
@@ -263,7 +263,7 @@ def test_any_cells_give_a_plan_or_a_reason(cells, tmp_path_factory):
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows([COLUMNS, [{**SMALL, **cells}.get(column, "") for column in COLUMNS]])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("Solver.validation.pricing.RunPricer.best", _unpriced)
+        patched.setattr("Validation.pricing.RunPricer.best", _unpriced)
         try:
             report = validated(path, path.parent)
         except InputError as error:

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from Common.units import MIB
-from Estimator.accelerator import Accelerator, AcceleratorSet
-from Estimator.area import area_mm2
-from Estimator.design_space import DesignSpace, load_design_space
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.area import area_mm2
+from Estimator.chips.design_space import DesignSpace, load_design_space
 from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint, Limit
 from Solver.search.limits.gains import binds, gain_of, gained
 from Solver.search.run import Run
 from Solver.search.what_if import priced
-from Solver.words import EQUAL, accelerator_words, listed, number
+from Studies.words import EQUAL, accelerator_words, listed, number
 
 MORE_MM2 = 1.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from Solver.placement.problem import FloatArray
-from Solver.words import EQUAL, percent
+from Studies.words import EQUAL, percent
 
 HARDLY = 0.01
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from Common.units import GIB
-from Estimator.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint, Limit
 from Solver.search.limits.area_limit import area_limit
@@ -15,7 +15,7 @@ from Solver.search.limits.gains import binds, gain_of, gained
 from Solver.search.limits.resources import Circumstances, Resource, resources
 from Solver.search.run import Run
 from Solver.search.what_if import PricedAccelerators, priced, under
-from Solver.words import EQUAL, number, size_words
+from Studies.words import EQUAL, number, size_words
 
 
 def limits_of(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPoint) -> tuple[Limit, ...]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from Common.units import GIB
-from Estimator.accelerator import Cluster, Platform, Tier
+from Estimator.chips.accelerator import Platform
+from Estimator.network.cluster import Cluster, Tier
 
 GIGA = 1e9
 MICRO = 1e-6

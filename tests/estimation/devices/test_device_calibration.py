@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Common.errors import InputError
+from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration import calibrate, read_measurements
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, measured_function, measured_product
 from Estimator.devices.device import Device
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Estimator.devices.isolated import isolated_s
-from Estimator.technology import Quantity
 from GraphExtractor.graph import Gemm
 
 A100 = load_device("a100_80gb")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Common.errors import InputError
+from Estimator.chips.technology import Quantity
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import device_names, device_of_run, load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster
-from Estimator.technology import Quantity
 
 Edit = Callable[[dict[str, Any]], object]
 SOFTWARE = sorted(path.stem for path in (HARDWARE / "software").glob("*.yaml"))

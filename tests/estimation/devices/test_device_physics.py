@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device, Tile
 from Estimator.devices.files import device_names, load_device
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.gemm import product_time
 from Estimator.devices.isolated import IsolatedOperator, Stream, isolated_s
-from Estimator.technology import Quantity
 from GraphExtractor.graph import Gemm
 
 DEVICE_NAMES = st.sampled_from(device_names())

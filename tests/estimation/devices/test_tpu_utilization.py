@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from Estimator.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from Estimator.latency_table import populate_estimates
 from GraphExtractor import extract_graph
 from GraphExtractor.graph import Attention, GraphKey
 from Solver.schedule.registry import solver_named

@@ -1,0 +1,51 @@
+"""Off-chip traffic of fused attention (FlashAttention, Dao et al. 2022): scores stay on the chip, tile by tile.
+
+Forward keeps a tile of queries with its accumulators and streams keys and values past it; backward keeps a tile of keys and
+values with their gradients and streams queries, output gradients and the accumulated query gradients. What is streamed is
+read again for every tile, unless it stays in the buffer as a whole. From a buffer so small that this would move more than the
+scores themselves, they are kept in memory after all, as if attention were not fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from Estimator.chips.systolic import divide_up
+from Estimator.chips.technology import FloatArray
+from Estimator.chips.tiling import ACCUMULATOR_BYTES
+from GraphExtractor.graph import Gemm
+
+STATISTICS_BYTES = 8  # running maximum and sum of a row of scores, fp32
+FORWARD_PRODUCTS = 2  # QK^T and AV; backward has five
+
+
+def attention_traffic(
+    gemms: Sequence[Gemm], compulsory_bytes: float, capacity_bytes: FloatArray, element_bytes: int
+) -> tuple[FloatArray, FloatArray]:
+    """Bytes of the queries, loaded first, and of everything else, for each buffer capacity (both shaped like it).
+
+    ``gemms[0]`` is QK^T: (batch x heads, queries, head size, keys). ``compulsory_bytes`` is what moves in any case.
+    """
+    scores = gemms[0]
+    head = scores.k
+    if len(gemms) <= FORWARD_PRODUCTS:
+        kept_rows, streamed_rows = scores.m, scores.n
+        value_head = gemms[-1].n
+        kept_row: float = head * element_bytes + (value_head + 1) * ACCUMULATOR_BYTES + STATISTICS_BYTES
+        streamed_row: float = (head + value_head) * element_bytes
+        streamed_again = streamed_row
+    else:
+        kept_rows, streamed_rows = scores.n, scores.m
+        value_head = gemms[1].n
+        kept_row = (head + value_head) * (element_bytes + ACCUMULATOR_BYTES) + ACCUMULATOR_BYTES
+        streamed_row = (head + value_head) * element_bytes + head * ACCUMULATOR_BYTES + STATISTICS_BYTES
+        streamed_again = streamed_row + head * ACCUMULATOR_BYTES  # the query gradients are read and written
+    tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
+    passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
+    again = (passes - 1) * scores.batch * streamed_rows * streamed_again
+    scores_bytes = scores.batch * scores.m * scores.n * element_bytes
+    again = np.minimum(again, 2 * len(gemms) * scores_bytes)  # every product moves them, and the softmax moves them back
+    queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
+    return np.full_like(passes, queries), compulsory_bytes - queries + again

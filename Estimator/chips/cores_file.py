@@ -1,0 +1,76 @@
+"""Accelerators in the format of Phaze's ``cores.json``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.files import write_atomically
+from Common.records import to_record
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.area import UM2_PER_MM2
+
+LARGEST_VALUE = 2.0**40  # of any field (buffers are in bytes): far beyond any chip, far from overflow
+
+
+@dataclass(frozen=True)
+class CoresEntry:
+    """One accelerator as Phaze's cores.json writes it: buffer in bytes, area in um2."""
+
+    num_tc: int
+    num_vc: int
+    width: int
+    depth: int
+    width_vc: int
+    GLB_Buffer: int
+    area: float
+
+
+def write_cores_json(accelerators: AcceleratorSet, path: Path) -> None:
+    """Write the set in the format of Phaze's ``cores.json``, one accelerator a line.
+
+    Raises:
+        PhazeError: the file cannot be written.
+    """
+    lines = []
+    for index in range(len(accelerators)):
+        chip = dict(vars(accelerators.accelerator(index)))
+        glb_bytes, area = chip.pop("glb_bytes"), chip.pop("area_mm2")
+        lines.append(json.dumps({**chip, "GLB_Buffer": glb_bytes, "area": area * UM2_PER_MM2}))
+    write_atomically(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
+def read_cores_json(path: Path) -> AcceleratorSet:
+    """Read accelerators in the format of Phaze's ``cores.json``.
+
+    Raises:
+        InputError: unreadable, not JSON, a field missing, of the wrong type or not positive, or no accelerator at all.
+    """
+    try:
+        entries = to_record(tuple[CoresEntry, ...], json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; give an existing cores.json") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error}); correct it or delete it to have it generated again") from error
+    if not entries:
+        raise InputError(f"{path} lists no accelerator; delete it to have it generated again")
+    for position, entry in enumerate(entries):
+        for key, value in vars(entry).items():
+            if not 0 < value <= LARGEST_VALUE:
+                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {LARGEST_VALUE:g}")
+    return AcceleratorSet.of(
+        [
+            Accelerator(
+                num_tc=entry.num_tc,
+                num_vc=entry.num_vc,
+                width=entry.width,
+                depth=entry.depth,
+                width_vc=entry.width_vc,
+                glb_bytes=entry.GLB_Buffer,
+                area_mm2=entry.area / UM2_PER_MM2,
+            )
+            for entry in entries
+        ]
+    )

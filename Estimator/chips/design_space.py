@@ -1,0 +1,189 @@
+"""The accelerators that may be built: a grid of axes under an area budget, from YAML."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from Common.errors import InputError
+from Common.records import read_yaml, to_record
+from Common.units import MIB
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.area import area_mm2
+from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
+
+LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
+LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values each parameter takes. ``width_vc`` null: vector cores are as wide as tensor cores."""
+
+    num_tc: tuple[int, ...]
+    num_vc: tuple[int, ...]
+    width: tuple[int, ...]
+    depth: tuple[int, ...]
+    width_vc: tuple[int, ...] | None
+    glb_mib: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChipSize:
+    """An accelerator as people write it down."""
+
+    num_tc: int
+    num_vc: int
+    width: int
+    depth: int
+    width_vc: int
+    glb_mib: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Largest area: that of an accelerator, or a number."""
+
+    accelerator: ChipSize | None = None
+    area_mm2: float | None = None
+
+
+@dataclass(frozen=True)
+class KeepRule:
+    """Of what fits the budget: at least this fraction of it, or (where true) any chip with a single core of a kind."""
+
+    minimum_area_fraction: float
+    any_single_tc: bool
+    any_single_vc: bool
+
+
+@dataclass(frozen=True)
+class NamedChip:
+    """A reference accelerator."""
+
+    name: str
+    source: str
+    accelerator: ChipSize
+
+
+@dataclass(frozen=True)
+class DesignSpaceFile:
+    """A design space as its file states it; other files by name or by path relative to this one."""
+
+    name: str
+    technology: str
+    platform: str
+    vector_functions: str
+    axes: Axes
+    budget: Budget
+    keep: KeepRule
+    references: tuple[NamedChip, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReferenceChip:
+    """A known accelerator that results are compared with."""
+
+    name: str
+    source: str
+    accelerator: Accelerator
+
+
+@dataclass(frozen=True)
+class DesignSpace:
+    """A design space with the platform all its accelerators share."""
+
+    name: str
+    platform: Platform
+    axes: Axes
+    budget_mm2: float
+    keep: KeepRule
+    references: tuple[ReferenceChip, ...]
+
+    def generate(self) -> AcceleratorSet:
+        """All accelerators of the space, in lexicographic order of the axes.
+
+        Raises:
+            InputError: nothing on the axes passes budget and rule.
+        """
+        axes = self.axes
+        lanes = (0,) if axes.width_vc is None else axes.width_vc
+        grid = np.meshgrid(axes.num_tc, axes.num_vc, axes.width, axes.depth, lanes, axes.glb_mib, indexing="ij")
+        num_tc, num_vc, width, depth, width_vc, glb_mib = (axis.reshape(-1).astype(np.int64) for axis in grid)
+        if axes.width_vc is None:
+            width_vc = width
+        glb_bytes = glb_mib * MIB
+        area = area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, self.platform)
+        kept = area >= self.keep.minimum_area_fraction * self.budget_mm2
+        if self.keep.any_single_tc:
+            kept |= num_tc == 1
+        if self.keep.any_single_vc:
+            kept |= num_vc == 1
+        kept &= area <= self.budget_mm2
+        if not kept.any():
+            raise InputError(
+                f"design space {self.name} is empty: of {len(area)} accelerators ({area.min():g} to {area.max():g} mm2) "
+                f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
+            )
+        return AcceleratorSet(
+            num_tc=num_tc[kept],
+            num_vc=num_vc[kept],
+            width=width[kept],
+            depth=depth[kept],
+            width_vc=width_vc[kept],
+            glb_bytes=glb_bytes[kept],
+            area_mm2=area[kept],
+        )
+
+
+def load_design_space(name_or_path: str, technology: str | None = None) -> DesignSpace:
+    """Read a design space with all the files it names, with ``technology`` (a name or a path) instead of its own if given.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget missing or stated twice.
+    """
+    path = hardware_path("design_spaces", name_or_path)
+    stated = to_record(DesignSpaceFile, read_yaml(path), str(path))
+    _check(stated, path)
+    areas = load_technology(stated.technology, path.parent) if technology is None else load_technology(technology)
+    functions = load_vector_functions(stated.vector_functions, path.parent)
+    platform = load_platform(stated.platform, areas, functions, path.parent)
+    references = tuple(
+        ReferenceChip(each.name, each.source, _accelerator(each.accelerator, platform)) for each in stated.references
+    )
+    limit = stated.budget.area_mm2
+    if stated.budget.accelerator is not None:
+        limit = _accelerator(stated.budget.accelerator, platform).area_mm2
+    assert limit is not None
+    return DesignSpace(stated.name, platform, stated.axes, limit, stated.keep, references)
+
+
+def _accelerator(size: ChipSize, platform: Platform) -> Accelerator:
+    cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
+    return Accelerator(*cores, area_mm2=float(area_mm2(*cores, platform)))
+
+
+def _check(stated: DesignSpaceFile, path: Path) -> None:
+    for axis, values in vars(stated.axes).items():
+        if values is not None:
+            require(len(values) > 0, path, f"axes.{axis}", "empty", "one or more positive integers")
+            require(min(values) > 0, path, f"axes.{axis}", list(values), "positive integers")
+            require(max(values) <= LARGEST_VALUE, path, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")
+            require(len(set(values)) == len(values), path, f"axes.{axis}", list(values), "without repetition")
+    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
+    require(grid <= LARGEST_GRID, path, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
+    budget = stated.budget
+    stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
+    require(stated_once, path, "budget", vars(budget), "either an accelerator or an area_mm2")
+    if budget.area_mm2 is not None:
+        require(0 < budget.area_mm2 < math.inf, path, "budget.area_mm2", budget.area_mm2, "positive")
+    fraction = stated.keep.minimum_area_fraction
+    require(0 <= fraction <= 1, path, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
+    for key, chip in chips:
+        if chip is not None:
+            in_range = 0 < min(vars(chip).values()) <= max(vars(chip).values()) <= LARGEST_VALUE
+            require(in_range, path, key, vars(chip), f"positive and at most {LARGEST_VALUE} in every field")

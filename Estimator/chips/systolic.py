@@ -1,0 +1,82 @@
+"""Cycles of a matrix product on one systolic array, in closed form.
+
+Rows x columns processing elements hold one operand (a *fold* of it) while another streams through. Without double buffering
+every fold loads, streams and drains by itself: SCALE-Sim 3 exactly (its weight-stationary and output-stationary runs).
+With it, the next fold loads while the current one streams, so filling and draining is paid once; this agrees with the
+former for a single fold, and with ZigZag up to that fill, which ZigZag does not model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from Estimator.chips.accelerator import Dataflow
+from Estimator.chips.technology import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SystolicTime:
+    """Cycles of ``folds`` folds: ``steady`` while streaming, ``fill`` once for loading, skew and drain; broadcast shapes."""
+
+    steady: FloatArray
+    fill: FloatArray
+
+
+def divide_up(amount: ArrayLike, parts: ArrayLike) -> FloatArray:
+    """Ceiling of ``amount / parts``."""
+    return np.ceil(np.asarray(amount, dtype=np.float64) / np.asarray(parts, dtype=np.float64))
+
+
+def _fold(
+    dataflow: Dataflow, m: ArrayLike, k: ArrayLike, n: ArrayLike, rows: ArrayLike, columns: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Number of folds and cycles each streams."""
+    if dataflow is Dataflow.WEIGHT_STATIONARY:
+        return divide_up(k, rows) * divide_up(n, columns), np.asarray(m, dtype=np.float64)
+    if dataflow is Dataflow.INPUT_STATIONARY:
+        return divide_up(k, rows) * divide_up(m, columns), np.asarray(n, dtype=np.float64)
+    return divide_up(m, rows) * divide_up(n, columns), np.asarray(k, dtype=np.float64)
+
+
+def pipelined_time(
+    dataflow: Dataflow,
+    batch: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    n: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    rows_per_cycle: float = 1.0,
+) -> SystolicTime:
+    """Double-buffered: a fold takes as long as it streams, or as the next stationary tile (or the last result) needs to move."""
+    folds, stream = _fold(dataflow, m, k, n, rows, columns)
+    move = divide_up(rows, rows_per_cycle)
+    steady = (np.asarray(batch) * folds - 1) * np.maximum(stream, move) + stream
+    skew = np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 2
+    return SystolicTime(steady, skew if dataflow is Dataflow.OUTPUT_STATIONARY else skew + move)
+
+
+def systolic_cycles(
+    dataflow: Dataflow,
+    m: ArrayLike,
+    k: ArrayLike,
+    n: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    double_buffered: bool,
+) -> FloatArray:
+    """Cycles of an (m, k) by (k, n) product on a rows x columns array, operands always at hand; arguments broadcast.
+
+    Not double-buffered, as SCALE-Sim 3.0, which reports the index of the last cycle: ws ``ceil(k/R) ceil(n/C) (2R+C+m-2) - 1``,
+    os ``ceil(m/R) ceil(n/C) (k+R+C-2) - 1``.
+    """
+    if double_buffered:
+        time = pipelined_time(dataflow, 1, m, k, n, rows, columns)
+        return time.steady + time.fill
+    folds, stream = _fold(dataflow, m, k, n, rows, columns)
+    loads = 1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2  # the stationary tile passes the rows before the stream does
+    overhead: FloatArray = loads * np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 2
+    return folds * (stream + overhead) - 1

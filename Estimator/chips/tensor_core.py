@@ -1,0 +1,248 @@
+"""Seconds, joules and off-chip bytes of matrix products on every tensor-core configuration at once.
+
+For one product the model takes the best of all dataflows, splits over cores and buffer tilings:
+
+    cycles = load + max(compute, GLB bytes / GLB bandwidth, other HBM bytes / HBM bandwidth) + fill
+
+``compute`` is the slowest core's double-buffered systolic time (``systolic``); GLB bytes are what all cores exchange
+with the global buffer given their local ones, HBM bytes what the chip exchanges with memory given its global one
+(``tiling``). One streamed operand (A; B under input stationarity; either under output stationarity) is
+single-buffered in the global buffer, so its ``load`` is not hidden, while the other operand and the result move behind the
+computation: what ZigZag's schedules show.
+``fill`` is array loading, skew and drain, once. Everything is a minimum over choices that more cores, larger buffers and higher
+bandwidths only extend or cheapen, so none of them ever slows an operator down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from Estimator.chips.accelerator import Dataflow, IntArray, Platform, TensorCores
+from Estimator.chips.area import l2_bytes
+from Estimator.chips.attention import attention_traffic
+from Estimator.chips.splits import Splits, enumerate_splits
+from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
+from Estimator.chips.technology import FloatArray
+from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
+from GraphExtractor.graph import Gemm
+
+JOULES_PER_PJ = 1e-12
+REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
+
+
+@dataclass(frozen=True)
+class TensorWork:
+    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention."""
+
+    gemms: tuple[Gemm, ...]
+    hbm_bytes: int
+    fused_attention: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CoreEstimate:
+    """Price on one core and on all cores: seconds, joules, HBM bytes; arrays of shape (configurations,)."""
+
+    single_s: FloatArray
+    all_s: FloatArray
+    single_j: FloatArray
+    all_j: FloatArray
+    single_hbm_bytes: FloatArray
+    all_hbm_bytes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Spread:
+    """The ways to spread a product: size of a part and bytes of a split reduction (splits, 1), GLB bytes (splits, arrays)."""
+
+    splits: Splits
+    batch: FloatArray
+    m: FloatArray
+    k: FloatArray
+    n: FloatArray
+    glb_bytes: FloatArray
+    reduction_bytes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _OnChip:
+    """Cycles between the GLB and the arrays, GLB and L2 bytes; arrays of shape (configurations,)."""
+
+    cycles: FloatArray
+    glb_bytes: FloatArray
+    l2_bytes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Price:
+    """Seconds, joules and HBM bytes; arrays of shape (configurations,)."""
+
+    seconds: FloatArray
+    joules: FloatArray
+    hbm_bytes: FloatArray
+
+
+class TensorCoreModel:
+    """Prices work on the given configurations; what depends on these alone is computed once."""
+
+    def __init__(self, cores: TensorCores, platform: Platform) -> None:
+        self.platform = platform
+        arrays, array_of = np.unique(np.stack([cores.depth, cores.width], axis=1), axis=0, return_inverse=True)
+        self._rows, self._columns = arrays.T
+        self._array_of: IntArray = array_of.reshape(-1)
+        self._l2_capacities, self._l2_of = np.unique(l2_bytes(self._rows * self._columns, platform), return_inverse=True)
+        self._nums, self._num_of = np.unique(cores.num, return_inverse=True)
+        self._core_share: FloatArray = platform.concurrent_tc_share / cores.num
+        single_capacity = np.floor(self._core_share * cores.glb_bytes)
+        self._capacities, capacity_of = np.unique(np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True)
+        self._single_capacity, self._all_capacity = capacity_of.reshape(2, -1)
+        self._hbm_bytes_per_cycle = platform.hbm_bandwidth_bytes_per_s / platform.frequency_hz
+        self._glb_pj = platform.technology.sram_energy.at(cores.glb_bytes)
+        self._l2_pj = platform.technology.sram_energy.at(self._l2_capacities)[self._l2_of][self._array_of]
+
+    def estimate(self, work: TensorWork) -> CoreEstimate:
+        """Price ``work`` on all configurations: on one core with its share of the chip, and on all cores with all of it."""
+        spreads = [self._spread(gemm) for gemm in work.gemms]
+        single, spread = [], []
+        for dataflow in self.platform.dataflows:
+            load, behind = self._hbm_traffic(work, dataflow)
+            fill = len(work.gemms) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
+            on_one = [self._on_one_core(gemm, ways, dataflow) for gemm, ways in zip(work.gemms, spreads, strict=True)]
+            on_all = [self._on_all_cores(gemm, ways, dataflow) for gemm, ways in zip(work.gemms, spreads, strict=True)]
+            tilings = load[:, self._single_capacity], behind[:, self._single_capacity]
+            single.append(self._price(work, on_one, fill, *tilings, self._core_share))
+            tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
+            spread.append(self._price(work, on_all, fill, *tilings, np.ones(1)))
+        one, every = _fastest(single), _fastest(spread)
+        return CoreEstimate(one.seconds, every.seconds, one.joules, every.joules, one.hbm_bytes, every.hbm_bytes)
+
+    def _spread(self, gemm: Gemm) -> _Spread:
+        splits = enumerate_splits(gemm, self._nums)
+        batch, m, k, n = (
+            divide_up(size, parts)[:, None]
+            for size, parts in ((gemm.batch, splits.batch), (gemm.m, splits.m), (gemm.k, splits.k), (gemm.n, splits.n))
+        )
+        # the batch never changes what a single product of it moves: price each (m, k, n) once
+        sizes, index = np.unique(np.concatenate([m, k, n], axis=1), axis=0, return_inverse=True)
+        part_m, part_k, part_n = sizes.T[:, :, None]
+        traffic = tile_traffic(part_m, part_k, part_n, self._l2_capacities, self.platform.bytes_per_element)
+        per_product = traffic.total.min(axis=0)[index.reshape(-1)]
+        products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
+        # each further part of a split reduction has its partial sums written to the GLB and read again, after the others
+        reduction: FloatArray = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n * (splits.k[:, None].astype(np.float64) - 1)
+        return _Spread(splits, batch, m, k, n, (products * per_product)[:, self._l2_of], reduction)
+
+    def _time(self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike) -> SystolicTime:
+        """Systolic time of a part per distinct array (last axis)."""
+        return pipelined_time(dataflow, batch, m, k, n, self._rows, self._columns, self.platform.weight_rows_per_cycle)
+
+    def _l2_traffic(self, gemm: Gemm, dataflow: Dataflow) -> FloatArray:
+        """Bytes the arrays exchange with the local buffers: every fold streams its operand past the stationary one."""
+        element = self.platform.bytes_per_element
+        m, k, n = float(gemm.m), float(gemm.k), float(gemm.n)
+        row_folds = divide_up(m if dataflow is Dataflow.OUTPUT_STATIONARY else k, self._rows)
+        column_folds = divide_up(m if dataflow is Dataflow.INPUT_STATIONARY else n, self._columns)
+        if dataflow is Dataflow.OUTPUT_STATIONARY:
+            traffic = (m * k * column_folds + k * n * row_folds) * element + m * n * ACCUMULATOR_BYTES
+        else:
+            streamed, stationary = (m * k, k * n) if dataflow is Dataflow.WEIGHT_STATIONARY else (k * n, m * k)
+            traffic = (streamed * column_folds + stationary) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
+        return gemm.batch * traffic[self._array_of]
+
+    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow) -> _OnChip:
+        """Undivided, on one core with its share of the GLB bandwidth."""
+        steady = self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady[self._array_of]
+        glb_bytes = ways.glb_bytes[0, self._array_of]
+        glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
+        return _OnChip(np.maximum(steady, glb_cycles), glb_bytes, self._l2_traffic(gemm, dataflow))
+
+    def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow) -> _OnChip:
+        """The fastest split over at most all cores, with all of the GLB bandwidth."""
+        bandwidth = self.platform.glb_bandwidth_bytes_per_cycle
+        steady = self._time(dataflow, ways.batch, ways.m, ways.k, ways.n).steady
+        cycles = np.maximum(steady, ways.glb_bytes / bandwidth) + ways.reduction_bytes / bandwidth
+        chosen = np.stack([own[cycles[own].argmin(axis=0)] for own in ways.splits.of_num])
+        split = chosen[self._num_of, self._array_of]
+        glb_bytes = ways.glb_bytes[split, self._array_of] + ways.reduction_bytes[split, 0]
+        return _OnChip(cycles[split, self._array_of], glb_bytes, self._l2_traffic(gemm, dataflow))
+
+    def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
+        """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).
+
+        What the operator moves beyond its products' operands (fused tails) is added; an operator that moves less (the overlapping
+        windows of a convolution) has its traffic scaled down.
+        """
+        element, capacities = self.platform.bytes_per_element, self._capacities
+        if work.fused_attention:
+            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element)
+            return load[None], behind[None]
+        loads: FloatArray = np.zeros(len(capacities))
+        behinds: FloatArray = np.zeros(len(capacities))
+        for gemm in work.gemms:
+            traffic = tile_traffic(gemm.m, gemm.k, gemm.n, capacities, element)
+            either = {
+                Dataflow.WEIGHT_STATIONARY: [(traffic.a, traffic.b)],
+                Dataflow.INPUT_STATIONARY: [(traffic.b, traffic.a)],
+                Dataflow.OUTPUT_STATIONARY: [(traffic.a, traffic.b), (traffic.b, traffic.a)],
+            }[dataflow]
+            first, second = (np.concatenate(operands) for operands in zip(*either, strict=True))
+            useful = _not_dominated(first, second)
+            loads = loads[..., None, :] + gemm.batch * first[useful]
+            behinds = behinds[..., None, :] + gemm.batch * (second[useful] + traffic.c[0])
+        loads, behinds = loads.reshape(-1, len(capacities)), behinds.reshape(-1, len(capacities))
+        operands = sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n) * element for gemm in work.gemms)
+        if work.hbm_bytes < operands:
+            return loads * (work.hbm_bytes / operands), behinds * (work.hbm_bytes / operands)
+        return loads, behinds + (work.hbm_bytes - operands)
+
+    def _price(
+        self,
+        work: TensorWork,
+        on_chip: list[_OnChip],
+        fill: FloatArray,
+        load: FloatArray,
+        behind: FloatArray,
+        share: FloatArray,
+    ) -> _Price:
+        """Join what happens on the chip with the best off-chip tiling; ``load`` and ``behind`` are (tilings, configurations)."""
+        hbm_bytes_per_cycle = self._hbm_bytes_per_cycle * share
+        working = sum(part.cycles for part in on_chip)
+        cycles = load / hbm_bytes_per_cycle + np.maximum(working, behind / hbm_bytes_per_cycle)
+        fastest = cycles.min(axis=0)
+        # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
+        hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
+        seconds = (fastest + fill) / self.platform.frequency_hz + self.platform.startup_s
+        technology = self.platform.technology
+        macs = sum(gemm.macs for gemm in work.gemms)
+        glb_bytes = sum(part.glb_bytes for part in on_chip)
+        registers = macs * REGISTER_ACCESSES_PER_MAC * self.platform.bytes_per_element
+        energy_pj = (
+            macs * technology.mac_energy.value
+            + registers * technology.l1_energy.value
+            + (glb_bytes + sum(part.l2_bytes for part in on_chip)) * self._l2_pj
+            + (glb_bytes + hbm_bytes) * self._glb_pj
+            + hbm_bytes * technology.hbm_energy.value
+        )
+        return _Price(seconds, energy_pj * JOULES_PER_PJ, hbm_bytes)
+
+
+def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
+    """Candidates (first axis) that, for some capacity (second axis), no better and no earlier equal one makes pointless."""
+    at_most = (a[:, None] <= a[None]) & (b[:, None] <= b[None])
+    better = at_most & ((a[:, None] < a[None]) | (b[:, None] < b[None]))
+    earlier = np.arange(len(a))[:, None, None] < np.arange(len(a))[None, :, None]
+    dominated: NDArray[np.bool_] = np.any(better | (at_most & earlier), axis=0)
+    needed: NDArray[np.bool_] = np.logical_not(np.all(dominated, axis=1))
+    return needed
+
+
+def _fastest(prices: list[_Price]) -> _Price:
+    """For every configuration the price of the fastest dataflow, of equally fast ones that of the least energy."""
+    best = prices[0]
+    for price in prices[1:]:
+        better = (price.seconds < best.seconds) | ((price.seconds == best.seconds) & (price.joules < best.joules))
+        best = _Price(*(np.where(better, new, old) for new, old in zip(vars(price).values(), vars(best).values(), strict=True)))
+    return best

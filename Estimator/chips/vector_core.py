@@ -1,0 +1,69 @@
+"""Seconds, joules and off-chip bytes of element-wise work and reductions on every vector-core configuration at once.
+
+    cycles = max(sum of ceil(elements / lanes) x cycles per element, bytes / GLB bandwidth, bytes / HBM bandwidth)
+
+An operator on one core has that core's lanes and its part of the bandwidth; on all cores it has the whole chip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from Estimator.chips.accelerator import Platform, VectorCores
+from Estimator.chips.area import l2_bytes
+from Estimator.chips.systolic import divide_up
+from Estimator.chips.technology import FloatArray
+from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate
+from GraphExtractor.graph import VectorWork
+
+
+@dataclass(frozen=True)
+class ElementWork:
+    """What pricing depends on: the functions applied and the bytes moved for them (0 where a matrix product moves them)."""
+
+    vector: tuple[VectorWork, ...]
+    hbm_bytes: int
+    starts: bool  # pays for its own start-up, i.e. is not the tail of a product
+
+
+class VectorCoreModel:
+    """Prices work on the given configurations."""
+
+    def __init__(self, cores: VectorCores, platform: Platform) -> None:
+        self.platform = platform
+        self._num = cores.num.astype(np.float64)
+        self._lanes = cores.width.astype(np.float64)
+        self._l2_pj = platform.technology.sram_energy.at(l2_bytes(cores.width, platform))
+        self._glb_pj = platform.technology.sram_energy.at(cores.glb_bytes)
+
+    def estimate(self, work: ElementWork) -> CoreEstimate:
+        """Price ``work`` on all configurations, on a single core and on all cores."""
+        platform, technology = self.platform, self.platform.technology
+        core_share = (1 - platform.concurrent_tc_share) / self._num
+        single_s = self._seconds(work, self._lanes, core_share)
+        all_s = self._seconds(work, self._lanes * self._num, np.ones(1))
+        lane_cycles = sum(piece.elements * self.cycles_per_element(piece.function) for piece in work.vector)
+        energy_pj = (
+            lane_cycles * (technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value)
+            + work.hbm_bytes * (self._l2_pj + 2 * self._glb_pj + technology.hbm_energy.value)  # in and out of the GLB
+        )
+        joules = energy_pj * JOULES_PER_PJ
+        hbm_bytes = np.full_like(self._num, work.hbm_bytes)
+        return CoreEstimate(single_s, all_s, joules, joules, hbm_bytes, hbm_bytes)
+
+    def _seconds(self, work: ElementWork, lanes: FloatArray, share: FloatArray) -> FloatArray:
+        platform = self.platform
+        cycles: FloatArray = np.zeros_like(lanes)
+        for piece in work.vector:
+            cycles = cycles + divide_up(piece.elements, lanes) * self.cycles_per_element(piece.function)
+        glb_cycles = work.hbm_bytes / (platform.glb_bandwidth_bytes_per_cycle * share)
+        hbm_cycles = work.hbm_bytes * platform.frequency_hz / (platform.hbm_bandwidth_bytes_per_s * share)
+        busy: FloatArray = np.maximum(cycles, np.maximum(glb_cycles, hbm_cycles)) / platform.frequency_hz
+        return busy + platform.startup_s if work.starts else busy
+
+    def cycles_per_element(self, function: str) -> float:
+        """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage`` says so)."""
+        costs = self.platform.vector_functions.cycles_per_element
+        return costs.get(function, costs["add"])

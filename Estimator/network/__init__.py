@@ -1,0 +1,1 @@
+"""Clusters as tiers of links, and seconds of transfers and collectives on them."""

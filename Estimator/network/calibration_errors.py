@@ -1,0 +1,102 @@
+"""How far predictions of collectives are from measurements, over all of them and by layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.network.calibration_tables import CollectiveSample
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_lines
+from GraphExtractor.graph import CollectiveKind
+
+FloatArray = NDArray[np.float64]
+
+LARGE_BYTES = 32e6  # training sends messages above this size most of the time
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative errors of predicted seconds, as fractions; ``bias`` is the signed mean, above 0 where predictions are too slow."""
+
+    rows: int
+    mape: float
+    median: float
+    bias: float
+
+
+@dataclass(frozen=True)
+class GroupErrors:
+    """Errors of one collective on one layout, of messages above ``LARGE_BYTES`` and of the others (None without such)."""
+
+    kind: CollectiveKind
+    num_nodes: int
+    devices_per_node: int
+    large: Errors | None
+    small: Errors | None
+
+
+@dataclass(frozen=True)
+class NetworkErrors:
+    """Errors over a table, and over its messages above ``LARGE_BYTES`` (None without such)."""
+
+    all: Errors
+    large: Errors | None
+
+
+def group_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> tuple[GroupErrors, ...]:
+    """Errors of ``cluster`` on measured collectives, by collective and layout.
+
+    Raises:
+        InputError: a sample that the cluster cannot hold.
+    """
+    errors = predicted_s(samples, cluster) / np.array([sample.seconds for sample in samples]) - 1.0
+    groups: dict[tuple[CollectiveKind, int, int], tuple[list[float], list[float]]] = {}
+    for sample, error in zip(samples, errors.tolist(), strict=True):
+        small, large = groups.setdefault((sample.kind, sample.num_nodes, sample.devices_per_node), ([], []))
+        (large if sample.payload_bytes > LARGE_BYTES else small).append(error)
+    return tuple(
+        GroupErrors(*layout, *(_errors(np.array(part)) if part else None for part in (large, small)))
+        for layout, (small, large) in sorted(groups.items())
+    )
+
+
+def network_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> NetworkErrors:
+    """Errors of ``cluster`` on measured collectives, at least one.
+
+    Raises:
+        InputError: a sample that the cluster cannot hold.
+    """
+    sizes, seconds = (np.array([getattr(sample, name) for sample in samples]) for name in ("payload_bytes", "seconds"))
+    return errors_of(predicted_s(samples, cluster) / seconds - 1.0, sizes)
+
+
+def errors_of(errors: FloatArray, sizes: FloatArray) -> NetworkErrors:
+    """Relative errors of messages of the given sizes in bytes, summed up."""
+    large = sizes > LARGE_BYTES
+    return NetworkErrors(_errors(errors), _errors(errors[large]) if large.any() else None)
+
+
+def _errors(errors: FloatArray) -> Errors:
+    size = np.abs(errors)
+    return Errors(len(errors), float(size.mean()), float(np.median(size)), float(errors.mean()))
+
+
+def predicted_s(samples: Sequence[CollectiveSample], cluster: Cluster) -> FloatArray:
+    """Seconds of the measured collectives on ``cluster``; shape (samples,).
+
+    Raises:
+        InputError: a sample that the cluster cannot hold.
+    """
+    groups: dict[tuple[CollectiveKind, int, int], list[int]] = {}
+    for position, sample in enumerate(samples):
+        groups.setdefault((sample.kind, sample.group_size, sample.stride(cluster)), []).append(position)
+    sizes = np.array([sample.payload_bytes for sample in samples])
+    seconds = np.empty(len(samples))
+    for (kind, group_size, stride), positions in groups.items():
+        lines = collective_lines(kind, group_size, stride, cluster)
+        seconds[positions] = np.min([line.fixed_s + line.per_byte_s * sizes[positions] for line in lines], axis=0)
+    return seconds

@@ -1,0 +1,114 @@
+"""Records of clusters: tiers of links and a communication library. Numbers come from ``Estimator/hardware/clusters/*.yaml``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from Common.errors import InputError
+
+
+class Topology(StrEnum):
+    """How the blocks that a tier joins are linked, which says how much of its bandwidth a part of them can use."""
+
+    SWITCH = "switch"  # any device reaches any other at its full bandwidth
+    MESH = "mesh"  # a direct link between every two devices
+    HYPERCUBE = "hypercube"  # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
+    TORUS = "torus"  # a ring: links to two neighbours; consecutive torus tiers are the dimensions of one torus
+
+
+@dataclass(frozen=True)
+class ShortProtocol:
+    """A library's protocol for short messages over one tier: less time per step, less bandwidth (NCCL's LL)."""
+
+    start_s: float
+    latency_s: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A level of the network: groups of ``group_size`` devices (cumulative, innermost first) joined at this speed.
+
+    ``bandwidth_bytes_per_s`` is the peak of the links, per device and one direction, with all devices of a group active (a node
+    with fewer ports than devices divides them); long messages reach its part ``efficiency``. A collective pays the largest
+    ``start_s`` of its tiers once, and ``latency_s`` for every step. The rest describes rings of a library that go over several
+    tiers: ``relay_stall`` is the extra time of bytes that a device takes from this tier and hands on over it, without an inner
+    hop between; ``inner_latency_s`` what a step over an inner tier takes longer in a ring that goes on over this one, which has
+    fewer channels, as many as this tier can feed, and so longer slices.
+    """
+
+    name: str
+    group_size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    efficiency: float = 1.0
+    start_s: float = 0.0
+    topology: Topology = Topology.SWITCH
+    relay_stall: float = 0.0
+    inner_latency_s: float = 0.0
+    short: ShortProtocol | None = None
+
+    def share(self, members: int, positions: int) -> float:
+        """Part of its bandwidth that a device can use in a collective of ``members`` of the ``positions`` blocks joined."""
+        if members <= 1 or positions <= 1:
+            return 1.0
+        match self.topology:
+            case Topology.SWITCH:
+                return 1.0
+            case Topology.MESH:
+                return (members - 1) / (positions - 1)
+            case Topology.HYPERCUBE:
+                return math.log2(members) / math.log2(positions)
+            case Topology.TORUS:  # part of a ring is a line: nothing comes back over the link that closes the ring
+                return 1.0 if members == positions else 0.5
+
+    @property
+    def pair_bytes_per_s(self) -> float:
+        """Bandwidth of a long message from one device to one other over this tier."""
+        reached = self.bandwidth_bytes_per_s * self.efficiency
+        return reached * self.share(2, self.group_size) if self.topology is not Topology.TORUS else reached / 2
+
+
+@dataclass(frozen=True)
+class CollectiveLibrary:
+    """A library that runs collectives as NCCL does: rings through the ports of all members at once, pipelined; and trees.
+
+    ``tree_efficiency`` is the bandwidth of its trees as part of that of its rings. ``copy_share`` is the time of copying a byte
+    within a device as part of that of moving it over the innermost links: a reduce-scatter or all-reduce writes each device's
+    own part of the result once, an all-gather reads and writes it.
+    """
+
+    tree_efficiency: float
+    copy_share: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``num_devices`` devices on a network of tiers, innermost first; the last tier spans the cluster.
+
+    Without a ``library`` collectives cost what the textbook says (``Estimator.network.collectives``).
+    """
+
+    name: str
+    num_devices: int
+    tiers: tuple[Tier, ...]
+    library: CollectiveLibrary | None = None
+
+    @property
+    def period(self) -> int:
+        """Devices after which the blocks within the last tier repeat: what starts as many apart sees the same links."""
+        return max((tier.group_size for tier in self.tiers[:-1]), default=1)
+
+
+def with_devices(cluster: Cluster, num_devices: int) -> Cluster:
+    """The part of ``cluster`` that holds its first ``num_devices`` devices, without tiers that join nothing more.
+
+    Raises:
+        InputError: the cluster has fewer devices.
+    """
+    if not 1 <= num_devices <= cluster.num_devices:
+        raise InputError(f"cluster {cluster.name} has {cluster.num_devices} devices, {num_devices} were asked for; ask for fewer")
+    needed = 1 + next(level for level, tier in enumerate(cluster.tiers) if tier.group_size >= num_devices)
+    return replace(cluster, num_devices=num_devices, tiers=cluster.tiers[:needed])

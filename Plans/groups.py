@@ -1,0 +1,121 @@
+"""Which devices of a plan hold the same parameters, and which divide the experts among them.
+
+Tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the plan's ``group_order`` puts them. The
+devices that share the tokens of sequences and the replicas all hold the same parameters, but for the experts: these are divided
+among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from Estimator.network.algorithms import CollectiveLine
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_lines, distinct_starts
+from GraphExtractor.graph import CollectiveKind
+from Plans.plan import TrainingPlan
+
+
+@dataclass(frozen=True)
+class GroupLevel:
+    """``size`` devices that lie ``stride`` apart."""
+
+    size: int
+    stride: int
+
+    @property
+    def offsets(self) -> range:
+        """Of the devices from the first."""
+        return range(0, self.size * self.stride, self.stride)
+
+
+@dataclass(frozen=True)
+class DeviceGroups:
+    """Groups alike of a plan: their levels, innermost first, and the first devices of all groups."""
+
+    levels: tuple[GroupLevel, ...]
+    starts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Devices in a group."""
+        return math.prod(level.size for level in self.levels)
+
+
+ALONE = DeviceGroups((), (0,))
+
+
+def replicas(plan: TrainingPlan) -> DeviceGroups:
+    """The devices with the same parameters, experts aside."""
+    return DeviceGroups(_levels(plan), _firsts(plan, ()))
+
+
+def expert_groups(plan: TrainingPlan) -> DeviceGroups:
+    """The devices that divide the experts among them."""
+    inside, outside = _divided(plan)
+    return DeviceGroups(inside, _firsts(plan, outside))
+
+
+def expert_replicas(plan: TrainingPlan) -> DeviceGroups:
+    """The devices with the same experts."""
+    inside, outside = _divided(plan)
+    return DeviceGroups(outside, _firsts(plan, inside))
+
+
+class GroupNetwork:
+    """Prices collectives of like groups on a cluster, level by level; all groups wait for the slowest."""
+
+    def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
+        self.groups, self.cluster = groups, cluster
+        self._lines = lru_cache(maxsize=None)(self._lines_of_level)
+
+    def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
+        """Seconds of a collective over ``payload_bytes``.
+
+        Reductions and gathers go on with what inner levels left of the tensor; an all-to-all moves everything on each level.
+        """
+        if not payload_bytes:
+            return 0.0
+        total_s, left_bytes = 0.0, payload_bytes
+        for level in self.groups.levels:
+            total_s += max(min(line.seconds(left_bytes) for line in lines) for lines in self._lines(kind, level))
+            left_bytes /= 1 if kind is CollectiveKind.ALL_TO_ALL else level.size
+        return total_s
+
+    def _lines_of_level(self, kind: CollectiveKind, level: GroupLevel) -> tuple[tuple[CollectiveLine, ...], ...]:
+        starts = distinct_starts(level.stride, self.cluster, self.groups.starts)
+        return tuple(collective_lines(kind, level.size, level.stride, self.cluster, start) for start in starts)
+
+
+def _levels(plan: TrainingPlan) -> tuple[GroupLevel, ...]:
+    contexts, copies = GroupLevel(plan.cp, plan.tp), GroupLevel(plan.dp, plan.replica_stride)
+    if copies.stride == contexts.size * contexts.stride:
+        return _used(GroupLevel(plan.cp * plan.dp, plan.tp))
+    return _used(contexts, copies)
+
+
+def _divided(plan: TrainingPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
+    """The levels of a group that divides the experts, and those between such groups."""
+    left, inside, outside = plan.ep, [], []
+    for level in _levels(plan):
+        part = math.gcd(left, level.size)
+        inside.append(GroupLevel(part, level.stride))
+        outside.append(GroupLevel(level.size // part, level.stride * part))
+        left //= part
+    return _used(*inside), _used(*outside)
+
+
+def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
+    return tuple(level for level in levels if level.size > 1)
+
+
+def _firsts(plan: TrainingPlan, between: Sequence[GroupLevel]) -> tuple[int, ...]:
+    """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups."""
+    offsets = [sum(each) for each in product(*(level.offsets for level in between))]
+    return tuple(
+        stage * plan.stage_stride + member + offset for stage in range(plan.pp) for member in range(plan.tp) for offset in offsets
+    )

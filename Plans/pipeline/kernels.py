@@ -1,0 +1,198 @@
+"""Compiled inner loops of the pipeline simulation.
+
+Conventions: a stage's forward passes are numbered in the order in which it runs them, its backward passes likewise; both orders
+go through the chunks by groups of pp micro-batches and are the same on all stages. So pass k of a stage feeds pass k of the
+next one, and where the model goes on from the last stage to the first, pass k + pp. ``round_of[k]`` tells which of a stage's
+chunks pass k is on, counted from the model's first for forward and from its last for backward passes.
+"""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from Plans.pipeline.schedule import FloatArray, IntArray
+
+outer = njit(cache=True, nogil=True)
+inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+class Pipeline(NamedTuple):
+    """The arrays of ``PipelineCosts``, of one dimension unless said otherwise, and the schedule."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    transfer_s: FloatArray
+    backward_transfer_s: FloatArray
+    overlap_transfers: bool
+    warm_up: IntArray  # (pp,)
+    micro_batches: int
+
+
+@inner
+def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
+    """Whether the pass at ``position`` of a stage's order is a forward one, and its number among the ``passes`` of its kind."""
+    if position < warm_up:
+        return True, position
+    if position >= 2 * passes - warm_up:
+        return False, position - passes
+    turn = position - warm_up
+    return (True, warm_up + turn // 2) if turn % 2 == 0 else (False, turn // 2)
+
+
+@inner
+def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
+    """Seconds for which a forward and a backward pass of each chunk occupy their stage beyond computing; shape (chunks,)."""
+    after_forward, after_backward = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.forward_s)
+    if not pipeline.overlap_transfers:
+        after_forward[:-1] = pipeline.transfer_s
+        after_backward[1:] = pipeline.backward_transfer_s
+    return after_forward, after_backward
+
+
+@outer
+def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: IntArray, starts_s: FloatArray) -> float:
+    """Run every stage's passes in its order, each as early as it can; returns when the last one ends.
+
+    Fills start and end of each chunk's last backward pass (chunks,), the most activations each stage holds (pp,) and, unless it
+    is empty, the start of every pass in its stage's order (pp, 2 * passes).
+    """
+    forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
+    after_forward, after_backward = sends(pipeline)
+    pp, chunks = len(pipeline.warm_up), len(forward_s)
+    rounds = chunks // pp
+    passes = pipeline.micro_batches * rounds
+    round_of = np.arange(passes) % chunks // pp
+    # When the input of each pass is there; negative: not yet.
+    forward_input, backward_input = np.full((pp, passes), -1.0), np.full((pp, passes), -1.0)
+    for k in range(passes):
+        if round_of[k] == 0:
+            forward_input[0, k] = 0.0
+    position, free_s = np.zeros(pp, np.int64), np.zeros(pp)
+    in_flight[:] = 0
+    while position[0] < 2 * passes:  # the last pass of all is the first stage's
+        for visit in range(2 * pp):  # down the stages and back up, each as far as its inputs let it
+            stage = visit if visit < pp else 2 * pp - 1 - visit
+            while position[stage] < 2 * passes:
+                is_forward, k = pass_at(position[stage], pipeline.warm_up[stage], passes)
+                arrived = forward_input[stage, k] if is_forward else backward_input[stage, k]
+                if arrived < 0.0:
+                    break
+                start = max(arrived, free_s[stage])
+                if len(starts_s) > 0:
+                    starts_s[stage, position[stage]] = start
+                position[stage] += 1
+                if is_forward:
+                    chunk = round_of[k] * pp + stage
+                    end = start + forward_s[chunk]
+                    free_s[stage] = end + after_forward[chunk]
+                    in_flight[stage] = max(in_flight[stage], 2 * (k + 1) - position[stage])
+                    if chunk == chunks - 1:
+                        backward_input[stage, k - (rounds - 1) * pp] = end
+                    elif stage == pp - 1:
+                        forward_input[0, k + pp] = end + pipeline.transfer_s[chunk]
+                    else:
+                        forward_input[stage + 1, k] = end + pipeline.transfer_s[chunk]
+                else:
+                    chunk = (rounds - 1 - round_of[k]) * pp + stage
+                    end = start + backward_s[chunk]
+                    free_s[stage] = end + after_backward[chunk]
+                    start_s[chunk], end_s[chunk] = start, end  # the last micro-batch's are written last
+                    if chunk == 0:
+                        continue
+                    if stage == 0:
+                        backward_input[pp - 1, k + pp] = end + pipeline.backward_transfer_s[chunk - 1]
+                    else:
+                        backward_input[stage - 1, k] = end + pipeline.backward_transfer_s[chunk - 1]
+    return end_s[0]
+
+
+@outer
+def most_held(held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, most: FloatArray) -> None:
+    """Fill the most that each stage holds at once (pp,), where a micro-batch on chunk c holds ``held_by_chunk[c]``."""
+    pp, chunks = len(warm_up), len(held_by_chunk)
+    rounds = chunks // pp
+    passes = micro_batches * rounds
+    for stage in range(pp):
+        held = 0.0
+        most[stage] = 0.0
+        for position in range(2 * passes):
+            is_forward, k = pass_at(position, warm_up[stage], passes)
+            turn = k % chunks // pp
+            if is_forward:
+                held += held_by_chunk[turn * pp + stage]
+                most[stage] = max(most[stage], held)
+            else:
+                held -= held_by_chunk[(rounds - 1 - turn) * pp + stage]
+
+
+@inner
+def first_passes_s(seconds: FloatArray, pp: int, stage: int, count: int, last_first: bool) -> float:
+    """Sum over the first ``count`` passes of a stage, whose chunks are taken first to last or ``last_first``."""
+    rounds = len(seconds) // pp
+    groups, rest = count // len(seconds), count % len(seconds)
+    total = 0.0
+    for turn in range(rounds):
+        chunk = (rounds - 1 - turn if last_first else turn) * pp + stage
+        total += seconds[chunk] * (groups * pp + min(max(rest - turn * pp, 0), pp))
+    return total
+
+
+@outer
+def lower_bound(pipeline: Pipeline) -> float:
+    """Longest of some paths through the schedule; see ``bounds_s``."""
+    after_forward, after_backward = sends(pipeline)
+    forward_held, backward_held = pipeline.forward_s + after_forward, pipeline.backward_s + after_backward
+    pp, chunks = len(pipeline.warm_up), len(forward_held)
+    passes = pipeline.micro_batches * (chunks // pp)
+    # One micro-batch alone: from the start to its forward pass on a chunk, from its backward pass there to the end.
+    before, after = np.zeros(chunks), np.zeros(chunks)
+    for chunk in range(1, chunks):
+        before[chunk] = before[chunk - 1] + pipeline.forward_s[chunk - 1] + pipeline.transfer_s[chunk - 1]
+        after[chunk] = after[chunk - 1] + pipeline.backward_s[chunk - 1] + pipeline.backward_transfer_s[chunk - 1]
+    through = before[-1] + pipeline.forward_s[-1] + pipeline.backward_s[-1] + after[-1]
+    bound = through
+    for stage in range(pp):
+        last_chunk = chunks - pp + stage
+        warm_up = pipeline.warm_up[stage]
+        forward = first_passes_s(forward_held, pp, stage, passes, False)
+        backward = first_passes_s(backward_held, pp, stage, passes, True)
+        # From the first forward or the end of the first backward pass ...
+        first_forwards = first_passes_s(forward_held, pp, stage, min(warm_up + 1, passes), False)
+        to_first_backward = through - after[last_chunk] + after_backward[last_chunk]
+        skipped = first_forwards + backward_held[last_chunk]
+        begin = max(before[stage], to_first_backward - skipped)
+        # ... through all of the stage's work to its last backward, or to its last forward pass.
+        bound = max(bound, begin + forward + backward - after_backward[stage] + after[stage])
+        done = max(passes - 1 - warm_up, 0)
+        begin = max(before[stage], to_first_backward - skipped) if done > 0 else before[stage]
+        ahead = forward - forward_held[last_chunk] + first_passes_s(backward_held, pp, stage, done, True)
+        bound = max(bound, begin + ahead + through - before[last_chunk])
+    if chunks == pp and pipeline.warm_up[-1] == passes:  # GPipe: like jobs through one machine after another, twice
+        bound = max(bound, through + (passes - 1) * (forward_held.max() + backward_held.max()))
+    return bound
+
+
+@outer
+def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
+    """``run`` or ``lower_bound`` of each of many pipelines, whose arrays have shape (pipelines, ...); seconds (pipelines,)."""
+    count, chunks = pipelines.forward_s.shape
+    seconds = np.empty(count)
+    start_s, end_s, in_flight = np.empty(chunks), np.empty(chunks), np.empty_like(pipelines.warm_up)
+    starts_s = np.empty((0, 0))
+    for each in range(count):
+        pipeline = Pipeline(
+            pipelines.forward_s[each],
+            pipelines.backward_s[each],
+            pipelines.transfer_s[each],
+            pipelines.backward_transfer_s[each],
+            pipelines.overlap_transfers,
+            pipelines.warm_up,
+            pipelines.micro_batches,
+        )
+        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, start_s, end_s, in_flight, starts_s)
+    return seconds

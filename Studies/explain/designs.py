@@ -1,0 +1,81 @@
+"""The design points of a finished search by accelerator: what each is known to reach, and what it cannot exceed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.chips.accelerator import AcceleratorSet
+from Solver.results import Objective
+from Studies.finished_run import FinishedSearch
+from Studies.study import split_weight
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class AcceleratorValues:
+    """The objective on each accelerator, shape (accelerators,): the weighted mean of the models, each with its best plan.
+
+    ``reach`` is what no plan exceeds (0: some model fits with none), ``found`` that of the best plans evaluated (0: there are
+    none).
+    """
+
+    accelerators: AcceleratorSet
+    reach: FloatArray
+    found: FloatArray
+
+
+def accelerator_values(run: FinishedSearch, designs: pd.DataFrame) -> AcceleratorValues:
+    """The accelerators in ``designs``, rows of the table of ``run``.
+
+    A model that no row is about counts with 0 everywhere.
+    """
+    objective = Objective(run.settings["objective"])
+    weights = model_weights(run.settings)
+    keys: IntArray = np.asarray(designs.groupby([*AXES, "area_mm2"], sort=False).ngroup(), dtype=np.int64)
+    count = int(keys.max()) + 1 if len(keys) else 0
+    first = np.unique(keys, return_index=True)[1]
+    columns = {name: designs[name].to_numpy()[first] for name in (*AXES, "area_mm2")}
+    reach, found = np.zeros(count), np.zeros(count)
+    known = np.ones(count, dtype=bool)
+    feasible = (designs["status"] != "infeasible").to_numpy()
+    evaluated = (designs["status"] == "evaluated").to_numpy()
+    model = designs["model"].astype(str).to_numpy()
+    possible = np.ones(count, dtype=bool)
+    for name, weight in weights.items():
+        mine = (model == name) & feasible
+        best = _largest(_objective(objective, designs["throughput_bound_samples_per_s"], designs), mine, keys, count)
+        best_found = _largest(_objective(objective, designs["throughput_samples_per_s"], designs), mine & evaluated, keys, count)
+        reach += weight / sum(weights.values()) * best
+        found += weight / sum(weights.values()) * best_found
+        possible &= best > 0.0
+        known &= best_found > 0.0
+    return AcceleratorValues(AcceleratorSet(**columns), np.where(possible, reach, 0.0), np.where(known, found, 0.0))
+
+
+def model_weights(settings: dict[str, Any]) -> dict[str, float]:
+    """Weight of each model of a study, by its name."""
+    parts = [split_weight(text) for text in settings["model"]]
+    return {name: 1.0 if weight is None else float(weight) for name, weight in parts}
+
+
+def _objective(objective: Objective, throughput: pd.Series[float], designs: pd.DataFrame) -> FloatArray:
+    from Solver.search.points import objective_value
+
+    area_mm2, energy_j = (designs[name].to_numpy(dtype=np.float64) for name in ("area_mm2", "energy_per_sample_j"))
+    return objective_value(objective, np.asarray(throughput, dtype=np.float64), np.asarray(area_mm2), np.asarray(energy_j))
+
+
+def _largest(values: FloatArray, mine: NDArray[np.bool_], keys: IntArray, count: int) -> FloatArray:
+    largest = np.zeros(count)
+    np.maximum.at(largest, keys[mine], values[mine])
+    return largest

@@ -1,0 +1,201 @@
+"""What the difference between two designs comes from: terms in seconds, and sentences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from Common.units import GIB, MIB
+from GraphExtractor.graph import OperatorKind
+from GraphExtractor.names import label
+from Solver.results import DesignPoint, ModelPlan
+from Studies.explain.asking import Designed
+from Studies.explain.attribution import blame_s
+from Studies.explain.records import Term
+from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, part_words, percent, plan_words, size_words, time_words
+
+WORTH_SAYING = 0.05  # of the gap
+FEW = 3  # operators named
+HARDLY = 0.01  # of all that is computed
+
+
+class Work(StrEnum):
+    """What an operator does, in words."""
+
+    MATRIX = "matrix products and attention"
+    VECTOR = "vector work"
+    COMMUNICATION = "communication of the tensor-parallel devices"
+
+
+class OperatorKey(NamedTuple):
+    """An operator of a layer's pass."""
+
+    where: str
+    name: str
+    work: Work
+
+
+def terms_of(best: DesignPoint, other: DesignPoint) -> tuple[Term, ...]:
+    """The parts of an iteration of every model that both designs have; they add up to the iteration."""
+    return tuple(
+        Term(model, name.removesuffix("_s"), seconds, getattr(other.models[model].breakdown_s, name))
+        for model, plan in best.models.items()
+        if model in other.models
+        for name, seconds in vars(plan.breakdown_s).items()
+        if name != "tensor_communication_s"
+    )
+
+
+def reasons(best: Designed, other: Designed) -> tuple[str, ...]:
+    """Why ``other`` is not as good as ``best``, the most important first."""
+    sentences = [_summary(best.point, other.point)]
+    several = len(best.point.models) > 1
+    for model, plan in best.point.models.items():
+        mine = [term for term in terms_of(best.point, other.point) if term.model == model]
+        seconds = plan.time_per_batch_s, other.point.models[model].time_per_batch_s
+        sentences += gap_words(label(model) if several else "", *seconds, mine)
+        sentences += _plans(label(model) if several else "", plan, other.point.models[model])
+    if best.point.accelerator != other.point.accelerator:
+        sentences += _chips(best.point, other.point)
+        sentences += [sentence for model in best.point.models for sentence in _operators(model, best, other, several=several)]
+    return tuple(sentences)
+
+
+def _summary(best: DesignPoint, other: DesignPoint) -> str:
+    unit = UNITS[best.objective]
+    ratio = best.value / other.value
+    if abs(ratio - 1.0) <= EQUAL:
+        verdict = f"as good as the best design, {number(best.value)} {unit}"
+    elif ratio > 1.0:
+        verdict = (
+            f"{percent(1.0 - 1.0 / ratio)} below the best design: {number(other.value)} instead of {number(best.value)} {unit}"
+        )
+    else:
+        verdict = (
+            f"{percent(1.0 / ratio - 1.0)} above the best design: {number(other.value)} instead of {number(best.value)} {unit}"
+        )
+    chip = f"{accelerator_words(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
+    chip += f" with {other.hbm_bytes / GIB:g} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
+    plans = "; ".join(_full_plan(label(model) if len(other.models) > 1 else "", plan) for model, plan in other.models.items())
+    return f"The best such design is {chip}, {plans}; it is {verdict}."
+
+
+def _full_plan(model: str, plan: ModelPlan) -> str:
+    words = f"{plan_words(plan)}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
+    return f"{model} with {words}" if model else words
+
+
+def gap_words(model: str, best_s: float, other_s: float, terms: Sequence[Term]) -> Iterator[str]:
+    """Which parts make an iteration of ``model`` (empty: the only one) longer or shorter, in a sentence; none where it is not."""
+    gap_s = other_s - best_s
+    if abs(gap_s) <= EQUAL * best_s:
+        return
+    name = f"of {model} " if model else ""
+    direction = 1.0 if gap_s > 0 else -1.0
+    changes = sorted(((term.other_s - term.best_s) * direction, term.name) for term in terms)
+    worth = WORTH_SAYING * abs(gap_s)
+    more = [f"{part_words(part)} {time_words(seconds)}" for seconds, part in reversed(changes) if seconds > worth]
+    less = [f"{part_words(part)} {time_words(-seconds)}" for seconds, part in changes if -seconds > worth]
+    words = ("longer", "more", "less") if gap_s > 0 else ("shorter", "less", "more")
+    sentence = f"An iteration {name}is {time_words(abs(gap_s))} {words[0]} ({time_words(best_s)} to {time_words(other_s)}): "
+    sentence += f"{words[1]} for {listed(more)}"
+    yield f"{sentence}; {words[2]} for {listed(less)}." if less else f"{sentence}."
+
+
+def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
+    """What the plans do differently, as far as terms follow from it."""
+    of = f" of {model}" if model else ""
+    facts = []
+    if best.devices_used != other.devices_used:
+        facts.append(f"{other.devices_used:,} instead of {best.devices_used:,} devices work")
+    if best.dp != other.dp:
+        facts.append(f"gradients are synchronised over {other.dp:,} instead of {best.dp:,} replicas")
+    mine_s, theirs_s = (plan.breakdown_s.tensor_communication_s for plan in (best, other))
+    if abs(theirs_s - mine_s) > WORTH_SAYING * abs(other.time_per_batch_s - best.time_per_batch_s):
+        seconds = f"{time_words(theirs_s)} instead of {time_words(mine_s)}"
+        facts.append(f"communication of the tensor-parallel devices takes {seconds} of forward and backward")
+    mine, theirs = (_largest_state(plan) for plan in (best, other))
+    if abs(mine - theirs) > 0.01 * mine:
+        facts.append(f"the largest stage holds {size_words(theirs)} instead of {size_words(mine)} of parameters and their state")
+    if best.micro_batches_per_pipeline != other.micro_batches_per_pipeline:
+        runs = f"{other.micro_batches_per_pipeline:,} instead of {best.micro_batches_per_pipeline:,} micro-batches"
+        facts.append(f"each pipeline runs {runs}")
+    spread = [
+        max(stage.load_s for stage in plan.stages) * plan.pp / sum(stage.load_s for stage in plan.stages)
+        for plan in (best, other)
+    ]
+    if abs(spread[1] - spread[0]) > 0.05:
+        facts.append(f"the slowest stage takes {number(spread[1])} instead of {number(spread[0])} times the average")
+    if facts:
+        yield f"In the plan{of}, {listed(facts)}."
+
+
+def _largest_state(plan: ModelPlan) -> float:
+    return max(stage.parameter_state_bytes for stage in plan.stages)
+
+
+def _chips(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
+    one, two = best.accelerator, other.accelerator
+    facts = []
+    for what, mine, theirs in (
+        ("multipliers in its tensor cores", one.num_tc * one.width * one.depth, two.num_tc * two.width * two.depth),
+        ("vector lanes", one.num_vc * one.width_vc, two.num_vc * two.width_vc),
+    ):
+        if mine != theirs:
+            facts.append(f"{theirs:,} instead of {mine:,} {what}")
+    if (one.width, one.depth) != (two.width, two.depth):
+        facts.append(f"tensor cores of {two.depth} x {two.width} instead of {one.depth} x {one.width}")
+    if one.glb_bytes != two.glb_bytes:
+        facts.append(f"{two.glb_bytes / MIB:g} instead of {one.glb_bytes / MIB:g} MiB of on-chip buffer")
+    facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm2")
+    yield f"The chip has {listed(facts)}."
+    for model, plan in best.models.items():
+        its = other.models[model]
+        name = f" for {label(model)}" if len(best.models) > 1 else ""
+        yield (
+            f"Its tensor cores are busy {percent(its.tc_utilization)} of the time that it computes{name} (best design: "
+            f"{percent(plan.tc_utilization)}), its vector cores {percent(its.vc_utilization)} ({percent(plan.vc_utilization)}), "
+            f"and a sample takes {number(its.energy_per_sample_j)} instead of {number(plan.energy_per_sample_j)} J."
+        )
+
+
+def _operators(model: str, best: Designed, other: Designed, *, several: bool) -> Iterator[str]:
+    """Which operators take longer on the other chip, per sample and device, so that micro-batches of other sizes compare."""
+    mine, theirs = (_operator_seconds(model, each) for each in (best, other))
+    total_s = sum(mine.values())
+    name_of_model = f" of {label(model)}" if several else ""
+    by_kind = []
+    for kind in Work:
+        before_s, after_s = (sum(seconds for key, seconds in each.items() if key.work is kind) for each in (mine, theirs))
+        if before_s and abs(after_s - before_s) > HARDLY * total_s:
+            by_kind.append(f"{after_s / before_s:.3g} times as long in {kind.value}")
+    if by_kind:
+        yield f"A sample{name_of_model} takes {listed(by_kind)} as on the best design."
+    changes = {key: theirs[key] - seconds for key, seconds in mine.items() if key in theirs}
+    slower = sorted(((seconds, key) for key, seconds in changes.items() if seconds > HARDLY * total_s), reverse=True)[:FEW]
+    if slower:
+        said = [f"{key.name} of {key.where} ({theirs[key] / mine[key]:.3g} times as long)" for _, key in slower]
+        yield f"Most time is lost in {listed(said)}."
+
+
+def _operator_seconds(model: str, design: Designed) -> Mapping[OperatorKey, float]:
+    """Seconds per sample that each operator is to blame for."""
+    seconds: defaultdict[OperatorKey, float] = defaultdict(float)
+    size = design.point.models[model].micro_batch_size
+    for item in design.schedules:
+        if item.model != model:
+            continue
+        where = f"{item.layer} {item.graph.replace('_', ' ')}"
+        assignments = item.schedule.assignments
+        for assignment, part_s in zip(assignments, blame_s(assignments).tolist(), strict=True):
+            operator = item.operators.operators[assignment.operator]
+            seconds[OperatorKey(where, operator.name, _work(operator.kind))] += part_s * item.repeats / size
+    return seconds
+
+
+def _work(kind: OperatorKind) -> Work:
+    if kind is OperatorKind.COLLECTIVE:
+        return Work.COMMUNICATION
+    return Work.MATRIX if kind in {OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION} else Work.VECTOR

@@ -1,0 +1,147 @@
+"""What ``--instead`` asks for: values that an alternative design must have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from Common.errors import InputError
+from Common.settings import Kind, Setting, SettingTable
+from Common.units import GIB, MIB
+from Studies.settings import STUDY
+
+SEPARATOR = ","
+_RECOMPUTE = next(setting for setting in STUDY.settings if setting.key == "recompute")
+
+CHIP_WISHES = SettingTable(
+    (
+        Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
+        Setting("num_vc", Kind.INTEGER, "number of vector cores"),
+        Setting("width", Kind.INTEGER, "columns of a tensor core"),
+        Setting("depth", Kind.INTEGER, "rows of a tensor core"),
+        Setting("width_vc", Kind.INTEGER, "lanes of a vector core"),
+        Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB"),
+        Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40),
+        Setting("chip", Kind.TEXT, "a known chip of the design space, by name"),
+        Setting("hbm_size", Kind.NUMBER, "HBM per device, GiB", least=2.0**-10, most=2.0**20),
+        Setting("micro_batch_size", Kind.INTEGER, "micro-batch size, samples", most=2**20),
+        Setting("recompute", Kind.CHOICE, "activation recomputation", choices=_RECOMPUTE.choices),
+        Setting("tp", Kind.INTEGER, "tensor parallel width", most=4096),
+        Setting("pp", Kind.INTEGER, "pipeline depth", most=2**20),
+        Setting("dp", Kind.INTEGER, "data parallel degree", most=2**20),
+    ),
+    rivals=(frozenset({"glb_mib", "glb_bytes"}),),
+)
+PLAN_WISHES = SettingTable(
+    (
+        *(setting for setting in CHIP_WISHES.settings if setting.key in {"tp", "pp", "dp", "micro_batch_size", "recompute"}),
+        Setting("ep", Kind.INTEGER, "expert parallel degree", most=4096),
+        Setting("sequence_parallel", Kind.SWITCH, "sequence parallelism"),
+        Setting("interleave", Kind.INTEGER, "model chunks per pipeline stage", most=1024),
+        Setting("zero_stage", Kind.INTEGER, "ZeRO stage", least=0, most=3),
+        Setting("group_order", Kind.CHOICE, "order", choices=("tensor-data-pipeline", "tensor-pipeline-data")),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Values an accelerator and its plan must have; None leaves the choice open. ``asked`` is what was typed."""
+
+    asked: str
+    num_tc: int | None = None
+    num_vc: int | None = None
+    width: int | None = None
+    depth: int | None = None
+    width_vc: int | None = None
+    glb_bytes: int | None = None
+    chip: str | None = None
+    hbm_bytes: int | None = None
+    micro_batch_size: int | None = None
+    recompute: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Fields of an accelerator that are asked for."""
+        names = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def of_the_plan(self) -> dict[str, int | str]:
+        """Fields of a ``ModelPlan`` that are asked for."""
+        names = ("micro_batch_size", "recompute", "tp", "pp", "dp")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class PlanWish:
+    """Values a plan on given devices must have, as ``Wish``; fields as those of ``FoundPlan``."""
+
+    asked: str
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    micro_batch_size: int | None = None
+    recompute: str | None = None
+    ep: int | None = None
+    sequence_parallel: bool | None = None
+    interleave: int | None = None
+    zero_stage: int | None = None
+    group_order: str | None = None
+
+    @property
+    def values(self) -> dict[str, int | str | bool]:
+        """What is asked for, by field."""
+        return {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if getattr(self, each.name) is not None and each.name != "asked"
+        }
+
+
+def read_wish(text: str) -> Wish:
+    """A wish about a design as typed: ``num_tc=4,width=256`` or ``pp=8``.
+
+    Raises:
+        InputError: an unknown key, or a value that it does not take.
+    """
+    values = _values(text, CHIP_WISHES)
+    if "glb_mib" in values:
+        values["glb_bytes"] = values.pop("glb_mib") * MIB
+    if "hbm_size" in values:
+        values["hbm_bytes"] = round(values.pop("hbm_size") * GIB)
+    wish = Wish(text, **values)
+    if wish.chip is not None and wish.axes:
+        raise InputError(f"--instead {text}: chip and {', '.join(wish.axes)} contradict each other; give one of them")
+    return wish
+
+
+def read_plan_wish(text: str) -> PlanWish:
+    """A wish about a plan on given devices as typed: ``pp=8,zero_stage=1``.
+
+    Raises:
+        InputError: as ``read_wish``.
+    """
+    return PlanWish(text, **_values(text, PLAN_WISHES))
+
+
+def _values(text: str, table: SettingTable) -> dict[str, Any]:
+    given: dict[str, object] = {}
+    source = f"--instead {text}"
+    for part in _parts(text):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            keys = ", ".join(table.keys)
+            raise InputError(f"{source}: {part!r} is not KEY=VALUE; write for instance pp=8, the keys are {keys}")
+        if key.strip().replace("-", "_") in given:
+            raise InputError(f"{source}: {key.strip()} is given twice; give every key once")
+        given[key.strip().replace("-", "_")] = value.strip()
+    return table.read(given, source)
+
+
+def _parts(text: str) -> Iterable[str]:
+    return [part.strip() for part in text.split(SEPARATOR)]

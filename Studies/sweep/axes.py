@@ -1,0 +1,143 @@
+"""A sweep file: the settings of a study, in which every value of a list is a point of its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import beside, content_key, user_path
+from Solver.plan_search.settings import RUN_SOLVER
+from Studies.settings import MODEL
+from Studies.study import FOLDER_NAME, Study, model_beside, read_config
+
+MOST_POINTS = 100_000
+FILES = frozenset({"cluster", "design_space", "technology", "device", "software"})  # settings that may name a YAML file
+OWN = frozenset({"name", "output", "csv"})  # settings of the sweep itself, not of its points
+FORCE = "force_reextract_model"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting and the values it takes, as the sweep file has them; one value: it is the same for all points."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """The settings of one point, ``number`` 1, 2, ... in the order of the file."""
+
+    number: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    output: Path | None
+    csv: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where the table goes."""
+        return Study(models=(), name=self.name, output=self.output).folders.run
+
+    @property
+    def store(self) -> Path:
+        """Where points are kept; sweeps without an output share one."""
+        return (self.folder if self.output else self.folder.parent) / "points"
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """Settings with several values."""
+        return tuple(axis.key for axis in self.axes if len(axis.values) > 1)
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def combinations(self) -> Iterator[Combination]:
+        """Every point's settings; the last setting of the file changes fastest."""
+        keys = [axis.key for axis in self.axes]
+        for number, values in enumerate(itertools.product(*(axis.values for axis in self.axes)), start=1):
+            yield Combination(number, dict(zip(keys, values, strict=True)))
+
+    def to_yaml(self) -> str:
+        """The sweep as a file that asks the same."""
+        import yaml
+
+        asked = {axis.key: list(axis.values) if len(axis.values) > 1 else _alone(axis.values[0]) for axis in self.axes}
+        return yaml.safe_dump({"name": self.name} | asked, sort_keys=False)
+
+
+def read_sweep(path: Path, given: Mapping[str, object], output: str | None = None, *, csv: bool = False) -> Sweep:
+    """Read a sweep file; ``given`` settings, lists among them, precede those of the file, and so does ``output``.
+
+    Relative paths are those from the file's folder, in ``given`` from the current one.
+
+    Raises:
+        InputError: the file cannot be read, names an unknown setting or lists no value.
+    """
+    below = _settings(read_config(path), path.parent, str(path))
+    asked = RUN_SOLVER.override(below, _settings(given, Path.cwd(), "command line"))
+    for key in sorted(OWN & asked.keys()):
+        if isinstance(asked[key], list | dict):
+            raise InputError(f"{path}: {key} is one for the whole sweep, but several values are given; give one")
+    if asked.pop(FORCE, None):
+        raise InputError(
+            f"{path}: {FORCE} cannot be asked of a sweep, which computes no point twice; leave it out, and remove the points "
+            "whose models read files that they do not import"
+        )
+    own = RUN_SOLVER.read({key: asked.pop(key) for key in OWN if key in asked}, str(path))
+    axes = tuple(_axis(key, value, path) for key, value in asked.items())
+    if not any(axis.key == MODEL.key for axis in axes):
+        raise InputError(f"{path} names no model; add one or more, for instance model: [bertlarge, gpt2]")
+    name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
+    if not FOLDER_NAME.fullmatch(name):
+        raise InputError(
+            f"name {name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
+        )
+    chosen = output or own.get("output")
+    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")))
+    if sweep.count > MOST_POINTS:
+        raise InputError(f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list fewer values")
+    return sweep
+
+
+def _settings(mapping: Mapping[str, object], folder: Path, source: str) -> dict[str, Any]:
+    """Settings under their keys, with paths made absolute against ``folder``."""
+    return {key: _located(key, value, folder) for key, value in RUN_SOLVER.canonical(mapping, source).items()}
+
+
+def _located(key: str, value: Any, folder: Path) -> Any:
+    if key == MODEL.key:
+        return model_beside(folder, value)
+    if key not in FILES:
+        return value
+    return [beside(folder, item) for item in value] if isinstance(value, list) else beside(folder, value)
+
+
+def _axis(key: str, value: Any, path: Path) -> Axis:
+    values = tuple(value) if isinstance(value, list) else (value,)
+    if not values:
+        raise InputError(f"{path}: {key} lists no value; give one or more, or leave it out")
+    return Axis(key, values)
+
+
+def _alone(value: Any) -> Any:
+    """A single value in the form of a sweep file, where a list stands for several."""
+    return [value] if isinstance(value, list) else value
+
+
+def _plain(stem: str) -> str:
+    return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in stem).strip("-")[:60] or "sweep"

@@ -1,0 +1,124 @@
+"""Who runs the points of a sweep: this process, the cores of this machine, or a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from typing import Any, Protocol
+
+from Common.errors import InputError
+from Studies.sweep.work import Outcome, Task, compute, compute_apart, died
+
+PARENT_INTERVAL_S = 0.5
+
+
+class Executor(Protocol):
+    """Runs tasks, in any order, several at a time."""
+
+    def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        """The outcome of every task, as soon as it is known. A worker that dies is the failure of its task alone.
+
+        Closing the iterator ends the workers.
+        """
+        ...
+
+
+class InProcessExecutor:
+    """One point after the other in this process, where a debugger reaches them."""
+
+    def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        """As ``Executor.outcomes``; nothing outlives this process if it dies."""
+        yield from map(compute, tasks)
+
+
+class JoblibExecutor:
+    """Processes on this machine, each with its share of the cores for its own threads."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        """As ``Executor.outcomes``.
+
+        When a worker dies it takes all that run at that moment along; each of these gets a second chance, alone, which tells
+        those that bring their worker down from those that were beside them.
+        """
+        left = {task.question.key: task for task in tasks}
+        while left:
+            started: list[Task] = []
+            try:
+                for outcome in _in_processes(list(left.values()), self._workers, started):
+                    del left[outcome.key]
+                    yield outcome
+            except BrokenExecutor:
+                for task in started:
+                    if left.pop(task.question.key, None) is not None:
+                        yield self._alone(task)
+
+    def _alone(self, task: Task) -> Outcome:
+        try:
+            (outcome,) = _in_processes([task], 1, [])
+        except BrokenExecutor:
+            return died(task)
+        return outcome
+
+
+def executor_named(name: str, workers: int | None, address: str | None) -> Executor:
+    """The executor called ``joblib`` or ``ray``; ``workers`` None is one per core.
+
+    Raises:
+        InputError: the executor is not installed, or cannot be reached.
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers {workers} is not possible; give a positive whole number")
+    if name == "ray":
+        from Studies.sweep.ray_executor import RayExecutor
+
+        return RayExecutor(workers, address)
+    if address is not None:
+        raise InputError("--address is that of a Ray cluster; add --executor ray, or leave it out")
+    import joblib
+
+    count = workers or int(joblib.cpu_count())
+    return InProcessExecutor() if count == 1 else JoblibExecutor(count)
+
+
+def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> Iterator[Outcome]:
+    """Outcomes of ``tasks``, those handed to a worker so far in ``started``."""
+    import joblib
+
+    def calls() -> Iterator[Any]:
+        for task in tasks:
+            started.append(task)
+            yield joblib.delayed(compute_apart)(task)
+
+    parallel = joblib.Parallel(
+        n_jobs=max(workers, 2),  # a single one would run in this process
+        backend="loky",
+        return_as="generator_unordered",
+        pre_dispatch=workers,
+        batch_size=1,
+        initializer=_start_worker,
+        initargs=(os.getpid(),),
+    )
+    outcomes = parallel(calls())
+    try:
+        yield from outcomes
+    finally:
+        outcomes.close()
+
+
+def _start_worker(parent: int) -> None:
+    """Leave interrupts to the parent, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_INTERVAL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,174 @@
+"""The table of a sweep, a row per point in the order of the sweep. Equal sweeps give equal bytes, however they were run."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from Common.files import write_atomically
+from Common.units import GIB
+from Estimator.chips.accelerator import Accelerator
+from Studies.settings import MODEL
+from Studies.sweep.answers import PlanRow
+from Studies.sweep.axes import Sweep
+from Studies.sweep.run import SweptPoint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FAILED = "failed"
+_PLAN_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bool_"}
+
+
+def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any]]:
+    """Rows of equal keys: settings as asked, then what came out; None where there is nothing to say.
+
+    The plan (``plan_*``, ``*_s`` ...) stands where the point has one model; where it has several, ``plans`` lists theirs as JSON.
+    """
+    shown = [key for key in (MODEL.key, *sweep.swept) if key in points[0].settings]
+    shown = list(dict.fromkeys(shown))
+    chips = sorted({name for each in points if each.point for name in each.point.answer.over_references})
+    terms = _terms(points)
+    several = any(each.point and len(each.point.answer.plans) > 1 for each in points)
+    return [_row(each, shown, chips, terms, several=several) for each in points]
+
+
+def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
+    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    table = _arrow(sweep_rows(sweep, points))
+    write_atomically(sweep.folder / "table.parquet", _parquet(table))
+    if sweep.csv:
+        buffer = io.BytesIO()
+        csv.write_csv(table, buffer)
+        write_atomically(sweep.folder / "table.csv", buffer.getvalue())
+    else:
+        (sweep.folder / "table.csv").unlink(missing_ok=True)  # of an earlier run, which this one replaces
+    finished = [each for each in points if each.point]
+    timings = {
+        "point": pa.array([each.number for each in finished], pa.int64()),
+        "key": pa.array([each.key for each in finished], pa.string()),
+        "seconds": pa.array([each.point.seconds for each in finished if each.point], pa.float64()),
+        "machine": pa.array([each.point.machine for each in finished if each.point], pa.string()),
+    }
+    write_atomically(sweep.folder / "timings.parquet", _parquet(pa.table(timings)))
+
+
+def value_words(value: Any) -> str:
+    """A value of a setting as text: parts of a list with blanks between, a mapping as name=value."""
+    if value is None:
+        return "default"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={weight}" for name, weight in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(value_words(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], terms: Sequence[str], *, several: bool) -> dict[str, Any]:
+    answer = each.point.answer if each.point else None
+    plan = answer.plans[0] if answer and len(answer.plans) == 1 else None
+    chip = answer.accelerator if answer else None
+    return {
+        "point": each.number,
+        **{key: each.settings[key] for key in shown},
+        "status": answer.status.value if answer else FAILED,
+        "optimal": answer.optimal if answer else None,
+        "objective_value": answer.value if answer else None,
+        "objective_bound": answer.bound if answer else None,
+        **{field.name: getattr(chip, field.name, None) for field in fields(Accelerator)},
+        "hbm_gib": answer.hbm_bytes / GIB if answer and answer.hbm_bytes else None,
+        **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
+        **{f"part_{name}": plan.breakdown_s.get(name) if plan else None for name in terms},
+        **({"plans": _plans_json(answer.plans) if answer and not plan else None} if several else {}),
+        **{f"over_{name}": answer.over_references.get(name) if answer else None for name in chips},
+        "design_points": answer.design_points if answer else None,
+        "key": each.key or None,
+        "problem": (answer.reason if answer else each.problem) or None,
+    }
+
+
+def _plan_columns() -> list[str]:
+    return [field.name for field in fields(PlanRow) if field.name not in {"model", "breakdown_s"}]
+
+
+def _column(name: str) -> str:
+    """Name of a plan's value in the table, where settings have names alike."""
+    return name if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used")) else f"plan_{name}"
+
+
+def _plans_json(plans: Sequence[PlanRow]) -> str | None:
+    return json.dumps([asdict(plan) for plan in plans]) if plans else None
+
+
+def _terms(points: Sequence[SweptPoint]) -> list[str]:
+    """Parts of an iteration that any plan has, in the order in which records name them."""
+    named = [plan.breakdown_s for each in points if each.point for plan in each.point.answer.plans]
+    return list(dict.fromkeys(name for breakdown in sorted(named, key=len) for name in breakdown))
+
+
+def _arrow(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    types = _result_types()
+    columns = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if name in types:
+            columns[name] = pa.array(values, types[name])
+        elif name.startswith(("part_", "over_")):
+            columns[name] = pa.array(values, pa.float64())
+        else:
+            columns[name] = _setting_column(values)
+    return pa.table(columns)
+
+
+def _setting_column(values: Sequence[Any]) -> pa.Array:
+    """Numbers where all values are numbers, else texts; null: the default."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    for kind, arrow in ((bool, pa.bool_()), (int, pa.int64())):
+        if kinds == {kind}:
+            return pa.array(values, arrow)
+    if kinds and kinds <= {int, float}:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array([None if value is None else value_words(value) for value in values], pa.string())
+
+
+def _result_types() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    own = {
+        "point": pa.int64(),
+        "status": pa.string(),
+        "optimal": pa.bool_(),
+        "objective_value": pa.float64(),
+        "objective_bound": pa.float64(),
+        "hbm_gib": pa.float64(),
+        "plans": pa.string(),
+        "design_points": pa.int64(),
+        "key": pa.string(),
+        "problem": pa.string(),
+    }
+    for record, names in ((Accelerator, [field.name for field in fields(Accelerator)]), (PlanRow, _plan_columns())):
+        kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(record)}
+        own |= {(_column(name) if record is PlanRow else name): getattr(pa, _PLAN_TYPES[kinds[name]])() for name in names}
+    return own
+
+
+def _parquet(table: pa.Table) -> bytes:
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()

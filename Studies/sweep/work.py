@@ -1,0 +1,164 @@
+"""Computes one point, wherever an executor has it done: in this process, in another one, on another machine."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+
+from Common.errors import PhazeError
+from Common.progress import SilentProgress
+from Solver.plan_search.request import PlanRequest
+from Studies.study import Study
+from Studies.sweep.answers import PointAnswer, of_plan_search, of_search
+from Studies.sweep.questions import Question, key_of
+from Studies.sweep.store import FinishedPoint, Store
+
+
+class Ending(Enum):
+    """What became of a task."""
+
+    COMPUTED = auto()
+    THERE = auto()  # another sweep had finished it meanwhile
+    BUSY = auto()  # another process is computing it
+    FAILED = auto()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point to compute into the store in the folder ``store``, whose ``identity`` tells whether that is the same disk here."""
+
+    question: Question
+    store: Path
+    identity: str
+    wait: bool = False  # for another process that computes the same point
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended: the point, or a sentence why there is none; warnings on the way.
+
+    ``contents`` are the point's files where the store is out of reach of who computed it.
+    """
+
+    key: str
+    ending: Ending
+    point: FinishedPoint | None = None
+    problem: str = ""
+    warnings: tuple[str, ...] = ()
+    contents: dict[str, bytes] | None = None
+
+
+def compute(task: Task) -> Outcome:
+    """Compute a point and store it; whatever goes wrong is told in the outcome."""
+    key = task.question.key
+    try:
+        return _computed(task)
+    except PhazeError as error:
+        problem = str(error)
+    except MemoryError:
+        problem = "out of memory; run fewer points at a time with --workers, or use a machine with more memory"
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        where = f" at {error.filename}" if error.filename else ""
+        problem = f"the disk is full{where}; make room" if full else f"{(error.strerror or str(error)).lower()}{where}"
+    except Exception as error:  # a defect that one point meets must not end the others
+        problem = f"unexpected {type(error).__name__}: {error}; run the point alone with --workers 1 --verbose to see more"
+        logging.getLogger(__name__).debug("point %s", key, exc_info=True)
+    return Outcome(key, Ending.FAILED, problem=" ".join(problem.split()))
+
+
+def compute_apart(task: Task) -> Outcome:
+    """As ``compute``, in a process whose standard output and log nobody reads: warnings come with the outcome."""
+    kept = _KeptWarnings()
+    root = logging.getLogger()
+    root.addHandler(kept)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # a user's model may print; the sweep's own output is for its answer
+            outcome = compute(task)
+    finally:
+        root.removeHandler(kept)
+    return replace(outcome, warnings=tuple(kept.messages))
+
+
+def died(task: Task) -> Outcome:
+    """The outcome of a task whose worker did not survive it."""
+    return Outcome(
+        task.question.key,
+        Ending.FAILED,
+        problem="its worker process died, killed for want of memory perhaps; run fewer points at a time with --workers, "
+        "or use a machine with more memory",
+    )
+
+
+def _computed(task: Task) -> Outcome:
+    question, store = task.question, Store(task.store)
+    if not store.is_called(task.identity):
+        return _computed_elsewhere(question)
+    with store.locked(question.key, wait=task.wait) as held:
+        if not held:
+            return Outcome(question.key, Ending.BUSY)
+        point = store.load(question.key)
+        if point is not None:
+            return Outcome(question.key, Ending.THERE, point)
+        return Outcome(question.key, Ending.COMPUTED, _solved(question, question.in_folder(store.folder(question.key)), store))
+
+
+def _computed_elsewhere(question: Question) -> Outcome:
+    """On a machine that does not see the store: the files travel with the outcome."""
+    root = _private_folder()
+    store = Store(root / "points")
+    try:
+        point = _solved(question, question.moved_to(root, store.folder(question.key)), store)
+        return Outcome(question.key, Ending.COMPUTED, point, contents=store.contents(point))
+    finally:
+        shutil.rmtree(store.folder(question.key), ignore_errors=True)
+
+
+def _solved(question: Question, request: Study | PlanRequest, store: Store) -> FinishedPoint:
+    start = perf_counter()
+    if key_of(question.request) != question.key:
+        raise PhazeError(
+            f"files that this point names, or phaze itself, differ on {os.uname().nodename} from when and where the sweep "
+            "started; run the sweep again, with the same version everywhere"
+        )
+    return store.finish(question.key, _answer(request), perf_counter() - start)
+
+
+def _answer(request: Study | PlanRequest) -> PointAnswer:
+    if isinstance(request, Study):
+        from Solver.search import run_solver  # compiles its inner loops, which a sweep that finds everything does not need
+
+        return of_search(run_solver(request, SilentProgress()))
+    from Solver.plan_search.run import answer, run_plan_search
+
+    return of_plan_search(answer(run_plan_search(request, SilentProgress())))
+
+
+@cache
+def _private_folder() -> Path:
+    """A folder for the life of this process, so that its points share graphs and estimates."""
+    folder = tempfile.mkdtemp(prefix="phaze-sweep-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+class _KeptWarnings(logging.Handler):
+    """Keeps the texts of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

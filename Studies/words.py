@@ -1,0 +1,99 @@
+"""Designs and numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from Common.units import GIB, MIB
+from Solver.results import Objective
+
+if TYPE_CHECKING:
+    from Estimator.chips.accelerator import Accelerator
+    from Solver.plan_search.results import FoundPlan
+    from Solver.results import ExpertReport, ModelPlan
+
+EQUAL = 1e-9  # relative: values closer than this are equal
+UNITS = {
+    Objective.THROUGHPUT: "samples/s",
+    Objective.THROUGHPUT_PER_AREA: "samples/s/mm2",
+    Objective.THROUGHPUT_PER_JOULE: "samples/J",
+}
+PARTS = {
+    "forward": "forward",
+    "backward": "backward",
+    "recompute": "recomputation",
+    "stage_transfer": "stage transfers",
+    "bubble": "bubble",
+    "gradient_sync": "gradient synchronisation",
+    "optimizer": "optimizer",
+    "compute": "arithmetic",
+    "memory_bound": "memory-bound kernels",
+    "launch": "kernel launches",
+    "tensor_communication": "tensor-parallel communication",
+    "context_communication": "context-parallel communication",
+    "pipeline_communication": "pipeline communication",
+    "data_communication": "data-parallel communication",
+    "expert_communication": "expert-parallel communication",
+}
+
+
+def accelerator_words(accelerator: Accelerator) -> str:
+    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
+    return (
+        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
+        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {accelerator.glb_bytes / MIB:g} MiB"
+    )
+
+
+def plan_words(plan: ModelPlan | FoundPlan | ExpertReport) -> str:
+    """``tp 1 x pp 10 x dp 100``."""
+    return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
+
+
+def number(value: float) -> str:
+    """At least four significant digits, thousands with commas, no exponent where people would write none."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def percent(fraction: float) -> str:
+    """``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the whole number."""
+    share = 100 * abs(fraction)
+    digits = 0 if share >= 10 else 1 if share >= 1 else 2
+    text = f"{share:.{digits}f}%"
+    return "less than 0.01%" if share and text == "0.00%" else text
+
+
+def size_words(size_bytes: float) -> str:
+    """``3.1 GiB``, ``577 MiB``, ``12 KiB``."""
+    unit, scale = next(((name, scale) for name, scale in (("GiB", GIB), ("MiB", MIB)) if size_bytes >= scale), ("KiB", 1024))
+    return f"{size_bytes / scale:.3g} {unit}" if size_bytes < 1000 * scale else f"{size_bytes / scale:,.0f} {unit}"
+
+
+def time_words(seconds: float) -> str:
+    """``286 s``, ``97.88 ms``, ``1.2 us``."""
+    if seconds == 0.0:
+        return "0 s"
+    unit, scale = next(((name, scale) for name, scale in (("s", 1.0), ("ms", 1e-3)) if abs(seconds) >= scale), ("us", 1e-6))
+    return f"{number(seconds / scale)} {unit}"
+
+
+def times_what(ratio: float) -> str:
+    """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less than``."""
+    if ratio >= 1.1:
+        return f"{ratio:.3g} times what"
+    if abs(ratio - 1.0) <= EQUAL:
+        return "just what"
+    return f"{percent(ratio - 1)} {'more' if ratio > 1 else 'less'} than"
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def part_words(name: str) -> str:
+    """What a part of the breakdown is called in a sentence."""
+    return PARTS.get(name.removesuffix("_s"), name.removesuffix("_s").replace("_", " "))

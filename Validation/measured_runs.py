@@ -1,0 +1,205 @@
+"""Measured training runs from CSV: the columns of published tables, or those of vTrain's single-node measurements."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import InputError
+from Validation.published_numbers import number_in
+from Validation.records import MeasuredRun
+
+PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
+LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
+REQUIRED = ("gpu", "n_gpus", "layers", "hidden", "global_batch")
+MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct")
+COLUMNS = (
+    *("model", "params_B", "layers", "hidden", "heads", "ffn", "seq", "vocab", "gpu", "n_gpus", "tp", "pp", "dp", "interleave"),
+    *("micro_batch", "global_batch", "recompute", "seq_parallel", "measured_iter_time_s", "achieved_tflops_per_gpu"),
+    *("tflops_convention", "mfu_pct", "iter_time_kind", "mem_GB_measured", "cp", "ep", "zero", "precision", "framework"),
+    *("network", "confidence", "source", "notes"),
+)
+
+# vTrain's data/ground_truth_single.csv, and what its configurations and paper say of all its rows
+SINGLE_NODE_COLUMNS = {
+    "# GPUs": "n_gpus",
+    "global batch": "global_batch",
+    "micro batch": "micro_batch",
+    "hidden size": "hidden",
+    "attention heads": "heads",
+    "# layers": "layers",
+    "sequence length": "seq",
+    "tensor parallelism": "tp",
+    "data parallelism": "dp",
+    "pipeline parallelism": "pp",
+    "iteration time (ms)": "milliseconds",
+}
+SINGLE_NODE_FACTS = {
+    "source": "vTrain (MICRO'24) repo data/ground_truth_single.csv",
+    "gpu": "A100-80GB-SXM",
+    "vocab": "51200",
+    "interleave": "1",
+    "recompute": "full",
+    "seq_parallel": "no",
+    "zero": "0",
+    "precision": "fp16",
+    "framework": "Megatron-DeepSpeed 1F1B",
+    "network": "one node of 8 A100, NVSwitch",
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The cells of a line by column, and where they stand."""
+
+    path: Path
+    number: int
+    cells: Mapping[str, str]
+    unclear: list[str]
+
+    def text(self, column: str) -> str:
+        return self.cells.get(column, "").strip()
+
+    def number_of(self, column: str, factor: float = 1.0) -> float | None:
+        """A number above zero; 0, an empty cell and words are what a table writes where it says nothing."""
+        text = self.text(column)
+        value = number_in(text)
+        if value is None:
+            if text and text.lower() not in {"nan", "na", "n/a", "none", "-", "--", "?", "unknown"}:
+                self.unclear.append(column)
+            return None
+        if not 0 <= value < LARGEST:
+            given = f"{self.path}, line {self.number}, column {column} is {text!r}"
+            raise InputError(f"{given}; give a positive number below {LARGEST:.0e}, or leave it empty")
+        return value * factor or None
+
+    def whole(self, column: str) -> int | None:
+        """A count; a number that is not whole is a remark of the table, not a count."""
+        value = self.number_of(column)
+        if value is not None and not value.is_integer():
+            self.unclear.append(column)
+            return None
+        return None if value is None else int(value)
+
+
+def read_runs(path: Path | None = None) -> tuple[MeasuredRun, ...]:
+    """The runs of a file; of the one that ships without ``path``.
+
+    Raises:
+        InputError: not a readable CSV of these columns, or a number that cannot be; names the line and the column.
+    """
+    path = path or PUBLISHED_RUNS
+    lines = _lines(path)
+    _, header = next(lines, (0, ()))
+    names = [name.strip() for name in header]
+    if not any(names):
+        raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}, line 1 names column {twice[0]} twice; name it once")
+    complete = _single_node_cells if set(SINGLE_NODE_COLUMNS) <= set(names) else _published_cells(path, names)
+    runs = []
+    for number, cells in lines:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(names):
+            raise InputError(
+                f"{path}, line {number} has {len(cells)} cells, column {len(names) + 1} has no name in line 1; "
+                "put text with commas in quotes"
+            )
+        runs.append(_run(_Line(path, number, complete(dict(zip(names, cells, strict=False))), [])))
+    if not runs:
+        raise InputError(f"{path} has a header but no runs; add a line per run")
+    return tuple(runs)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
+    """Lines as cells, each with the number of its first line in the file."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            number = 1
+            for cells in reader:
+                yield number, cells
+                number = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read {path}: {reason}; give the path of a CSV file of measured runs") from error
+
+
+def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, str]], Mapping[str, str]]:
+    missing = [name for name in REQUIRED if name not in names]
+    if missing or not set(MEASURED) & set(names):
+        lacking = missing[0] if missing else " or ".join(MEASURED)
+        raise InputError(f"{path}, line 1 lacks column {lacking}; the columns are {', '.join(COLUMNS)}")
+    return lambda cells: cells
+
+
+def _single_node_cells(cells: dict[str, str]) -> Mapping[str, str]:
+    """A line of vTrain's in the columns of published runs."""
+    renamed = {SINGLE_NODE_COLUMNS[name]: cell for name, cell in cells.items() if name in SINGLE_NODE_COLUMNS}
+    model = f"hidden {renamed.get('hidden', '')}, {renamed.get('layers', '')} layers"
+    return {**SINGLE_NODE_FACTS, "model": model, **renamed}
+
+
+def _run(line: _Line) -> MeasuredRun:
+    milliseconds = line.number_of("milliseconds")
+    return MeasuredRun(
+        line=line.number,
+        source=line.text("source") or line.path.name,
+        model=line.text("model"),
+        parameters=_parameters(line),
+        layers=line.whole("layers"),
+        hidden=line.whole("hidden"),
+        heads=line.whole("heads"),
+        ffn=line.whole("ffn"),
+        sequence_length=_sequence_length(line),
+        vocabulary=line.whole("vocab"),
+        gpu=line.text("gpu"),
+        devices=line.whole("n_gpus"),
+        tp=line.whole("tp"),
+        pp=line.whole("pp"),
+        dp=line.whole("dp"),
+        cp=line.whole("cp"),
+        ep=line.whole("ep"),
+        interleave=line.text("interleave"),
+        micro_batch_size=line.whole("micro_batch"),
+        global_batch=line.number_of("global_batch"),
+        global_batch_in_tokens="tok" in line.text("global_batch").lower(),
+        recompute=line.text("recompute").lower(),
+        sequence_parallel=line.text("seq_parallel").lower(),
+        zero=line.text("zero").lower(),
+        precision=line.text("precision").lower(),
+        framework=line.text("framework"),
+        network=line.text("network"),
+        notes=line.text("notes"),
+        iteration_s=milliseconds / 1e3 if milliseconds is not None else line.number_of("measured_iter_time_s"),
+        tflops_per_device=line.number_of("achieved_tflops_per_gpu"),
+        tflops_convention=line.text("tflops_convention"),
+        mfu=_utilisation(line),
+        memory_bytes=line.number_of("mem_GB_measured", 1e9),
+        unclear=tuple(line.unclear),
+    )
+
+
+def _parameters(line: _Line) -> float | None:
+    """Parameters from billions of them (175) or their number (175B, 350M)."""
+    value = line.number_of("params_B")
+    return value * 1e9 if value is not None and value < 1e6 else value
+
+
+def _utilisation(line: _Line) -> float | None:
+    """A fraction from percent (42) or a fraction (0.42)."""
+    value = line.number_of("mfu_pct")
+    return value / 100 if value is not None and value > 1 else value
+
+
+def _sequence_length(line: _Line) -> int | None:
+    """Tokens, of which 8k are 8192."""
+    length = line.whole("seq")
+    thousands = length is not None and line.text("seq").lower().endswith("k") and length % 1000 == 0
+    return length if length is None or not thousands else length // 1000 * 1024

@@ -1,0 +1,155 @@
+"""Records of a validation: measured runs, what was predicted of them, and how far off that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from Plans.results import IterationBreakdown
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A published run: one line of the file. None and empty texts are what the line does not say.
+
+    Words that decide something (``interleave``, ``recompute``, ``zero``, ``network``...) are kept as they are written;
+    ``unclear`` lists the columns that hold words where a number belongs.
+    """
+
+    line: int
+    source: str
+    model: str
+    parameters: float | None
+    layers: int | None
+    hidden: int | None
+    heads: int | None
+    ffn: int | None
+    sequence_length: int | None
+    vocabulary: int | None
+    gpu: str
+    devices: int | None
+    tp: int | None
+    pp: int | None
+    dp: int | None
+    cp: int | None
+    ep: int | None
+    interleave: str
+    micro_batch_size: int | None
+    global_batch: float | None
+    global_batch_in_tokens: bool
+    recompute: str
+    sequence_parallel: str
+    zero: str
+    precision: str
+    framework: str
+    network: str
+    notes: str
+    iteration_s: float | None
+    tflops_per_device: float | None
+    tflops_convention: str
+    mfu: float | None
+    memory_bytes: float | None
+    unclear: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a rule (``UsedRule.name``) filled in where a run says nothing."""
+
+    rule: str
+    value: str
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a prediction was made for, in the words of a plan; a model by its dimensions."""
+
+    model: str
+    sequence_length: int
+    device: str
+    software: str
+    cluster: str
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    interleave: int
+    micro_batch_size: int
+    global_batch_size: int
+    recompute: str
+    sequence_parallel: bool
+    zero_stage: int
+    precision: str
+    attention: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run was skipped, else it is empty.
+
+    ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of the memory model.
+    """
+
+    line: int
+    source: str
+    model: str
+    devices: int | None
+    measured_s: float | None
+    predicted_s: float | None
+    error: float | None
+    measured_memory_bytes: float | None
+    predicted_memory_bytes: float | None
+    memory_error: float | None
+    fits: bool | None
+    plan: RunPlan | None
+    breakdown_s: IterationBreakdown | None
+    assumptions: tuple[Assumption, ...]
+    reason: str = ""
+
+    @property
+    def skipped(self) -> bool:
+        """No prediction was made."""
+        return bool(self.reason)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How far predictions are off. ``rows`` were predicted, ``skipped`` were not. Fractions; None where not defined.
+
+    ``time_mape`` is the mean of abs(predicted / measured - 1) and ``time_bias`` the mean of predicted / measured - 1 of the
+    iteration times, ``memory_mape`` the first of the memory. ``spearman`` is the rank correlation of predicted and measured times
+    within a model of a source, averaged over the models with at least three runs of different times, weighted by their runs.
+    """
+
+    source: str
+    rows: int
+    skipped: int
+    time_mape: float | None
+    time_bias: float | None
+    spearman: float | None
+    memory_mape: float | None
+
+
+@dataclass(frozen=True)
+class UsedRule:
+    """A stated rule, why it holds, and for how many runs it was needed."""
+
+    name: str
+    says: str
+    reason: str
+    runs: int
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """Predictions against measured runs: overall, by source, run by run, and the rules that filled in what runs do not say."""
+
+    file: str
+    overall: Statistics
+    sources: tuple[Statistics, ...]
+    runs: tuple[RunResult, ...]
+    rules: tuple[UsedRule, ...]
+
+    def worst(self, count: int) -> tuple[RunResult, ...]:
+        """The ``count`` runs predicted worst, the worst first."""
+        predicted = [run for run in self.runs if run.error is not None]
+        return tuple(sorted(predicted, key=lambda run: -abs(run.error or 0.0))[:count])

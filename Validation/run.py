@@ -1,0 +1,143 @@
+"""Predictions against published runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from Common.errors import InputError, PhazeError
+from Common.progress import Advance
+from Estimator.devices.device import Device
+from Estimator.devices.files import load_device
+from Estimator.hardware_files import load_cluster
+from Estimator.network.cluster import Cluster
+from GraphExtractor.models.dimensions import Dimensions
+from Plans.plan import TrainingPlan
+from Validation.assumptions import Assumptions, Notes, load_assumptions
+from Validation.measured_runs import PUBLISHED_RUNS, read_runs
+from Validation.measured_time import check_measured, measured_iteration_s
+from Validation.pricing import RunPricer
+from Validation.records import MeasuredRun, RunPlan, RunResult, ValidationReport
+from Validation.run_hardware import RunHardware
+from Validation.run_model import dimensions_of
+from Validation.run_plan import candidate_plans, degrees_of, samples_of
+from Validation.statistics import statistics_of
+
+
+def validate(
+    rows_file: Path | None, device: str | None, cluster: str | None, software: str | None, graphs: Path, advance: Advance
+) -> ValidationReport:
+    """Predict every run of a file, those that ship by default, and compare with what was measured.
+
+    ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``.
+    ``advance`` is told of each run when it is done; ``read_runs`` says how many there are.
+
+    Raises:
+        InputError: the file is not a readable CSV of measured runs, or a name is unknown.
+    """
+    runs = read_runs(rows_file)
+    validator = _Validator(load_assumptions(), device, cluster, software, graphs)
+    results = []
+    for run in runs:
+        results.append(validator.result(run))
+        advance(1)
+    overall, sources = statistics_of(results)
+    used = validator.rules.used([each.assumptions for each in results])
+    return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used)
+
+
+class _Validator:
+    """Predicts runs one after another."""
+
+    def __init__(self, rules: Assumptions, device: str | None, cluster: str | None, software: str | None, graphs: Path) -> None:
+        self.rules = rules
+        self._device: Device | None = None if device is None else load_device(device)
+        self._cluster: Cluster | None = None if cluster is None else load_cluster(cluster)
+        self._software = software
+        self._pricer = RunPricer(graphs)
+        self._hardware = RunHardware(rules)
+        if software is not None:
+            self._pricer.software(software)
+
+    def result(self, run: MeasuredRun) -> RunResult:
+        """The run with its prediction, or with the reason why there is none."""
+        notes = Notes()
+        try:
+            return self._predicted(run, notes)
+        except PhazeError as error:  # of this run alone: it cannot be planned, traced or priced
+            return RunResult(
+                line=run.line,
+                source=run.source,
+                model=run.model,
+                devices=run.devices,
+                measured_s=run.iteration_s,
+                predicted_s=None,
+                error=None,
+                measured_memory_bytes=run.memory_bytes,
+                predicted_memory_bytes=None,
+                memory_error=None,
+                fits=None,
+                plan=None,
+                breakdown_s=None,
+                assumptions=notes.made(),
+                reason=str(error),
+            )
+
+    def _predicted(self, run: MeasuredRun, notes: Notes) -> RunResult:
+        check_measured(run)
+        if run.sequence_length is None:
+            raise InputError("it does not say its sequence length")
+        framework = self.rules.framework_of(run)
+        device = self._device or self._hardware.device_of(run)
+        software = self._software or framework.software or device.software
+        notes.assume("framework", f"{framework.name} ({software})")
+        if run.unclear:
+            notes.assume("unclear", ", ".join(run.unclear))
+        dimensions = dimensions_of(run, run.sequence_length, self.rules, notes)
+        samples = samples_of(run, run.sequence_length, notes)
+        degrees = degrees_of(run, framework, notes)
+        cluster = self._cluster or self._hardware.cluster_of(run, degrees.devices, device, notes)
+        candidates = candidate_plans(run, degrees, samples, dimensions.layers, device, framework, self.rules, notes)
+        best = self._pricer.best(dimensions, candidates, device, software, cluster)
+        for choice in best.candidate.choices:
+            notes.assume(choice.rule, choice.value)
+        plan = best.candidate.plan
+        measured_s = measured_iteration_s(run, plan, dimensions, device, framework, self.rules, notes)
+        prediction = best.prediction
+        return RunResult(
+            line=run.line,
+            source=run.source,
+            model=run.model or dimensions.name,
+            devices=degrees.devices,
+            measured_s=measured_s,
+            predicted_s=prediction.iteration_s,
+            error=prediction.iteration_s / measured_s - 1,
+            measured_memory_bytes=run.memory_bytes,
+            predicted_memory_bytes=prediction.memory_bytes,
+            memory_error=None if run.memory_bytes is None else prediction.memory_bytes / run.memory_bytes - 1,
+            fits=best.fits,
+            plan=_plan_words(plan, dimensions, device, software, cluster),
+            breakdown_s=prediction.breakdown,
+            assumptions=notes.made(),
+        )
+
+
+def _plan_words(plan: TrainingPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
+    return RunPlan(
+        model=dimensions.name,
+        sequence_length=dimensions.sequence_length,
+        device=device.name,
+        software=software,
+        cluster=cluster.name,
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        interleave=plan.interleave,
+        micro_batch_size=plan.micro_batch_size,
+        global_batch_size=plan.global_batch_size,
+        recompute=plan.recompute.value,
+        sequence_parallel=plan.sequence_parallel,
+        zero_stage=plan.zero_stage,
+        precision=plan.precision.value,
+        attention=plan.attention.value,
+    )
