@@ -1,171 +1,188 @@
-"""One training iteration of a plan on a cluster of devices: its time, its memory, and where both go."""
+"""One training iteration of a plan: its time, its memory, and where both go."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import accumulate
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from Common.errors import InputError
-from Estimator.devices.operator_cost import DeviceModel
-from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import ModelGraph
-from Plans.groups import expert_groups
-from Plans.layer_costs import layer_costs
-from Plans.messages import Transfer
-from Plans.pipeline.simulation import held_bytes
-from Plans.plan import TrainingPlan, check_plan
-from Plans.pricing import PlanPricer, StageCost
-from Plans.results import IterationBreakdown, Prediction, StagePrediction
-from Solver.placement.evaluate import balanced_cuts
-from Solver.results import PipelineReport, Status
+from Plans.layer_costs import LayerCosts, PassCosts
+from Plans.plan import TrainingPlan
+from Plans.pricing import PricedPlan, chunk_parts, layers_of
+from Plans.rates import Machine
+from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
 
 TERA = 1e12
 
 
-def predict(graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster) -> Prediction:
-    """Price ``plan`` for the model of ``graph``, a graph made for the plan's micro-batch, tp, cp and ep (``plan.graph_key``).
+def price_iteration(plan: TrainingPlan, costs: LayerCosts, machine: Machine, configuration: int = 0) -> Iteration:
+    """Price ``plan`` on one configuration of ``costs``, those of a graph made for the plan (``plan.graph_key``).
 
     Raises:
         InputError: the plan contradicts itself, the model or the cluster.
     """
-    check_plan(plan)
-    costs = layer_costs(graph, plan.recompute, model, cluster, expert_groups(plan))
-    return predict_cut(PlanPricer(graph, plan, model, cluster, costs), chunk_bounds(len(costs), plan))
+    priced = PricedPlan(plan, costs, machine, configuration)
+    finished_s = priced.finished_s()
+    decisive = int(finished_s.argmax())
+    iteration_s = float(finished_s[decisive]) + priced.step_s
+    transfer_s = max(float(finished_s[decisive] - priced.finished_s(free_transfers=True).max()), 0.0)
+    breakdown = _breakdown(priced, decisive, transfer_s, iteration_s)
+    return _iteration(priced, breakdown, iteration_s)
 
 
-def predict_cut(pricer: PlanPricer, bounds: Sequence[int]) -> Prediction:
-    """Time, memory and breakdown of a plan whose chunks start at the layers ``bounds`` (the last entry: number of layers)."""
-    stages, transfers = pricer.stages(bounds), pricer.transfers(bounds)
-    finished_s = pricer.finished_s(stages, transfers)
-    critical = int(finished_s.argmax())
-    without_s = pricer.finished_s(stages, [Transfer(0.0, 0.0)] * len(transfers)).max()
-    optimizer_s = pricer.optimizer_s(stages)
-    iteration_s = float(finished_s[critical]) + optimizer_s
-    transfer_s = max(float(finished_s[critical] - without_s), 0.0)
-    breakdown = _breakdown(stages[critical], pricer.plan.micro_batches, transfer_s, optimizer_s, iteration_s)
-    pipeline = _pipeline_report(pricer, stages, transfers, optimizer_s)
-    return _prediction(pricer, _with_memory(pricer, stages), breakdown, iteration_s, pipeline)
+@dataclass(frozen=True)
+class _PassSums:
+    """Seconds of one pass through the layers of a stage, by cause as ``PassCosts`` has them."""
+
+    arithmetic_s: float
+    memory_s: float
+    tensor_s: float
+    sequence_s: float
+    context_s: float
+    expert_s: float
+
+    @property
+    def work_s(self) -> float:
+        """What is no communication."""
+        return self.arithmetic_s + self.memory_s
 
 
-def chunk_bounds(layers: int, plan: TrainingPlan) -> list[int]:
-    """First layer of every chunk, and the number of layers: as the plan says, or blocks as evenly as possible.
-
-    Raises:
-        InputError: the plan's stages do not add up to the model's layers, or there are more of them than blocks.
-    """
-    if plan.stage_layers is None:
-        return [0, *balanced_cuts(layers, plan.chunks), layers]
-    if sum(plan.stage_layers) != layers:
-        raise InputError(
-            f"stage_layers adds up to {sum(plan.stage_layers)} layers, but the model has {layers} (embedding and head included)"
-        )
-    return [0, *accumulate(plan.stage_layers)]
+def _sums(costs: PassCosts, configuration: int, layers: Sequence[int]) -> _PassSums:
+    """Sums over distinct ``layers``, counted as often as they stand there."""
+    chosen = np.array(layers, dtype=np.int64)
+    return _PassSums(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(_PassSums)))
 
 
-def _breakdown(
-    stage: StageCost, micro_batches: int, transfer_s: float, optimizer_s: float, iteration_s: float
-) -> IterationBreakdown:
+def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
     """Where the iteration goes on ``stage``; what its own work does not explain is waiting for other stages."""
-    kept = [each for chunk in stage.chunks for each in (chunk.forward, chunk.backward)]
-    every = [*kept, *(chunk.recompute for chunk in stage.chunks)]
-    parts = IterationBreakdown(
-        compute_s=micro_batches * sum(each.arithmetic_s for each in kept),
-        memory_bound_s=micro_batches * sum(each.memory_s for each in kept),
-        launch_s=micro_batches * sum(each.launch_s for each in every),
-        recompute_s=micro_batches * sum(chunk.recompute.arithmetic_s + chunk.recompute.memory_s for chunk in stage.chunks),
-        tensor_communication_s=micro_batches * sum(each.tensor_s for each in every),
-        context_communication_s=micro_batches * sum(each.context_s for each in every),
+    plan, costs = priced.plan, priced.costs
+    layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
+    forward, again, backward = (
+        _sums(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
+    )
+    accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
+    parts, _, hidden_once_s = chunk_parts(priced, stage)
+    once_s = float(priced.after_s[stage])  # with the gradients of tied parameters
+    hidden_s = sum(each.hidden_tensor_s for each in parts)
+    tensor_s, sequence_s = (
+        sum(getattr(each, name) for each in (forward, again, backward)) for name in ("tensor_s", "sequence_s")
+    )
+    shown = 1 - hidden_s / (tensor_s + sequence_s) if hidden_s else 1.0
+    many = plan.micro_batches
+    known = Breakdown(
+        arithmetic_s=many * (forward.arithmetic_s + backward.arithmetic_s),
+        memory_bound_s=many * (forward.memory_s + backward.memory_s + accumulated_s),
+        launch_s=many * sum(each.launch_s for each in parts),
+        recompute_s=many * again.work_s,
+        tensor_communication_s=many * tensor_s * shown,
+        sequence_communication_s=many * sequence_s * shown,
+        context_communication_s=many * (forward.context_s + again.context_s + backward.context_s),
+        expert_communication_s=many * (forward.expert_s + again.expert_s + backward.expert_s),
         pipeline_communication_s=transfer_s,
-        data_communication_s=micro_batches * sum(each.data_s for each in every) + stage.once.exposed_s,
-        expert_communication_s=micro_batches * sum(each.expert_s for each in every),
+        data_communication_s=many * sum(each.exposed_data_s for each in parts) + once_s,
         bubble_s=0.0,
-        optimizer_s=optimizer_s,
-        hidden_tensor_communication_s=micro_batches * sum(each.hidden_tensor_s for each in every),
-        hidden_data_communication_s=micro_batches * sum(each.hidden_data_s for each in every) + stage.once.hidden_s,
+        optimizer_s=priced.step_s,
+        hidden_tensor_communication_s=many * hidden_s,
+        hidden_data_communication_s=many * sum(each.hidden_data_s for each in parts) + hidden_once_s,
     )
-    return replace(parts, bubble_s=max(iteration_s - parts.total_s, 0.0))
+    return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
 
 
-def _with_memory(pricer: PlanPricer, stages: Sequence[StageCost]) -> tuple[StagePrediction, ...]:
-    plan = pricer.plan
-    saved = np.array([stages[chunk % plan.pp].chunks[chunk // plan.pp].saved_bytes for chunk in range(plan.chunks)])
-    held = held_bytes(saved, plan.pp, plan.schedule, plan.micro_batches)
-    return tuple(
-        StagePrediction(
-            layers=stage.layers,
-            forward_s=sum(chunk.forward.total_s for chunk in stage.chunks),
-            backward_s=sum(chunk.whole_backward_s for chunk in stage.chunks),
-            parameters=round(stage.parameters),
-            parameter_state_bytes=stage.parameter_state_bytes,
-            activation_bytes=float(activations),
-            workspace_bytes=stage.workspace_bytes,
-            reserved_bytes=stage.reserved_bytes,
-        )
-        for stage, activations in zip(stages, held, strict=True)
-    )
-
-
-def _pipeline_report(
-    pricer: PlanPricer, stages: Sequence[StageCost], transfers: Sequence[Transfer], optimizer_s: float
-) -> PipelineReport:
-    costs = pricer.pipeline_costs(stages, transfers)
-    nothing = (0.0,) * pricer.plan.chunks
-    return PipelineReport(
-        schedule=pricer.plan.schedule.value,
-        pp=costs.pp,
-        micro_batches=pricer.plan.micro_batches,
-        forward_s=tuple(costs.forward_s.tolist()),
-        backward_s=tuple(costs.backward_s.tolist()),
-        receive_forward_s=nothing,
-        receive_backward_s=nothing,
-        transfer_s=tuple(costs.transfer_s.tolist()),
-        backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
-        overlap_transfers=costs.overlap_transfers,
-        sync_s=tuple(float(stage.once.exposed_s) for stage in stages),
-        optimizer_s=optimizer_s,
-    )
-
-
-def _prediction(
-    pricer: PlanPricer,
-    stages: tuple[StagePrediction, ...],
-    breakdown: IterationBreakdown,
-    iteration_s: float,
-    pipeline: PipelineReport,
-) -> Prediction:
-    plan, model, costs = pricer.plan, pricer.model, pricer.costs
+def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:
+    plan, machine, sizes = priced.plan, priced.machine, priced.costs.sizes
     samples = plan.global_batch_size  # what is run beyond that fills up the last micro-batches
     runs = samples / plan.micro_batch_size * plan.tp * plan.cp
-    model_flops = 3.0 * sum(cost.forward_flops for cost in costs) * runs
-    hardware_flops = model_flops + float(sum(cost.recomputed_flops for cost in costs)) * runs
-    peak = model.device.peak_flops(model.number_format) * plan.devices
-    reason = _misfit(stages, model.device.memory.capacity.value, model.device.title)
-    return Prediction(
+    sequence = list(sizes.sequence)
+    model_flops = 3.0 * float(sizes.forward_flops[sequence].sum()) * runs
+    hardware_flops = model_flops + float(sizes.recomputed_flops[sequence].sum()) * runs
+    peak = machine.peak_flops * plan.devices
+    stages = _stages(priced)
+    reason = _misfit(stages, machine)
+    joules = priced.costs.joules
+    per_device = iteration_s * plan.devices * TERA
+    return Iteration(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,
         reason=reason,
         iteration_s=iteration_s,
         samples_per_s=samples / iteration_s,
-        tokens_per_s=samples * pricer.graph.key.sequence_length / iteration_s,
-        model_tflops_per_device=model_flops / iteration_s / plan.devices / TERA,
-        hardware_tflops_per_device=hardware_flops / iteration_s / plan.devices / TERA,
+        tokens_per_s=samples * priced.costs.graph.key.sequence_length / iteration_s,
+        model_tflops_per_device=model_flops / per_device,
+        hardware_tflops_per_device=hardware_flops / per_device,
         model_flops_utilization=model_flops / iteration_s / peak,
         hardware_flops_utilization=hardware_flops / iteration_s / peak,
+        energy_per_sample_j=None if joules is None else sample_joules(priced.costs, priced.configuration),
         devices=plan.devices,
         micro_batches_per_pipeline=plan.micro_batches,
         stages=stages,
         breakdown=breakdown,
-        pipeline=pipeline,
+        pipeline=_pipeline_report(priced),
     )
 
 
-def _misfit(stages: Sequence[StagePrediction], capacity_bytes: float, device: str) -> str:
+def sample_joules(costs: LayerCosts, configuration: int | slice = slice(None)) -> float:
+    """Joules per training sample of all devices that work on it together; of many configurations an array.
+
+    Raises:
+        ValueError: the energy of the hardware is not known.
+    """
+    if costs.joules is None:
+        raise ValueError("the energy of this hardware is not known")
+    key = costs.graph.key
+    joules: float = (
+        costs.joules[configuration][..., list(costs.sizes.sequence)].sum(axis=-1) * key.tp * key.cp / key.micro_batch_size
+    )
+    return joules
+
+
+def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
+    plan, names = priced.plan, priced.costs.sizes.names
+    state, activations, workspace, reserved = priced.memory_bytes
+    forward_s, backward_s = priced.chunks_s.reshape(2, -1, plan.pp).sum(axis=1)
+    parameters = priced.sizes.parameters.reshape(-1, plan.pp).sum(axis=0)
+    if plan.pp == 1:
+        parameters = parameters - priced.tied_parameters
+    after_s = priced.after_s
+    return tuple(
+        StageReport(
+            layers=tuple(names[layer] for layer in layers_of(priced, stage)),
+            devices=plan.tp * plan.cp * plan.dp,
+            forward_s=float(forward_s[stage]),
+            backward_s=float(backward_s[stage]),
+            after_s=float(after_s[stage]),
+            parameters=round(float(parameters[stage])),
+            memory_bytes=float(state[stage] + activations[stage] + workspace[stage] + reserved[stage]),
+            parameter_state_bytes=float(state[stage]),
+            activation_bytes=float(activations[stage]),
+            workspace_bytes=float(workspace[stage]),
+            reserved_bytes=float(reserved[stage]),
+        )
+        for stage in range(plan.pp)
+    )
+
+
+def _pipeline_report(priced: PricedPlan) -> PipelineReport:
+    costs = priced.pipeline_costs()
+    return PipelineReport(
+        schedule=priced.plan.schedule.value,
+        pp=costs.pp,
+        micro_batches=priced.plan.micro_batches,
+        forward_s=tuple(costs.forward_s.tolist()),
+        backward_s=tuple(costs.backward_s.tolist()),
+        transfer_s=tuple(costs.transfer_s.tolist()),
+        backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
+        overlap_transfers=costs.overlap_transfers,
+        sync_s=tuple(priced.after_s.tolist()),
+        optimizer_s=priced.step_s,
+    )
+
+
+def _misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     """Why the stages do not fit in memory, empty where they do."""
     fullest = max(range(len(stages)), key=lambda stage: stages[stage].memory_bytes)
-    needed = stages[fullest].memory_bytes
-    if needed <= capacity_bytes:
+    needed, given = stages[fullest].memory_bytes, machine.memory_bytes
+    if needed <= given:
         return ""
-    stage = f"stage {fullest + 1} of {len(stages)}"
-    return f"{stage} needs {needed / 1e9:.1f} GB per device, {device} has {capacity_bytes / 1e9:.1f} GB"
+    return (
+        f"stage {fullest + 1} of {len(stages)} needs {needed / 1e9:.1f} GB per device, {machine.title} has {given / 1e9:.1f} GB"
+    )

@@ -1,127 +1,184 @@
-"""Seconds and bytes of every layer of a model graph on one device of a cluster."""
+"""Seconds, joules and bytes of every layer of a model graph on N configurations of hardware: chips of a space, or one device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
 
 from Common.errors import PhazeError
-from Estimator.devices.operator_cost import DeviceModel, KernelTime
+from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
-from GraphExtractor.graph import Collective, CollectiveGroup, LayerGraph, ModelGraph, Operator, OperatorKind, Phase, Recompute
+from GraphExtractor.graph import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    LayerGraph,
+    ModelGraph,
+    Operator,
+    OperatorKind,
+    Phase,
+    Recompute,
+)
 from Plans.groups import ALONE, DeviceGroups, GroupNetwork
-from Solver.search.variants import workspace_bytes
+
+FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class PassCost:
-    """One pass of one micro-batch through one or several layers: kernels, and the collectives between them.
+@dataclass(frozen=True, eq=False)
+class PassCosts:
+    """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations, layers).
 
-    ``products_s`` are the seconds of matrix products, behind which tensor-parallel collectives can hide.
+    ``arithmetic_s`` and ``memory_s`` are what arithmetic and memory take of the device, one after the other; ``host_s`` what the
+    host needs to issue the kernels, beside it. ``products_s`` are the seconds of matrix products, behind which tensor-parallel
+    collectives can hide; the others are collectives by group: all-reduces of tensor parallelism, the gathers and scatters that
+    sequence parallelism makes of them, context and expert parallelism. Chips whose schedules nobody attributed to causes have
+    all of a layer's makespan, collectives and all, under ``arithmetic_s``.
     """
 
-    kernels: KernelTime
-    products_s: float
-    tensor_s: float
-    context_s: float
-    expert_s: float
+    arithmetic_s: FloatArray
+    memory_s: FloatArray
+    host_s: FloatArray
+    products_s: FloatArray
+    tensor_s: FloatArray
+    sequence_s: FloatArray
+    context_s: FloatArray
+    expert_s: FloatArray
 
-    def __add__(self, other: PassCost) -> PassCost:
-        return PassCost(
-            self.kernels + other.kernels,
-            self.products_s + other.products_s,
-            self.tensor_s + other.tensor_s,
-            self.context_s + other.context_s,
-            self.expert_s + other.expert_s,
+    @staticmethod
+    def of_total(seconds: FloatArray) -> PassCosts:
+        """Passes of which only the whole is known."""
+        nothing = np.zeros_like(seconds)
+        return PassCosts(seconds, *(nothing for _ in range(7)))
+
+    @property
+    def device_s(self) -> FloatArray:
+        """What occupies the device besides the collectives of tensor-parallel groups."""
+        return self.arithmetic_s + self.memory_s + self.context_s + self.expert_s
+
+    def rows(self, rows: NDArray[np.int64]) -> PassCosts:
+        """The same of some configurations."""
+        return PassCosts(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSizes:
+    """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the model is ``sequence[i]``.
+
+    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch.
+    """
+
+    names: tuple[str, ...]  # of every layer in execution order
+    sequence: tuple[int, ...]
+    parameters: FloatArray
+    expert_parameters: FloatArray
+    tied_parameters: FloatArray
+    saved_bytes: FloatArray
+    workspace_bytes: FloatArray
+    forward_flops: FloatArray
+    recomputed_flops: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCosts:
+    """What the layers of ``graph`` take under one recomputation mode; passes have shape (configurations, distinct layers).
+
+    ``recompute`` is what recomputation runs again before the backward pass, ``accumulation_s`` (memory) what adds weight
+    gradients to those of earlier micro-batches. ``joules`` are those of one micro-batch's passes on one device; None where
+    the hardware's energy is not known.
+    """
+
+    graph: ModelGraph
+    mode: Recompute
+    sizes: LayerSizes
+    forward: PassCosts
+    recompute: PassCosts
+    backward: PassCosts
+    accumulation_s: FloatArray
+    joules: FloatArray | None = None
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations are priced."""
+        return len(self.accumulation_s)
+
+    def rows(self, rows: NDArray[np.int64]) -> LayerCosts:
+        """The same of some configurations."""
+        return LayerCosts(
+            self.graph,
+            self.mode,
+            self.sizes,
+            self.forward.rows(rows),
+            self.recompute.rows(rows),
+            self.backward.rows(rows),
+            self.accumulation_s[rows],
+            None if self.joules is None else self.joules[rows],
         )
 
-    def times(self, factor: float) -> PassCost:
-        """``factor`` of it."""
-        return PassCost(
-            self.kernels.times(factor),
-            self.products_s * factor,
-            self.tensor_s * factor,
-            self.context_s * factor,
-            self.expert_s * factor,
-        )
-
-
-NOTHING = PassCost(KernelTime(), 0.0, 0.0, 0.0, 0.0)
-
 
 @dataclass(frozen=True)
-class LayerCost:
-    """A layer on one device.
+class ModedLayer:
+    """A distinct layer with what is recomputed of it."""
 
-    ``recompute`` is what recomputation runs again, ``accumulation`` what adds weight gradients to those of earlier micro-batches.
-    ``parameters`` include ``expert_parameters``.
+    index: int
+    mode: Recompute
+
+
+def moded_layers(graph: ModelGraph, recompute: Recompute) -> tuple[tuple[ModedLayer, ...], tuple[int, ...]]:
+    """Distinct layers under ``recompute`` and, for every layer in execution order, which of them it is.
+
+    The ends of the model, embedding and head, keep their activations whatever ``recompute`` says, as Megatron-LM does.
     """
-
-    forward: PassCost
-    backward: PassCost
-    recompute: PassCost
-    accumulation: PassCost
-    parameters: int
-    expert_parameters: int
-    tied_parameters: int
-    saved_bytes: int
-    workspace_bytes: int
-    forward_flops: int
-    recomputed_flops: int
-
-
-@dataclass(frozen=True)
-class _Network:
-    """Where the groups of a graph's collectives lie."""
-
-    cluster: Cluster
-    tp: int
-    experts: GroupNetwork
-
-    def seconds(self, collective: Collective) -> float:
-        if collective.group is CollectiveGroup.EXPERT:
-            return self.experts.seconds(collective.kind, collective.payload_bytes)
-        stride = 1 if collective.group is CollectiveGroup.TENSOR else self.tp
-        return collective_s(collective.kind, collective.payload_bytes, collective.group_size, stride, self.cluster)
-
-
-def layer_costs(
-    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, experts: DeviceGroups = ALONE
-) -> tuple[LayerCost, ...]:
-    """Costs of the layers in execution order; tensor-parallel groups are innermost on the cluster, context-parallel ones next.
-
-    ``experts`` are the groups that divide the experts among them. The ends of the model, embedding and head, keep their
-    activations whatever ``recompute`` says, as Megatron-LM does.
-    """
-    if experts.size != graph.key.ep:
-        raise PhazeError(f"a graph of expert parallel degree {graph.key.ep} is priced for groups of {experts.size} devices")
-    network = _Network(cluster, graph.key.tp, GroupNetwork(experts, cluster))
     ends = {0, len(graph.sequence) - 1} if len(graph.sequence) > 1 else set()
-    modes = [Recompute.NONE if position in ends else recompute for position in range(len(graph.sequence))]
-    wanted = list(zip(graph.sequence, modes, strict=True))
-    distinct = {(index, mode): _layer_cost(graph.layers[index], mode, model, network) for index, mode in set(wanted)}
-    return tuple(distinct[each] for each in wanted)
+    every = [ModedLayer(index, Recompute.NONE if place in ends else recompute) for place, index in enumerate(graph.sequence)]
+    distinct = tuple(dict.fromkeys(every))
+    place_of = {each: place for place, each in enumerate(distinct)}
+    return distinct, tuple(place_of[each] for each in every)
 
 
-def _layer_cost(layer: LayerGraph, recompute: Recompute, model: DeviceModel, network: _Network) -> LayerCost:
-    again = _operators_run_again(layer, recompute)
-    return LayerCost(
-        forward=_pass_cost(layer.forward.operators, model, network),
-        backward=_pass_cost(layer.backward.operators, model, network),
-        recompute=_pass_cost(again, model, network),
-        accumulation=replace(NOTHING, kernels=model.accumulation_time(layer.parameter_count)),
-        parameters=layer.parameter_count,
-        expert_parameters=layer.expert_parameter_count,
-        tied_parameters=layer.tied_count,
-        saved_bytes=layer.saved.under(recompute),
-        workspace_bytes=workspace_bytes(layer, recompute),
-        forward_flops=layer.forward.flops,
-        recomputed_flops=sum(operator.flops for operator in again),
+def layer_names(graph: ModelGraph) -> tuple[str, ...]:
+    """Name of every layer in execution order; those of one name, alike or not, are numbered from 0."""
+    names = [graph.layers[index].name for index in graph.sequence]
+    seen: dict[str, int] = {}
+    numbered = []
+    for name in names:
+        number = seen.get(name, 0)
+        seen[name] = number + 1
+        numbered.append(f"{name}.{number}" if names.count(name) > 1 else name)
+    return tuple(numbered)
+
+
+def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
+    """Parameters, bytes and FLOPs of the layers of ``graph``."""
+    distinct, sequence = moded_layers(graph, recompute)
+    layers = [(graph.layers[each.index], each.mode) for each in distinct]
+
+    def column(values: Sequence[float]) -> FloatArray:
+        return np.array(values, dtype=np.float64)
+
+    return LayerSizes(
+        names=layer_names(graph),
+        sequence=sequence,
+        parameters=column([layer.parameter_count for layer, _ in layers]),
+        expert_parameters=column([layer.expert_parameter_count for layer, _ in layers]),
+        tied_parameters=column([layer.tied_count for layer, _ in layers]),
+        saved_bytes=column([layer.saved.under(mode) for layer, mode in layers]),
+        workspace_bytes=column([workspace_bytes(layer, mode) for layer, mode in layers]),
+        forward_flops=column([layer.forward.flops for layer, _ in layers]),
+        recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
     )
 
 
-def _operators_run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
+    """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
+    restored = layer.saved.none - layer.saved.under(recompute)
+    return layer.workspace_bytes + max(restored, 0)
+
+
+def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     """Forward operators that ``recompute`` runs before or in the backward pass."""
     if recompute is Recompute.FULL:
         return layer.forward.operators
@@ -130,20 +187,66 @@ def _operators_run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Opera
     return ()
 
 
-def _pass_cost(operators: Sequence[Operator], model: DeviceModel, network: _Network) -> PassCost:
-    """Sum over ``operators``, which run one after another in one stream."""
-    total = NOTHING
-    for operator in operators:
-        time = model.operator_time(operator)
-        seconds = dict.fromkeys(CollectiveGroup, 0.0)
-        if operator.collective is not None:
-            seconds[operator.collective.group] = network.seconds(operator.collective)
-        products_s = time.device_s if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) else 0.0
-        total += PassCost(
-            time,
-            products_s,
-            seconds[CollectiveGroup.TENSOR],
-            seconds[CollectiveGroup.CONTEXT],
-            seconds[CollectiveGroup.EXPERT],
-        )
-    return total
+@dataclass(frozen=True)
+class GraphNetwork:
+    """Where the groups of a graph's collectives lie: tensor-parallel ones innermost, context-parallel ones next."""
+
+    cluster: Cluster
+    tp: int
+    experts: GroupNetwork
+
+    @staticmethod
+    def of(graph: ModelGraph, cluster: Cluster, experts: DeviceGroups = ALONE) -> GraphNetwork:
+        """The network of ``graph`` where ``experts`` are the groups that divide the experts among them."""
+        if experts.size != graph.key.ep:
+            raise PhazeError(f"a graph of expert parallel degree {graph.key.ep} is priced for groups of {experts.size} devices")
+        return GraphNetwork(cluster, graph.key.tp, GroupNetwork(experts, cluster))
+
+    def seconds(self, collective: Collective) -> float:
+        """Seconds of one collective."""
+        if collective.group is CollectiveGroup.EXPERT:
+            return self.experts.seconds(collective.kind, collective.payload_bytes)
+        stride = 1 if collective.group is CollectiveGroup.TENSOR else self.tp
+        return collective_s(collective.kind, collective.payload_bytes, collective.group_size, stride, self.cluster)
+
+
+def device_layer_costs(
+    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, experts: DeviceGroups = ALONE
+) -> LayerCosts:
+    """Costs on one device (one configuration): operators run one after another in one stream.
+
+    ``experts`` are the groups that divide the experts among them.
+    """
+    network = GraphNetwork.of(graph, cluster, experts)
+    distinct, _ = moded_layers(graph, recompute)
+    layers = [(graph.layers[each.index], each.mode) for each in distinct]
+    return LayerCosts(
+        graph=graph,
+        mode=recompute,
+        sizes=layer_sizes(graph, recompute),
+        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network),
+        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network),
+        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network),
+        accumulation_s=np.array([[model.accumulation_time(layer.parameter_count).memory_s for layer, _ in layers]]),
+    )
+
+
+def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork) -> PassCosts:
+    """Sums over the operators of each layer."""
+    totals = np.zeros((8, 1, len(passes)))
+    for layer, operators in enumerate(passes):
+        for operator in operators:
+            time = model.operator_time(operator)
+            totals[:3, 0, layer] += time.arithmetic_s, time.memory_s, time.host_s
+            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV):
+                totals[3, 0, layer] += time.device_s
+            if operator.collective is not None:
+                totals[_column_of(operator.collective), 0, layer] += network.seconds(operator.collective)
+    return PassCosts(*totals)
+
+
+def _column_of(collective: Collective) -> int:
+    """The field of ``PassCosts`` that a collective belongs to."""
+    if collective.group is CollectiveGroup.TENSOR:
+        return 4 if collective.kind is CollectiveKind.ALL_REDUCE else 5
+    return 6 if collective.group is CollectiveGroup.CONTEXT else 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -11,7 +11,13 @@ from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-from Solver.placement.problem import GroupOrder
+
+
+class GroupOrder(StrEnum):
+    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
+
+    DATA_INNER = "tensor-data-pipeline"
+    PIPELINE_INNER = "tensor-pipeline-data"
 
 
 class Precision(StrEnum):
@@ -41,8 +47,10 @@ def usual_precision(device: Device) -> Precision:
 class TrainingPlan:
     """Degrees, batch, and what is recomputed, sharded and overlapped.
 
-    ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the layers of each
-    chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``overlap_gradients`` and
+    ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the numbers of layers of
+    each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are the
+    layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
+    branching models need not keep). ``overlap_gradients`` and
     ``overlap_tensor`` None leave it to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the
     experts among them.
     """
@@ -64,6 +72,7 @@ class TrainingPlan:
     attention: Attention = Attention.FLASH
     group_order: GroupOrder = GroupOrder.DATA_INNER
     stage_layers: tuple[int, ...] | None = None
+    layer_order: tuple[int, ...] | None = None
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
 
@@ -113,6 +122,110 @@ class TrainingPlan:
             self.precision.graph_dtype,
             self.cp,
             self.ep,
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a layer's tensors lie over a group of devices: tensor parallel (with sequence parallelism or not), context, experts."""
+
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sequence_parallel: bool = False
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A chunk of the model: names of its layers in the order in which it holds them, and how it is trained."""
+
+    layers: tuple[str, ...]
+    layout: Layout
+    dp: int
+    micro_batch_size: int
+    recompute: Recompute
+    zero_stage: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a framework must be told to train a model; ``stages`` are its chunks in model order.
+
+    Chunk c runs on pipeline stage c % pp, of which each has ``interleave`` chunks.
+    """
+
+    model: str
+    sequence_length: int
+    precision: Precision
+    attention: Attention
+    optimizer: str
+    global_batch_size: int
+    schedule: PipelineSchedule
+    interleave: int
+    group_order: GroupOrder
+    overlap_gradients: bool | None
+    overlap_tensor: bool | None
+    stages: tuple[StagePlan, ...]
+
+    @staticmethod
+    def uniform(plan: TrainingPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
+        """A plan whose ``chunks``, names of layers, are all trained alike."""
+        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel)
+        return Plan(
+            model=model,
+            sequence_length=sequence_length,
+            precision=plan.precision,
+            attention=plan.attention,
+            optimizer=plan.optimizer,
+            global_batch_size=plan.global_batch_size,
+            schedule=plan.schedule,
+            interleave=plan.interleave,
+            group_order=plan.group_order,
+            overlap_gradients=plan.overlap_gradients,
+            overlap_tensor=plan.overlap_tensor,
+            stages=tuple(
+                StagePlan(chunk, layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage) for chunk in chunks
+            ),
+        )
+
+    def as_uniform(self, names: tuple[str, ...]) -> TrainingPlan:
+        """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's layers in execution order.
+
+        Raises:
+            InputError: chunks differ in more than their layers, or do not hold each layer of the model once.
+        """
+        first = self.stages[0]
+        if any(replace(stage, layers=first.layers) != first for stage in self.stages):
+            raise InputError("the stages of the plan differ in layout, degrees or recomputation; give all of them the same")
+        held = [layer for stage in self.stages for layer in stage.layers]
+        if sorted(held) != sorted(names):
+            odd = next(iter({*held} ^ {*names}), held[0])
+            raise InputError(f"the stages of the plan must hold each of {self.model}'s {len(names)} layers once; look at {odd!r}")
+        place = {name: index for index, name in enumerate(names)}
+        order = tuple(place[layer] for layer in held)
+        if len(self.stages) % self.interleave:
+            raise InputError(f"the plan has {len(self.stages)} chunks, no multiple of interleave {self.interleave}")
+        return TrainingPlan(
+            micro_batch_size=first.micro_batch_size,
+            global_batch_size=self.global_batch_size,
+            tp=first.layout.tp,
+            pp=len(self.stages) // self.interleave,
+            dp=first.dp,
+            cp=first.layout.cp,
+            ep=first.layout.ep,
+            interleave=self.interleave,
+            gpipe=self.schedule is PipelineSchedule.GPIPE,
+            recompute=first.recompute,
+            sequence_parallel=first.layout.sequence_parallel,
+            zero_stage=first.zero_stage,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            attention=self.attention,
+            group_order=self.group_order,
+            stage_layers=tuple(len(stage.layers) for stage in self.stages),
+            layer_order=None if order == tuple(range(len(order))) else order,
+            overlap_gradients=self.overlap_gradients,
+            overlap_tensor=self.overlap_tensor,
         )
 
 

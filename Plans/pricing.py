@@ -1,182 +1,216 @@
-"""The price of a plan's pipeline stages: seconds, bytes, and when their gradients are complete."""
+"""The price of one plan on one configuration of hardware: its chunks, when its gradients are complete, its memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from Estimator.devices.operator_cost import DeviceModel
-from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import ModelGraph
-from Plans.chunks import Chunk, OncePerIteration, Overlap, chunk_cost, once_per_iteration
-from Plans.groups import GroupNetwork, expert_replicas, replicas
-from Plans.layer_costs import LayerCost
-from Plans.messages import Transfer, message_s
-from Plans.pipeline.schedule import FloatArray, PipelineCosts
-from Plans.pipeline.simulation import simulate
+from Plans.compiled import outer
+from Plans.cuts import chunk_layers, crossing, members_of, remaining
+from Plans.layer_costs import LayerCosts
+from Plans.pipeline.schedule import PipelineCosts
+from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import TrainingPlan, check_cluster, check_plan
-from Plans.synchronisation import stage_synchronisation, tied_synchronisation_s
-from Solver.placement.layer_graph import copied_bytes
-from Solver.placement.objective import optimizer_s_per_parameter, resident_bytes_per_parameter
-from Solver.placement.policy import training_policy
-from Solver.placement.problem import TrainingPolicy
+from Plans.rates import Machine, Messages, plan_rates, whole_bytes
+from Plans.stage_price import PlanRates, SyncPrice, exposed_s, pass_price, price_chunks, synchronisation
+from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, stage_times
 
-Spans = tuple[tuple[int, int], ...]  # layers [first, stop) of each chunk of a stage
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 
-
-@dataclass(frozen=True)
-class StageCost:
-    """A pipeline stage: its chunks, its communication after the last micro-batch, and the bytes its devices hold."""
-
-    chunks: tuple[Chunk, ...]
-    once: OncePerIteration
-    layers: int
-    parameters: float
-    expert_parameters: float  # of them, those that fewer devices hold than the others
-    parameter_state_bytes: float
-    workspace_bytes: float
-    reserved_bytes: float
-
-    @property
-    def fixed_bytes(self) -> float:
-        """All but the activations."""
-        return self.parameter_state_bytes + self.workspace_bytes + self.reserved_bytes
+FloatArray = NDArray[np.float64]
 
 
-class PlanPricer:
-    """Prices one plan with any cut into chunks. ``costs`` are the layers of ``graph``, which was made for the plan.
+@dataclass(frozen=True, eq=False)
+class PricedPlan:
+    """``plan`` on configuration ``configuration`` of ``costs``, a graph made for it (``plan.graph_key``), run by ``machine``.
 
     Raises:
-        InputError: the plan contradicts itself or does not fit on the cluster.
+        InputError: the plan contradicts itself, the model or the cluster.
     """
 
-    def __init__(
-        self, graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster, costs: Sequence[LayerCost]
-    ) -> None:
-        check_plan(plan)
-        check_cluster(plan, cluster)
-        self.graph, self.plan, self.model, self.cluster, self.costs = graph, plan, model, cluster, tuple(costs)
-        software = model.software
-        policy, gradient_bytes = training_policy(plan.optimizer, plan.zero_stage), software.gradient_bytes.value
-        read_more = gradient_bytes - policy.gradient_bytes
-        self.policy = replace(policy, gradient_bytes=gradient_bytes, optimizer_step_bytes=policy.optimizer_step_bytes + read_more)
-        self.overlap = overlap_of(plan, model)
-        copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
-        self._update_s = optimizer_s_per_parameter(self.policy, copies, model.device.memory.stream_bytes_per_s())
-        self._resident_bytes = resident_bytes_per_parameter(self.policy, copies)
-        self._replicas = GroupNetwork(replicas(plan), cluster)
-        self._expert_replicas = GroupNetwork(expert_replicas(plan), cluster)
-        self._whole_bytes = unsharded_bytes_per_parameter(self.policy)
-        # each layer but the first that owns a parameter has a copy of it, unless all are on one stage
-        self._tied_parameters = sum(cost.tied_parameters for cost in costs)
-        self._tied_s = tied_synchronisation_s(self._tied_parameters, plan, self.policy, cluster)
-        self._copied_bytes = copied_bytes(graph.tensors, range(len(costs)))
-        self.stage = lru_cache(maxsize=None)(self._stage)
-        self._message_s = lru_cache(maxsize=None)(partial(message_s, plan=plan, cluster=cluster))
+    plan: TrainingPlan
+    costs: LayerCosts
+    machine: Machine
+    configuration: int = 0
+
+    def __post_init__(self) -> None:
+        check_plan(self.plan)
+        check_cluster(self.plan, self.machine.cluster)
+
+    @cached_property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of every chunk, by place in execution order."""
+        return chunk_layers(self.plan, self.costs.graph)
+
+    @cached_property
+    def members(self) -> NDArray[np.bool_]:
+        """Layers of every chunk, shape (chunks, layers)."""
+        return members_of(self.chunks, len(self.costs.graph.sequence))
+
+    @cached_property
+    def rates(self) -> PlanRates:
+        """What the plan's degrees make parameters cost."""
+        return plan_rates(self.plan, self.machine)
+
+    @cached_property
+    def times(self) -> StageTimes:
+        """Summed seconds of every chunk."""
+        return stage_times(self.costs, self.configuration, self.members)
+
+    @cached_property
+    def sizes(self) -> StageSizes:
+        """Sizes of every chunk."""
+        copied = crossing(self.costs.graph.tensors, remaining(self.members)).copied_bytes
+        return stage_sizes(self.costs.sizes, self.members, copied, whole_bytes(self.plan, self.machine))
 
     @property
-    def least_bytes(self) -> float:
-        """What the fullest stage holds at least, however the layers are cut: its part of the parameters."""
-        parameters = sum(cost.parameters for cost in self.costs) - self._tied_parameters
-        counts = self._counts(parameters, self._experts(self.costs))
-        return float(self._resident_bytes @ counts) / self.plan.pp + self.model.software.reserved_memory.value
+    def tied_parameters(self) -> float:
+        """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
+        return float(self.costs.sizes.tied_parameters[list(self.costs.sizes.sequence)].sum())
 
-    def stages(self, bounds: Sequence[int]) -> tuple[StageCost, ...]:
-        """The stages when chunks start at the layers ``bounds``, whose last entry is the number of layers."""
+    @cached_property
+    def transfers_s(self) -> FloatArray:
+        """Seconds of activations forward and gradients back over every boundary between chunks, shape (2, chunks - 1)."""
+        plan, messages = self.plan, Messages(self.plan, self.machine.cluster)
+        crosses = crossing(self.costs.graph.tensors, remaining(self.members)[1:])
+        seconds = np.zeros((2, plan.chunks - 1))
+        for chunk in range(plan.chunks - 1):
+            source, target = chunk % plan.pp, (chunk + 1) % plan.pp
+            seconds[0, chunk] = messages.seconds(crosses.activation_bytes[chunk : chunk + 1], source, target)[0]
+            seconds[1, chunk] = messages.seconds(crosses.gradient_bytes[chunk : chunk + 1], target, source)[0]
+        return seconds
+
+    @cached_property
+    def _priced(self) -> tuple[FloatArray, FloatArray]:
+        chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((5, self.plan.pp))
+        _price_chunks(self.rates, self.times, self.sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
+        return chunks_s, stages
+
+    @property
+    def chunks_s(self) -> FloatArray:
+        """Seconds per micro-batch of every chunk's forward pass and whole backward pass, shape (2, chunks)."""
+        return self._priced[0]
+
+    @property
+    def after_s(self) -> FloatArray:
+        """Exposed synchronisation of each stage after its last backward pass, shape (pp,).
+
+        The ends of a pipeline that share tied parameters add up their gradients when both have synchronised theirs.
+        """
+        after_s = self._priced[1][0].copy()
+        tied_s = Messages(self.plan, self.machine.cluster).tied_s(self.tied_parameters, self.rates.gradient_bytes)
+        after_s[[0, -1]] += tied_s if self.plan.pp > 1 else 0.0
+        return after_s
+
+    @property
+    def step_s(self) -> float:
+        """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
+        return float(self._priced[1][1].max())
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, pp)."""
         plan = self.plan
-        return tuple(
-            self.stage(tuple((bounds[chunk], bounds[chunk + 1]) for chunk in range(stage, plan.chunks, plan.pp)))
-            for stage in range(plan.pp)
-        )
+        held = held_bytes(self.sizes.saved_bytes, plan.pp, plan.schedule, plan.micro_batches)
+        state, workspace, reserved = self._priced[1][2:]
+        return np.stack([state, held, workspace, reserved])
 
-    def transfers(self, bounds: Sequence[int]) -> tuple[Transfer, ...]:
-        """Messages over every boundary between chunks."""
-        return tuple(self.transfer(chunk, bounds[chunk + 1]) for chunk in range(self.plan.chunks - 1))
-
-    def transfer(self, chunk: int, position: int) -> Transfer:
-        """Messages between ``chunk`` and the next, which starts at layer ``position``."""
-        activations, gradients = self.graph.cut_bytes(position)
-        source, target = chunk % self.plan.pp, (chunk + 1) % self.plan.pp
-        return Transfer(self._message_s(activations, source, target), self._message_s(gradients, target, source))
-
-    def finished_s(self, stages: Sequence[StageCost], transfers: Sequence[Transfer]) -> FloatArray:
-        """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,).
+    def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
+        """What the pipeline's passes and messages take.
 
         1F1B and GPipe wait for their transfers; interleaved schedules do unless the framework overlaps them.
         """
-        ends_s = simulate(self.pipeline_costs(stages, transfers), self.plan.schedule, self.plan.micro_batches).last_backward_end_s
-        finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + np.array([stage.once.exposed_s for stage in stages])
+        transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
+        overlap = self.machine.software.overlap_pipeline and self.plan.interleave > 1
+        return PipelineCosts(self.plan.pp, *self.chunks_s, *transfers_s, overlap_transfers=overlap)
+
+    def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
+        """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
+        costs = self.pipeline_costs(free_transfers=free_transfers)
+        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches).last_backward_end_s
+        finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
         return finished
 
-    def pipeline_costs(self, stages: Sequence[StageCost], transfers: Sequence[Transfer]) -> PipelineCosts:
-        """What the pipeline's passes and messages take."""
-        plan = self.plan
-        chunks = [stages[chunk % plan.pp].chunks[chunk // plan.pp] for chunk in range(plan.chunks)]
-        return PipelineCosts(
-            plan.pp,
-            np.array([chunk.forward.total_s for chunk in chunks]),
-            np.array([chunk.whole_backward_s for chunk in chunks]),
-            np.array([each.forward_s for each in transfers]),
-            np.array([each.backward_s for each in transfers]),
-            overlap_transfers=self.overlap.pipeline and plan.interleave > 1,
-        )
 
-    def optimizer_s(self, stages: Sequence[StageCost]) -> float:
-        """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
-        return max(float(self._update_s @ self._counts(stage.parameters, stage.expert_parameters)) for stage in stages)
+@dataclass(frozen=True)
+class ChunkParts:
+    """Seconds of one micro-batch on one chunk beyond what its layers' costs say."""
 
-    def _experts(self, costs: Sequence[LayerCost]) -> float:
-        """Parameters of experts, where they have fewer copies than others."""
-        return float(sum(cost.expert_parameters for cost in costs)) if self.plan.ep > 1 else 0.0
-
-    def _counts(self, parameters: float, experts: float) -> FloatArray:
-        """Parameters by how many copies they have."""
-        return np.array([parameters - experts, experts])
-
-    def _stage(self, spans: Spans) -> StageCost:
-        chunks = [self.costs[first:stop] for first, stop in spans]
-        layers = [cost for chunk in chunks for cost in chunk]
-        first_stage, last_stage = spans[0][0] == 0, spans[-1][1] == len(self.costs)
-        parameters = float(sum(cost.parameters for cost in layers))
-        if first_stage and last_stage:  # what layers share counts once where one stage has them all
-            parameters -= self._tied_parameters
-        experts = self._experts(layers)
-        sync = stage_synchronisation(parameters, experts, len(layers), self.policy, self._replicas, self._expert_replicas)
-        priced = tuple(
-            replace(cost, saved_bytes=cost.saved_bytes + float(self._copied_bytes[first]))
-            for (first, _), chunk in zip(spans, chunks, strict=True)
-            for cost in (chunk_cost(chunk, sync, len(layers), self.overlap),)
-        )
-        once = once_per_iteration(sync, priced, self.overlap)
-        if first_stage or last_stage:
-            once = replace(once, exposed_s=once.exposed_s + self._tied_s)
-        return StageCost(
-            chunks=priced,
-            once=once,
-            layers=len(layers),
-            parameters=parameters,
-            expert_parameters=experts,
-            parameter_state_bytes=float(self._resident_bytes @ self._counts(parameters, experts)),
-            workspace_bytes=max(cost.workspace_bytes + self._whole_bytes * cost.parameters for cost in layers),
-            reserved_bytes=self.model.software.reserved_memory.value,
-        )
+    launch_s: float
+    hidden_tensor_s: float
+    exposed_data_s: float
+    hidden_data_s: float
 
 
-def unsharded_bytes_per_parameter(policy: TrainingPolicy) -> float:
-    """What a device holds of a layer at work beyond its own part of it.
+def chunk_parts(priced: PricedPlan, stage: int) -> tuple[tuple[ChunkParts, ...], float, float]:
+    """Parts of every chunk of ``stage``, and its exposed and hidden communication after the last micro-batch."""
+    chunks = range(stage, priced.plan.chunks, priced.plan.pp)
+    parts = np.empty((len(chunks), 4))
+    once = _chunk_parts(
+        priced.rates,
+        priced.times,
+        priced.sizes,
+        np.array(chunks),
+        priced.tied_parameters if priced.plan.pp == 1 else 0.0,
+        parts,
+    )
+    return tuple(ChunkParts(*row) for row in parts.tolist()), *once
 
-    From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, and those of the next layer.
-    """
-    gradient = policy.gradient_bytes if policy.zero_stage >= 2 else 0.0
-    return gradient + (2 * policy.weight_bytes if policy.zero_stage == 3 else 0.0)
+
+@outer
+def _price_chunks(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, tied: float, chunks_s: FloatArray, stages: FloatArray
+) -> None:
+    price_chunks(rates, times, sizes, pp, tied, chunks_s, stages)
 
 
-def overlap_of(plan: TrainingPlan, model: DeviceModel) -> Overlap:
-    """What runs beside computation: what the plan says, else what the framework does."""
-    software = model.software
-    tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
-    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    return Overlap(tensor and plan.sequence_parallel, data, software.overlap_pipeline, plan.tp, 1 - 1 / plan.micro_batches)
+@outer
+def _chunk_parts(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: NDArray[np.int64], shared: float, parts: FloatArray
+) -> tuple[float, float]:
+    """Fill (chunks, 4) with the fields of ``ChunkParts``; exposed and hidden seconds once per iteration."""
+    layers, parameters, experts = 0.0, -shared, 0.0
+    for chunk in chunks:
+        layers += sizes.layers[chunk]
+        parameters += sizes.parameters[chunk]
+        experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+    sync: SyncPrice = synchronisation(rates, parameters - experts, experts, layers)
+    forward_s, backward_s = 0.0, 0.0
+    for place, chunk in enumerate(chunks):
+        share = sizes.layers[chunk] / layers
+        parts[place] = 0.0
+        for which in range(3):
+            totals = times.forward if which == 0 else times.recompute if which == 1 else times.backward
+            more_s = times.accumulation_s[chunk] * rates.accumulated if which == 2 else 0.0
+            data_s = (sync.gather_s if which != 1 else 0.0) * share + (sync.reduce_s * share if which == 2 else 0.0)
+            price = pass_price(
+                rates,
+                totals.device_s[chunk] + more_s,
+                totals.host_s[chunk],
+                totals.tensor_s[chunk],
+                totals.products_s[chunk],
+                data_s,
+                sizes.layers[chunk],
+            )
+            parts[place, 0] += price.launch_s
+            parts[place, 1] += price.hidden_tensor_s
+            parts[place, 2] += price.exposed_data_s
+            parts[place, 3] += data_s - price.exposed_data_s
+            if which == 0:
+                forward_s += price.total_s
+            else:
+                backward_s += price.total_s
+    last_s = sync.last_reduce_s + sync.update_s
+    if not rates.overlap_data:
+        return last_s, 0.0
+    shown_s = exposed_s(sync.last_reduce_s, backward_s, layers) + exposed_s(sync.update_s, forward_s, layers)
+    return shown_s, last_s - shown_s
+
+
+def layers_of(priced: PricedPlan, stage: int) -> Sequence[int]:
+    """Layers of all chunks of ``stage``, by place in execution order."""
+    return [layer for chunk in range(stage, priced.plan.chunks, priced.plan.pp) for layer in priced.chunks[chunk]]

@@ -1,30 +1,42 @@
-"""Records of a prediction: how long an iteration takes, what fills the memory, and where the time goes."""
+"""Records of what an iteration of a plan costs: how long it takes, what fills the memory, and where the time goes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from Solver.results import PipelineReport, Status
+
+class Status(StrEnum):
+    """How a solve ended. Infeasible, timed out and failed are three different things."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class IterationBreakdown:
+class Breakdown:
     """Where an iteration's seconds go on the pipeline stage that decides it; the fields but the hidden ones add up to it.
 
-    ``compute_s`` is limited by arithmetic, ``memory_bound_s`` by memory bandwidth, ``launch_s`` by the host that issues kernels.
-    ``recompute_s`` is all of the repeated forward pass. Communication counts where it is exposed; ``hidden_*`` runs beside
-    computation. ``bubble_s`` is waiting for other stages.
+    ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators;
+    ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed, ``hidden_*`` runs beside
+    computation. With sequence parallelism the gathers and scatters that replace all-reduces are ``sequence_communication_s``.
+    ``bubble_s`` is waiting for other stages. Where the cores of a chip run operators side by side, a layer's time is attributed
+    along the critical path of its schedule.
     """
 
-    compute_s: float
+    arithmetic_s: float
     memory_bound_s: float
     launch_s: float
     recompute_s: float
     tensor_communication_s: float
+    sequence_communication_s: float
     context_communication_s: float
+    expert_communication_s: float
     pipeline_communication_s: float
     data_communication_s: float
-    expert_communication_s: float
     bubble_s: float
     optimizer_s: float
     hidden_tensor_communication_s: float
@@ -38,29 +50,54 @@ class IterationBreakdown:
 
 
 @dataclass(frozen=True)
-class StagePrediction:
-    """A pipeline stage: its layers (all chunks), seconds per micro-batch, and bytes on each of its devices."""
+class StageReport:
+    """A pipeline stage: names of its layers (chunk after chunk), seconds per micro-batch, and bytes on each of its devices."""
 
-    layers: int
+    layers: tuple[str, ...]
+    devices: int
     forward_s: float
-    backward_s: float
+    backward_s: float  # with what is recomputed
+    after_s: float  # exposed seconds of synchronisation after its last backward pass
     parameters: int
-    parameter_state_bytes: float
-    activation_bytes: float
+    memory_bytes: float
+    parameter_state_bytes: float  # weights, gradients and optimizer state
+    activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
-    reserved_bytes: float
+    reserved_bytes: float  # by the framework
 
     @property
-    def memory_bytes(self) -> float:
-        """All that a device of the stage holds."""
-        return self.parameter_state_bytes + self.activation_bytes + self.workspace_bytes + self.reserved_bytes
+    def load_s(self) -> float:
+        """Seconds that it works on a micro-batch."""
+        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PipelineReport:
+    """What a pipeline runs: seconds per micro-batch of its chunks in model order, of which each stage has one or several.
+
+    ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own, and the sender's as well
+    unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of each stage) after a stage's last backward pass, and
+    the optimizer's step follows when all are done.
+    """
+
+    schedule: str  # a ``PipelineSchedule``
+    pp: int
+    micro_batches: int
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]  # with what is recomputed
+    transfer_s: tuple[float, ...]
+    backward_transfer_s: tuple[float, ...]
+    overlap_transfers: bool
+    sync_s: tuple[float, ...]
+    optimizer_s: float
+
+
+@dataclass(frozen=True)
+class Iteration:
     """One iteration of a plan. Model FLOPs count forward and backward once, hardware FLOPs also what is recomputed.
 
     ``status`` is feasible where every stage fits in memory, else infeasible with the reason; times are given all the same.
+    ``energy_per_sample_j`` is that of the operators of all devices; None where the hardware's energy is not known.
     """
 
     status: Status
@@ -72,10 +109,11 @@ class Prediction:
     hardware_tflops_per_device: float
     model_flops_utilization: float
     hardware_flops_utilization: float
+    energy_per_sample_j: float | None
     devices: int
     micro_batches_per_pipeline: int
-    stages: tuple[StagePrediction, ...]
-    breakdown: IterationBreakdown
+    stages: tuple[StageReport, ...]
+    breakdown: Breakdown
     pipeline: PipelineReport
 
     @property

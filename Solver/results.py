@@ -1,91 +1,18 @@
-"""Records of what the solvers answer."""
+"""Records of what a search answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from Estimator.chips.accelerator import Accelerator
-
-
-class Status(StrEnum):
-    """How a solve ended. Infeasible, timed out and failed are three different things."""
-
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"
-    INFEASIBLE = "infeasible"
-    TIMED_OUT = "timed_out"
-    FAILED = "failed"
-
-
-class Objective(StrEnum):
-    """What the search maximises. Energy is that of the operators, per sample."""
-
-    THROUGHPUT = "throughput"  # samples per second of the cluster
-    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
-    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """A pipeline stage: names of its layers, devices, seconds per micro-batch, and where its memory goes (bytes per device)."""
-
-    layers: tuple[str, ...]
-    devices: int
-    load_s: float
-    memory_bytes: float
-    parameter_state_bytes: float  # weights, gradients and optimizer state
-    activation_bytes: float  # saved for the micro-batches in flight
-    workspace_bytes: float
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """Where an iteration's seconds go, seen from the slowest stage; the fields add up to the iteration time."""
-
-    forward_s: float
-    backward_s: float
-    recompute_s: float
-    stage_transfer_s: float
-    bubble_s: float
-    gradient_sync_s: float
-    optimizer_s: float
-
-
-@dataclass(frozen=True)
-class TimeBreakdown(Breakdown):
-    """A breakdown that tells how much of forward, backward and recompute goes into tensor-parallel collectives."""
-
-    tensor_communication_s: float
-
-
-@dataclass(frozen=True)
-class PipelineReport:
-    """What a pipeline runs: seconds per micro-batch of its chunks in model order, of which each stage has one or several.
-
-    Parts ``receive_*_s`` of the passes wait for what other stages sent (where a search charges that to the receiver);
-    ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own, and the sender's as well
-    unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of each stage) after a stage's last backward pass, and
-    the optimizer's step follows when all are done.
-    """
-
-    schedule: str  # a ``PipelineSchedule``
-    pp: int
-    micro_batches: int
-    forward_s: tuple[float, ...]
-    backward_s: tuple[float, ...]  # with what is recomputed
-    receive_forward_s: tuple[float, ...]
-    receive_backward_s: tuple[float, ...]
-    transfer_s: tuple[float, ...]
-    backward_transfer_s: tuple[float, ...]
-    overlap_transfers: bool
-    sync_s: tuple[float, ...]
-    optimizer_s: float
+from Plans.plan import Plan
+from Plans.results import Breakdown, PipelineReport, StageReport, Status
+from Solver.problem import Objective
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What more of one resource would bring on the same chip, its plan chosen anew; gains are fractions of the objective.
+    """What more of one resource would bring on the same hardware, its plan chosen anew; gains are fractions of the objective.
 
     ``amount`` of ``unit`` is given. ``one_more_gain`` is for one unit more, ``unlimited_gain`` for any amount: where that is
     nothing, the resource does not bind. ``words`` say it in a sentence.
@@ -106,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class ExpertReport:
-    """The plan a published expert would use, priced by the same model on the same chip, blocks balanced over its stages.
+    """The plan a published expert would use, priced by the same model on the same hardware, blocks balanced over its stages.
 
     ``breakdown_s`` is None where the plan does not apply to the model.
     """
@@ -125,29 +52,44 @@ class ExpertReport:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """The best plan of one model on one accelerator."""
+    """The best plan of one model on one configuration of hardware, and what an iteration of it costs.
+
+    ``plan`` is self-contained; the degrees beside it are its own. No plan takes less than ``time_per_batch_bound_s``.
+    ``energy_per_sample_j`` and the busy fractions of the cores are None where they are not known.
+    """
 
     throughput_samples_per_s: float
+    tokens_per_s: float
     time_per_batch_s: float
-    time_per_batch_bound_s: float  # no placement on this accelerator is faster
+    time_per_batch_bound_s: float
     micro_batch_size: int
+    global_batch_size: int
+    sequence_length: int
     hbm_bytes: int
     recompute: str
     tp: int
     pp: int
     dp: int
+    cp: int
+    ep: int
+    sequence_parallel: bool
+    zero_stage: int
+    interleave: int
+    group_order: str
     micro_batches_per_pipeline: int
     devices_used: int
     stages: tuple[StageReport, ...]
     pipeline: PipelineReport
-    breakdown_s: TimeBreakdown
+    breakdown_s: Breakdown
     model_flops_utilization: float
-    energy_per_sample_j: float
-    tc_utilization: float
-    vc_utilization: float
-    expert: ExpertReport | None
-    speedup_over_expert: float | None
-    plans_lost: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
+    hardware_flops_utilization: float
+    energy_per_sample_j: float | None
+    tc_utilization: float | None
+    vc_utilization: float | None
+    plan: Plan
+    expert: ExpertReport | None = None
+    speedup_over_expert: float | None = None
+    plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
 
 @dataclass(frozen=True)
@@ -166,23 +108,36 @@ class ScheduleConfirmation:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Why the design point is called optimal: no other point can reach it, and its schedules were solved again as ILPs."""
+    """Why the design point is called optimal: no other point can reach it, and its schedules were solved again as ILPs.
 
-    # The best objective that any pruned point could have had (None: none was pruned). Where plans were lost, that any point
-    # could have had with any plan (None: unknown, because schedules are not proven either).
+    ``best_open_bound`` is the best objective that any point not evaluated could have had (None: all were, or were dominated).
+    """
+
     best_open_bound: float | None
     schedules: tuple[ScheduleConfirmation, ...]
 
 
 @dataclass(frozen=True)
+class HardwareReport:
+    """What runs the plans: ``device`` as it was named, or the ``accelerator`` that was designed; cluster and framework as named."""
+
+    title: str
+    device: str | None
+    accelerator: Accelerator | None
+    memory_bytes: float
+    cluster: str
+    software: str
+
+
+@dataclass(frozen=True)
 class DesignPoint:
-    """An accelerator with the plan of every model on it."""
+    """Hardware with the plan of every model on it; ``accelerator`` is None on a device that exists."""
 
     status: Status
     optimal: bool
     objective: Objective
     value: float
-    accelerator: Accelerator
+    accelerator: Accelerator | None
     hbm_bytes: int
     models: dict[str, ModelPlan]
     certificate: Certificate | None
@@ -205,22 +160,27 @@ class ReferencePoint:
 
 @dataclass(frozen=True)
 class Counts:
-    """Design points (see ``point_meaning`` in the manifest): evaluated + pruned + infeasible == space."""
+    """Design points (see ``point_meaning`` in the manifest): what became of them adds up to the space.
+
+    ``plans`` are those compared for a configuration, over all shapes and models.
+    """
 
     space: int
     evaluated: int
+    dominated: int
     pruned: int
     infeasible: int
+    plans: int
 
     @property
     def complete(self) -> bool:
         """Whether every point of the space is accounted for."""
-        return self.evaluated + self.pruned + self.infeasible == self.space
+        return self.evaluated + self.dominated + self.pruned + self.infeasible == self.space
 
 
 @dataclass(frozen=True)
 class SizeRow:
-    """The best accelerator of one model for one HBM size and micro-batch size (a row of the result table)."""
+    """The best hardware of one model for one memory size and micro-batch size (a row of the result table)."""
 
     model: str
     hbm_bytes: int
@@ -238,10 +198,11 @@ class SizeRow:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each HBM size."""
+    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size."""
 
     study: str
     status: Status
+    hardware: HardwareReport
     best: DesignPoint | None
     per_hbm: tuple[DesignPoint, ...]
     rows: tuple[SizeRow, ...]
@@ -253,11 +214,12 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """What a study would evaluate (``--dry-run``)."""
+    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has."""
 
-    accelerators: int
-    hbm_sizes: int
+    configurations: int
+    memory_sizes: int
     micro_batch_sizes: int
     models: int
-    plans_per_point: int  # tensor parallel widths x recomputation modes
+    shapes: int
     points: int
+    plans: int | None

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
-from Solver.results import PipelineReport
+from Plans.results import PipelineReport
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

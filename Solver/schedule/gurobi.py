@@ -9,7 +9,7 @@ import numpy as np
 
 from Common.errors import SolverError
 from Common.threads import threads
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus

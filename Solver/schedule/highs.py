@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from Common.errors import SolverError
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus

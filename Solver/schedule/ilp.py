@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import SolverError
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule.milp import ComponentModel, ComponentTiming, Milp
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, ScheduleSolver, check_arrays, lacks_cores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, Effort, LicenseStatus, ScheduleSolver, check_arrays, lacks_cores
 from Solver.schedule.timeline import Timing, complete, without_schedule

@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.results import Status
+from Plans.results import Status
 
 
 class CoreType(StrEnum):

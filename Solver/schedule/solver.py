@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError, SolverError
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule.problem import BatchMakespans, Mode, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.structure import TYPE_BITS, closure
 

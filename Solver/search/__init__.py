@@ -7,34 +7,22 @@
     print(result.best.accelerator, result.best.models["bertlarge"].pp)
     designs = search.open_run(result.run_directory).designs
 
-The names are loaded on first use, because the modules behind them compile their inner loops.
+These names are those of ``Studies.library``, loaded on first use.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from Solver.search.cosearch import space_size
-    from Studies.library import explain, open_run, run_solver, study
-
-_HOMES = {
-    "explain": "Studies.library",
-    "open_run": "Studies.library",
-    "run_solver": "Studies.library",
-    "space_size": "Solver.search.cosearch",
-    "study": "Studies.library",
-}
-
-__all__ = ["explain", "open_run", "run_solver", "space_size", "study"]
+_LIBRARY = ("explain", "open_run", "run_solver", "space_size", "study")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _LIBRARY:
+        return getattr(import_module("Studies.library"), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_LIBRARY})

@@ -1,4 +1,4 @@
-"""The accelerator that is best for the (weighted) mean of several models, each with its own best micro-batch size and plan."""
+"""The configuration that is best for the (weighted) mean of several models, each with its own best micro-batch size and plan."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.placement.problem import FloatArray
-from Solver.results import Objective
+from Solver.problem import Objective, SearchProblem
 from Solver.search.points import ROUNDING, PointGroup, PointStatus
-from Studies.study import Study
 
+FloatArray = NDArray[np.float64]
 CANDIDATES_AT_ONCE = 32
 
 
@@ -26,30 +25,31 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class JointOptimum:
-    """The best accelerator of an HBM size; ``best_open_bound`` is what the best unevaluated accelerator could reach.
+    """The best configuration of a memory size; ``best_open_bound`` is what the best one that is not evaluated could reach.
 
-    Where plans were lost (``PointGroup.lost``) it is what the best accelerator of all could reach with any plan.
+    ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not considered.
     """
 
     row: int
     value: float
     choices: dict[str, Choice]
     best_open_bound: float | None
-    lost: bool
+    proven: bool
+    omitted: str
 
 
 def joint_optimum(
     groups: Mapping[str, Sequence[PointGroup]], weights: Mapping[str, float], objective: Objective
 ) -> JointOptimum | None:
-    """Best-first over accelerators by the mean of the models' bounds; exact, because an evaluated point's bound is its value.
+    """Best-first over configurations by the mean of the models' bounds; exact, because an evaluated point's bound is its value.
 
-    ``groups`` are the point groups of each model for one HBM size. None where some model is feasible on no accelerator.
-    Of equally good accelerators that of the smallest area, least energy and lowest index wins. All that might be as good are
+    ``groups`` are the point groups of each model for one memory size. None where some model is feasible on none.
+    Of equally good ones that of the smallest area, least energy and lowest index wins. All that might be as good are
     evaluated first, so that the answer does not depend on which points are evaluated already, by a run that was killed for
     instance.
     """
     while True:
-        bests = {model: _best_points(model_groups, objective) for model, model_groups in groups.items()}
+        bests = {model: _best_points(mine, objective, alone=len(groups) == 1) for model, mine in groups.items()}
         mean = _weighted_mean({model: best.bound for model, best in bests.items()}, weights)
         if not np.isfinite(mean.max()):
             return None
@@ -66,49 +66,51 @@ def joint_optimum(
             break
     energy_j = _weighted_mean({model: best.energy_j for model, best in bests.items()}, weights)
     row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], -mean[rivals]))[0]])
-    lost = any(group.lost for model_groups in groups.values() for group in model_groups)
     unknown = mean[~known]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
+    choices = {model: best.choice(row) for model, best in bests.items()}
+    values = _weighted_mean({model: best.value for model, best in bests.items()}, weights)
+    every = [group for mine in groups.values() for group in mine]
     return JointOptimum(
         row=row,
-        value=float(mean[row]),
-        choices={model: best.choice(row) for model, best in bests.items()},
-        best_open_bound=_ceiling(groups, weights, objective) if lost else open_bound,
-        lost=lost,
+        value=float(values[row]),
+        choices=choices,
+        best_open_bound=open_bound,
+        proven=bool(values[row] >= mean[rivals].max() * (1.0 - ROUNDING)),
+        omitted=next((group.omitted for group in every if group.omitted), ""),
     )
 
 
-def best_for_all_models(study: Study, groups: Sequence[PointGroup], hbm_bytes: int) -> JointOptimum | None:
-    """The joint optimum of the study's models for one HBM size, out of all its point groups."""
+def best_for_all_models(problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int) -> JointOptimum | None:
+    """The joint optimum of the problem's models for one memory size, out of all its point groups."""
     by_model = {
-        model.name: [group for group in groups if group.key.model == model.name and group.key.hbm_bytes == hbm_bytes]
-        for model in study.models
+        model.name: [group for group in groups if group.key.model == model.name and group.key.memory_bytes == memory_bytes]
+        for model in problem.models
     }
-    return joint_optimum(by_model, {model.name: model.weight for model in study.models}, study.objective)
-
-
-def _ceiling(groups: Mapping[str, Sequence[PointGroup]], weights: Mapping[str, float], objective: Objective) -> float:
-    """What no accelerator exceeds with any plans."""
-    best = {
-        model: np.max(
-            [group.objective_ceiling(objective).reshape(-1, group.accelerators).max(axis=0) for group in model_groups], axis=0
-        )
-        for model, model_groups in groups.items()
-    }
-    return float(_weighted_mean(best, weights).max())
+    return joint_optimum(by_model, {model.name: model.weight for model in problem.models}, problem.objective)
 
 
 @dataclass(frozen=True, eq=False)
 class _BestPoints:
-    """Per accelerator, a model's point with the best bound, of the least energy among equals: arrays (accelerators,)."""
+    """Per configuration, a model's point with the best bound, of the least energy among equals: arrays (configurations,)."""
 
     groups: Sequence[PointGroup]
     objective: Objective
+    alone: bool
     group: NDArray[np.int64]
     point: NDArray[np.int64]
     bound: FloatArray
     energy_j: FloatArray
     evaluated: NDArray[np.bool_]
+
+    @property
+    def value(self) -> FloatArray:
+        """The objective of the chosen points; -inf where they are not evaluated."""
+        values = np.full(len(self.bound), -np.inf)
+        for index, group in enumerate(self.groups):
+            mine = self.group == index
+            values[mine] = group.objective(self.objective)[self.point[mine]]
+        return values
 
     def choice(self, row: int) -> Choice:
         return Choice(self.groups[int(self.group[row])], int(self.point[row]))
@@ -122,34 +124,40 @@ class _BestPoints:
         """Evaluate what might equal the best points of the accelerators ``rows``; how many there were."""
         found = 0
         for group in self.groups:
-            bound = group.objective_bound(self.objective).reshape(-1, group.accelerators)
+            bound = _bounds(group, self.objective, alone=self.alone).reshape(-1, group.configurations)
             near = np.zeros(bound.shape, dtype=np.bool_)
             near[:, rows] = bound[:, rows] >= self.bound[rows] * (1.0 - ROUNDING)
-            unknown = (group.status == PointStatus.OPEN) | (group.status == PointStatus.PRUNED)
+            unknown = (group.status != PointStatus.EVALUATED) & (group.status != PointStatus.INFEASIBLE)
             rivals = np.flatnonzero(near.ravel() & unknown)
             group.evaluate(rivals)
             found += len(rivals)
         return found
 
 
-def _best_points(groups: Sequence[PointGroup], objective: Objective) -> _BestPoints:
-    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group and variant."""
-    count = groups[0].accelerators
+def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
+    """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a model that decides alone."""
+    bounds = group.objective_bound(objective)
+    return np.where(group.status == PointStatus.DOMINATED, -np.inf, bounds) if alone else bounds
+
+
+def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> _BestPoints:
+    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group and shape."""
+    count = groups[0].configurations
     bound, energy_j = np.full(count, -np.inf), np.full(count, np.inf)
     evaluated = np.zeros(count, dtype=np.bool_)
     group_of, point_of = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     for index, group in enumerate(groups):
-        values = group.objective_bound(objective).reshape(-1, count)
+        values = _bounds(group, objective, alone=alone).reshape(-1, count)
         energies_j = group.energy_j.reshape(-1, count)
         known = (group.status == PointStatus.EVALUATED).reshape(-1, count)
-        for variant in range(len(values)):
-            as_known = known[variant] == evaluated
-            preferred = (known[variant] & ~evaluated) | (as_known & (energies_j[variant] < energy_j))
-            better = (values[variant] > bound) | ((values[variant] == bound) & preferred)
-            bound[better], evaluated[better] = values[variant][better], known[variant][better]
-            energy_j[better] = energies_j[variant][better]
-            group_of[better], point_of[better] = index, variant * count + np.flatnonzero(better)
-    return _BestPoints(groups, objective, group_of, point_of, bound, energy_j, evaluated)
+        for shape in range(len(values)):
+            as_known = known[shape] == evaluated
+            preferred = (known[shape] & ~evaluated) | (as_known & (energies_j[shape] < energy_j))
+            better = (values[shape] > bound) | ((values[shape] == bound) & preferred)
+            bound[better], evaluated[better] = values[shape][better], known[shape][better]
+            energy_j[better] = energies_j[shape][better]
+            group_of[better], point_of[better] = index, shape * count + np.flatnonzero(better)
+    return _BestPoints(groups, objective, alone, group_of, point_of, bound, energy_j, evaluated)
 
 
 def _weighted_mean(values: Mapping[str, FloatArray], weights: Mapping[str, float]) -> FloatArray:

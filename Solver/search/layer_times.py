@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,12 @@ from Common.files import load_or_set_aside
 from Common.progress import Advance
 from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
-from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
-from Solver.placement.problem import FloatArray
+from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph, Recompute
+from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import Effort, ScheduleSolver
+
+FloatArray = NDArray[np.float64]
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 FEW_ROWS = 1024  # accelerators that are all worth a thorough search
@@ -49,6 +51,21 @@ class GraphTimes:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class ScheduledGraph:
+    """The layer times of ``graph`` on ``accelerators``, and what they were made from."""
+
+    graph: ModelGraph
+    table: LatencyTable
+    accelerators: AcceleratorSet
+    solver: ScheduleSolver
+    times: GraphTimes
+
+    def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
+        """The scheduling problem of one layer pass on accelerator ``row``."""
+        return schedule_problem(operators, self.table, self.accelerators, row)
+
+
 def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
     """Core types and precedence of a layer's operators, by position in ``graph.operators``."""
     position = {operator.id: index for index, operator in enumerate(graph.operators)}
@@ -68,14 +85,14 @@ def schedule_problem(graph: OperatorGraph, table: LatencyTable, accelerators: Ac
     )
 
 
-def layer_times(
+def scheduled_graph(
     graph: ModelGraph,
     table: LatencyTable,
     accelerators: AcceleratorSet,
     solver: ScheduleSolver,
     store: Path | None,
     advance: Advance,
-) -> GraphTimes:
+) -> ScheduledGraph:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
     Where many accelerators are left without a proof they keep what was found (``refined`` goes on with some of them).
@@ -83,31 +100,51 @@ def layer_times(
     stored = None if store is None else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
-        return stored
+        return ScheduledGraph(graph, table, accelerators, solver, stored)
     times = _scheduled(graph, table, accelerators, solver, np.arange(len(accelerators)), Effort.QUICK, advance)
+    scheduled = ScheduledGraph(graph, table, accelerators, solver, times)
     unproven = np.flatnonzero(times.excess > 1.0)
     if 0 < len(unproven) <= FEW_ROWS:
-        times = refined(graph, table, accelerators, solver, times, unproven)
+        scheduled = refined(scheduled, unproven)
     if store is not None:
-        store_arrays(store, times)
-    return times
+        store_arrays(store, scheduled.times)
+    return scheduled
 
 
-def refined(
-    graph: ModelGraph,
-    table: LatencyTable,
-    accelerators: AcceleratorSet,
-    solver: ScheduleSolver,
-    times: GraphTimes,
-    rows: NDArray[np.int64],
-) -> GraphTimes:
-    """``times`` with the accelerators ``rows`` scheduled again, with more effort."""
-    better = _scheduled(graph, table, accelerators, solver, rows, Effort.THOROUGH, lambda _: None)
+def refined(scheduled: ScheduledGraph, rows: NDArray[np.int64]) -> ScheduledGraph:
+    """``scheduled`` with the accelerators ``rows`` scheduled again, with more effort."""
+    what = scheduled.graph, scheduled.table, scheduled.accelerators, scheduled.solver
+    better = _scheduled(*what, rows, Effort.THOROUGH, lambda _: None)
     merged = {}
     for field in fields(GraphTimes):
-        merged[field.name] = getattr(times, field.name).copy()
+        merged[field.name] = getattr(scheduled.times, field.name).copy()
         merged[field.name][rows] = getattr(better, field.name)
-    return GraphTimes(**merged)
+    return replace(scheduled, times=GraphTimes(**merged))
+
+
+def chip_layer_costs(scheduled: ScheduledGraph, recompute: Recompute) -> LayerCosts:
+    """Layer costs under one recomputation mode, makespans whole; selective recomputation is part of the backward schedule."""
+    graph, times = scheduled.graph, scheduled.times
+    distinct, _ = moded_layers(graph, recompute)
+    columns = {
+        Recompute.NONE: (times.backward_s, times.backward_j, 0.0),
+        Recompute.SELECTIVE: (times.backward_selective_s, times.backward_selective_j, 0.0),
+        Recompute.FULL: (times.backward_s, times.backward_j, 1.0),
+    }
+    index = [each.index for each in distinct]
+    backward = np.stack([columns[each.mode][0][:, each.index] for each in distinct], axis=1)
+    again = np.array([columns[each.mode][2] for each in distinct])
+    joules = np.stack([columns[each.mode][1][:, each.index] for each in distinct], axis=1)
+    return LayerCosts(
+        graph=graph,
+        mode=recompute,
+        sizes=layer_sizes(graph, recompute),
+        forward=PassCosts.of_total(times.forward_s[:, index]),
+        recompute=PassCosts.of_total(times.forward_s[:, index] * again),
+        backward=PassCosts.of_total(backward),
+        accumulation_s=np.zeros_like(backward),
+        joules=joules + times.forward_j[:, index] * (1.0 + again),
+    )
 
 
 def _scheduled(

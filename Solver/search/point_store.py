@@ -18,10 +18,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class StoredPoints:
-    """Results of one batch: point indices, iteration seconds (inf: infeasible), dp and pp, all of shape (points,)."""
+    """Results of one batch, all of shape (points,): indices, and of the best plan its seconds (inf: infeasible), what no plan is
+    below, bytes of its fullest stage, and degrees.
+    """
 
     points: NDArray[np.int64]
     iteration_s: NDArray[np.float64]
+    least_s: NDArray[np.float64]
+    memory_bytes: NDArray[np.float64]
     dp: NDArray[np.int64]
     pp: NDArray[np.int64]
 

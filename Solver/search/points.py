@@ -1,27 +1,36 @@
-"""Design points of one model, micro-batch size and HBM size: evaluated, pruned by a bound, or infeasible.
+"""Design points of one model, micro-batch size and memory size: evaluated, dominated, pruned by a bound, or infeasible.
 
-A point is pruned only when an evaluated point is at least as good as its *bound* in throughput, area and energy together, so
-neither the Pareto front nor the optimum of any objective that is monotone in them can be lost. Where layers branch so much that
-``lost`` names plans that are not considered, all of this holds among the others; ``throughput_ceiling`` bounds every plan.
+A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism, recomputation), with the best of all plans
+and cuts there are. It is closed only by an evaluated point at least as good as its *bound* in throughput, area and energy
+together, or by a configuration that dominates it under the same shape; so neither the Pareto front nor the optimum of any
+objective that is monotone in them can be lost. Where layers branch so much that ``omitted`` names plans that are not considered,
+all of this holds among the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.placement import lower_bounds_s, place, place_batch, relaxed_bounds_s, what_is_lost
-from Solver.placement.problem import BatchTimes, FloatArray, LayerTimes, Placement, PlacementProblem
-from Solver.results import Objective
+from Plans.iteration import sample_joules
+from Plans.layer_costs import LayerCosts
+from Plans.plan import TrainingPlan
+from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
+from Solver.plan_search.shape_plans import ShapePlans
+from Solver.problem import Objective
+from Solver.search.costs import Shape
+from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
 
-ROUND_LIMIT = 4096  # points evaluated between two prunings, which is also what a killed run can lose
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
 
@@ -32,6 +41,7 @@ class PointStatus(IntEnum):
     EVALUATED = 1
     INFEASIBLE = 2
     PRUNED = 3
+    DOMINATED = 4
 
 
 @dataclass(frozen=True)
@@ -40,86 +50,78 @@ class PointKey:
 
     model: str
     micro_batch_size: int
-    hbm_bytes: int
+    memory_bytes: int
 
 
 class PointGroup:
-    """The points of one ``PointKey``: every accelerator under every plan variant (tp x recomputation).
+    """The points of one ``PointKey``: every configuration under every shape.
 
-    Arrays have shape (variants * accelerators,); point ``v * accelerators + a`` is accelerator ``a`` under variant ``v``.
+    Arrays have shape (shapes * configurations,); point ``s * configurations + c`` is configuration ``c`` under shape ``s``.
+    ``roomier`` is the same group with more memory, whose results hold here wherever they fit.
     """
 
     def __init__(
         self,
         key: PointKey,
-        problem: PlacementProblem,
-        times: BatchTimes,
+        shapes: Sequence[Shape],
         area_mm2: FloatArray,
-        variant_energy_j: FloatArray,
         batch_samples: int,
         store: PointStore,
+        roomier: PointGroup | None = None,
     ) -> None:
-        """``variant_energy_j`` is joules per sample, shape (accelerators, variants); ``batch_samples`` the global batch size."""
-        self.key = key
-        self.problem = problem
-        self.times = times
-        self.accelerators = len(area_mm2)
-        self.batch_samples = batch_samples
-        self.area_mm2 = np.tile(area_mm2, len(problem.variants))
-        self.energy_j = variant_energy_j.T.ravel()
-        self._single = [single_variant(problem, times, index) for index in range(len(problem.variants))]
-        self.lost = what_is_lost(problem)
-        self._store = store
-        count = self.accelerators * len(problem.variants)
-        self.bound_s = store.bounds(lambda: np.concatenate([lower_bounds_s(*single) for single in self._single]))
-        self.status = np.where(np.isfinite(self.bound_s), PointStatus.OPEN, PointStatus.INFEASIBLE).astype(np.int8)
-        self.iteration_s = np.full(count, np.inf)
-        self.dp = np.zeros(count, dtype=np.int64)
-        self.pp = np.zeros(count, dtype=np.int64)
+        """``batch_samples`` is the global batch size."""
+        self.key, self.shapes, self.batch_samples = key, tuple(shapes), batch_samples
+        self.configurations = len(area_mm2)
+        self.area_mm2 = np.tile(area_mm2, len(self.shapes))
+        self.energy_j = np.concatenate([_joules(shape, self.configurations) for shape in self.shapes])
+        self.omitted = next((part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), "")
+        self._store, self._roomier = store, roomier
+        count = self.configurations * len(self.shapes)
+        self.dominator = np.full(count, -1, dtype=np.int64)
+        self.status = np.full(count, PointStatus.OPEN, dtype=np.int8)
+        self.iteration_s, self.least_s = np.full(count, np.inf), np.full(count, np.inf)
+        self.memory_bytes = np.zeros(count)
+        self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self._plans: dict[int, TrainingPlan] = {}
+        self._hints: dict[tuple[int, int], int] = {}
+        if roomier is None:
+            self._close_dominated()
+            self.bound_s = store.bounds(self._bounds)
+        else:
+            self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
+        self.status[self.dominator >= 0] = PointStatus.DOMINATED
         for stored in store.load():
             self._fill(stored)
 
     @property
     def throughput_bound(self) -> FloatArray:
-        """Upper bound on samples per second: exact where evaluated, 0 where infeasible."""
+        """Upper bound on samples per second: exact where evaluated and proven, 0 where infeasible; (points,)."""
         known = self.status == PointStatus.EVALUATED
-        bound_s = np.where(known, self.iteration_s, np.where(self.status == PointStatus.INFEASIBLE, np.inf, self.bound_s))
+        bound_s = np.where(known, self.least_s, np.where(self.status == PointStatus.INFEASIBLE, np.inf, self.bound_s))
+        followers = np.flatnonzero(self.status == PointStatus.DOMINATED)
+        bound_s[followers] = bound_s[self.dominator[followers]]
         bound: FloatArray = self.batch_samples / bound_s
         return bound
 
-    @property
-    def throughput_ceiling(self) -> FloatArray:
-        """Samples per second that no plan of a point exceeds, also none of those that ``lost`` names."""
-        return self._ceiling_of_all_plans if self.lost else self.throughput_bound
+    def rows(self, points: IntArray) -> IntArray:
+        """Configurations of ``points``."""
+        return points % self.configurations
 
-    @cached_property
-    def _ceiling_of_all_plans(self) -> FloatArray:
-        ceiling: FloatArray = self.batch_samples / np.concatenate([relaxed_bounds_s(*single) for single in self._single])
-        return ceiling
+    def locate(self, point: int) -> tuple[int, Shape]:
+        """Configuration and shape of one point."""
+        shape, row = divmod(point, self.configurations)
+        return row, self.shapes[shape]
 
-    def rows(self, points: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Accelerators of ``points``."""
-        return points % self.accelerators
-
-    def variant(self, points: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Index of the plan variant of ``points``."""
-        return points // self.accelerators
-
-    def locate(self, point: int) -> tuple[int, int]:
-        """Accelerator and plan variant of one point."""
-        variant, row = divmod(point, self.accelerators)
-        return row, variant
-
-    def evaluate(self, points: NDArray[np.int64]) -> None:
-        """Place the model exactly on those of ``points`` that are not evaluated yet, and store the result."""
-        unknown = points[(self.status[points] == PointStatus.OPEN) | (self.status[points] == PointStatus.PRUNED)]
-        for index, (problem, times) in enumerate(self._single):
-            mine = unknown[self.variant(unknown) == index]
-            if len(mine):
-                placed = place_batch(problem, times, self.rows(mine))
-                batch = StoredPoints(mine, placed.iteration_s, placed.dp, placed.pp)
-                self._store.append(batch)
-                self._fill(batch)
+    def evaluate(self, points: IntArray) -> None:
+        """Find the best plan of those of ``points`` that are neither evaluated nor infeasible, and store the result."""
+        unknown = points[(self.status[points] != PointStatus.EVALUATED) & (self.status[points] != PointStatus.INFEASIBLE)]
+        if not len(unknown):
+            return
+        results = [self._evaluated(int(point)) for point in unknown]
+        columns = {field.name: np.array([getattr(each, field.name) for each in results]) for field in fields(_Evaluated)}
+        batch = StoredPoints(points=unknown, **columns)
+        self._store.append(batch)
+        self._fill(batch)
 
     def explore(self, on_progress: Callable[[int], None]) -> None:
         """Evaluate or prune every open point; ``on_progress`` gets the number of points closed since the last call."""
@@ -129,23 +131,21 @@ class PointGroup:
             self._prune()  # by what an earlier run evaluated, or the round before
             still_open = np.flatnonzero(self.status == PointStatus.OPEN)
             if len(still_open):
-                self.evaluate(still_open[nondominated(self._values(still_open))][:ROUND_LIMIT])
+                front = still_open[nondominated(self._values(still_open))]
+                promising = np.argsort(self.bound_s[front], kind="stable")
+                self.evaluate(front[promising][:ROUND_LIMIT])
                 still_open = np.flatnonzero(self.status == PointStatus.OPEN)
             on_progress(before - len(still_open))
 
     def objective(self, objective: Objective) -> FloatArray:
         """Value of every evaluated point under ``objective``; -inf elsewhere."""
-        return np.where(self.status == PointStatus.EVALUATED, self.objective_bound(objective), -np.inf)
+        value = objective_value(objective, self.batch_samples / self.iteration_s, self.area_mm2, self.energy_j)
+        return np.where(self.status == PointStatus.EVALUATED, value, -np.inf)
 
     def objective_bound(self, objective: Objective) -> FloatArray:
-        """Upper bound under ``objective``, exact where evaluated; -inf where infeasible."""
+        """Upper bound under ``objective``, exact where evaluated and proven; -inf where infeasible."""
         value = objective_value(objective, self.throughput_bound, self.area_mm2, self.energy_j)
-        return np.where(self.status == PointStatus.INFEASIBLE, -np.inf, value)
-
-    def objective_ceiling(self, objective: Objective) -> FloatArray:
-        """What no plan of a point exceeds under ``objective``; -inf where nothing fits."""
-        value = objective_value(objective, self.throughput_ceiling, self.area_mm2, self.energy_j)
-        return np.where(self.throughput_ceiling > 0.0, value, -np.inf)
+        return np.where(self.throughput_bound > 0.0, value, -np.inf)
 
     def best(self, objective: Objective) -> int | None:
         """The best point, of equally good ones that of the smallest area, least energy and lowest index; None: none is feasible.
@@ -154,20 +154,79 @@ class PointGroup:
         """
         while True:
             values = self.objective(objective)
-            if not np.isfinite(values.max()):
-                return None
             unknown = (self.status == PointStatus.OPEN) | (self.status == PointStatus.PRUNED)
-            rivals = np.flatnonzero(unknown & (self.objective_bound(objective) >= values.max() * (1.0 - ROUNDING)))
+            bounds = self.objective_bound(objective)
+            rivals = np.flatnonzero(unknown & np.isfinite(bounds) & (bounds >= values.max() * (1.0 - ROUNDING)))
             if not len(rivals):
-                return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
-            self.evaluate(rivals)
+                return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0]) if np.isfinite(values.max()) else None
+            self.evaluate(rivals[np.argsort(-bounds[rivals], kind="stable")][:ROUND_LIMIT])
 
-    def why_infeasible(self) -> str:
-        """Say what keeps the model from fitting, which does not depend on the accelerator."""
-        placement: Placement = place(self.problem, row_times(self.times, 0))
-        return placement.reason
+    def plan(self, point: int) -> TrainingPlan:
+        """The best plan of an evaluated point, with its stages."""
+        if point not in self._plans:
+            self._evaluated(point)
+        return self._plans[point]
 
-    def _values(self, points: NDArray[np.int64]) -> Values:
+    def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
+        """What became of every plan of a point, part by part of its shape."""
+        row, shape = self.locate(point)
+        return [
+            (part.plans, ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes)).best())
+            for part in shape.parts
+        ]
+
+    def _evaluated(self, point: int) -> _Evaluated:
+        if self._roomier is not None and self._roomier.status[point] in (PointStatus.EVALUATED, PointStatus.INFEASIBLE):
+            known = self._roomier
+            if known.status[point] == PointStatus.INFEASIBLE:
+                return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
+            if known.memory_bytes[point] <= self.key.memory_bytes:
+                self._plans[point] = known.plan(point)
+                return _Evaluated(
+                    float(known.iteration_s[point]),
+                    float(known.least_s[point]),
+                    float(known.memory_bytes[point]),
+                    int(known.dp[point]),
+                    int(known.pp[point]),
+                )
+        row, shape = self.locate(point)
+        best: BestPlan | None = None
+        least_s = np.inf
+        for place, part in enumerate(shape.parts):
+            plans = ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes))
+            hint = self._hints.get((point // self.configurations, place))
+            found = plans.best(np.inf if best is None else best.iteration_s, () if hint is None else (hint,))
+            least_s = min(least_s, found.bound_s)
+            if found.plan is not None:
+                best = found
+                self._hints[point // self.configurations, place] = int(found.plan_s.argmin())
+        if best is None or best.plan is None:
+            return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
+        self._plans[point] = best.plan
+        return _Evaluated(best.iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp)
+
+    def _close_dominated(self) -> None:
+        """Close what another configuration dominates under the same shape."""
+        if self.configurations == 1:
+            return
+        for place, shape in enumerate(self.shapes):
+            found = shape_dominators(shape, self.area_mm2[: self.configurations])
+            first = place * self.configurations
+            self.dominator[first : first + self.configurations] = np.where(found < 0, -1, found + first)
+
+    def _bounds(self) -> FloatArray:
+        """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
+        bounds = np.full(len(self.status), np.inf)
+        for point in np.flatnonzero(self.dominator < 0):
+            row, shape = self.locate(int(point))
+            each = [
+                ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes)).bounds_s.min(initial=np.inf)
+                for part in shape.parts
+            ]
+            bounds[point] = min(each, default=np.inf)
+        return bounds
+
+    def _values(self, points: IntArray) -> Values:
         return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.energy_j[points])
 
     def _prune(self) -> None:
@@ -181,28 +240,20 @@ class PointGroup:
     def _fill(self, batch: StoredPoints) -> None:
         feasible = np.isfinite(batch.iteration_s)
         self.status[batch.points] = np.where(feasible, PointStatus.EVALUATED, PointStatus.INFEASIBLE)
-        self.iteration_s[batch.points] = batch.iteration_s
+        self.iteration_s[batch.points], self.least_s[batch.points] = batch.iteration_s, batch.least_s
+        self.memory_bytes[batch.points] = batch.memory_bytes
         self.dp[batch.points], self.pp[batch.points] = batch.dp, batch.pp
 
 
-def single_variant(problem: PlacementProblem, times: BatchTimes, index: int) -> tuple[PlacementProblem, BatchTimes]:
-    """The same problem with plan variant ``index`` alone."""
-    part = slice(index, index + 1)
-    return (
-        replace(problem, variants=problem.variants[part]),
-        BatchTimes(
-            np.ascontiguousarray(times.forward_s[:, part]),
-            np.ascontiguousarray(times.backward_s[:, part]),
-            np.ascontiguousarray(times.recompute_s[:, part]),
-            times.sequence,
-        ),
-    )
+@dataclass(frozen=True)
+class _Evaluated:
+    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and degrees."""
 
-
-def row_times(times: BatchTimes, row: int) -> LayerTimes:
-    """Times of every layer, in execution order, on one accelerator."""
-    sequence = list(times.sequence)
-    return LayerTimes(times.forward_s[row][:, sequence], times.backward_s[row][:, sequence], times.recompute_s[row][:, sequence])
+    iteration_s: float
+    least_s: float
+    memory_bytes: float
+    dp: int
+    pp: int
 
 
 def objective_value(objective: Objective, throughput: FloatArray, area_mm2: FloatArray, energy_j: FloatArray) -> FloatArray:
@@ -212,3 +263,31 @@ def objective_value(objective: Objective, throughput: FloatArray, area_mm2: Floa
     if objective is Objective.THROUGHPUT_PER_AREA:
         return throughput / area_mm2
     return 1.0 / energy_j
+
+
+def shape_dominators(shape: Shape, area_mm2: FloatArray) -> IntArray:
+    """For every configuration one that dominates it under ``shape``, or -1: shape (configurations,)."""
+    other = np.stack([area_mm2, _joules(shape, len(area_mm2))], axis=1)
+    times = np.concatenate([_time_columns(part.costs) for part in shape.parts], axis=1)
+    least = np.hstack([times / shape.excess[:, None], other]) if (shape.excess > 1.0).any() else None
+    return dominators(np.hstack([times, other]), least)
+
+
+def undominated(shape: Shape, area_mm2: FloatArray) -> NDArray[np.bool_]:
+    """Configurations that could matter under ``shape``, shape (configurations,)."""
+    alive: NDArray[np.bool_] = shape_dominators(shape, area_mm2) < 0
+    return alive
+
+
+def _time_columns(costs: LayerCosts) -> FloatArray:
+    """Forward and whole backward seconds of every distinct layer, shape (configurations, 2 * distinct layers)."""
+    backward = costs.backward.arithmetic_s + costs.recompute.arithmetic_s
+    return np.hstack([costs.forward.arithmetic_s, backward])
+
+
+def _joules(shape: Shape, configurations: int) -> FloatArray:
+    """Joules per sample, the least of the shape's parts; ones where the energy is not known."""
+    if not shape.parts or shape.parts[0].costs.joules is None:
+        return np.ones(configurations)
+    joules: FloatArray = np.min([sample_joules(part.costs) for part in shape.parts], axis=0)
+    return joules

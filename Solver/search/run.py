@@ -1,7 +1,8 @@
-"""What every step of a search needs: the question, the hardware, the schedule solver, the stores, the progress."""
+"""What every step of a search needs: the problem, the hardware, the stores, the progress."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,14 +12,18 @@ from time import perf_counter
 
 from Common.files import code_version, content_key
 from Common.progress import Progress
-from Common.records import to_json
-from Estimator.chips.accelerator import AcceleratorSet
-from Solver.schedule.solver import ScheduleSolver
-from Studies.hardware import Hardware
-from Studies.run_directory import PhaseRecord, peak_bytes
-from Studies.study import REPOSITORY, Study
+from Plans.rates import Machine
+from Solver.hardware import PRICING_ROOMS, Hardware
+from Solver.problem import SearchProblem
 
-PRICED_BY = ("Estimator", "Plans", "Solver")  # rooms whose code makes earlier prices stale
+
+@dataclass(frozen=True)
+class PhaseRecord:
+    """Seconds a phase of the run took and the peak resident memory of the process when it ended."""
+
+    name: str
+    seconds: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -34,23 +39,21 @@ class Stores:
 class Run:
     """The context of a search; ``phases`` collects the time and memory of each phase."""
 
-    study: Study
+    problem: SearchProblem
     hardware: Hardware
-    solver: ScheduleSolver
     stores: Stores
     progress: Progress
     phases: list[PhaseRecord] = field(default_factory=list)
 
     @cached_property
+    def machine(self) -> Machine:
+        """What all configurations have in common: network and framework."""
+        return self.hardware.machine(0, float(max(self.problem.memory_bytes)))
+
+    @cached_property
     def pricing(self) -> str:
         """Content key of the hardware and of the code that decides what a layer time or a design point is."""
-        hardware = self.hardware
-        return content_key(
-            hardware.accelerators.fingerprint,
-            to_json(hardware.platform).decode(),
-            to_json(hardware.cluster).decode(),
-            code_version(REPOSITORY / room for room in PRICED_BY),
-        )
+        return content_key(self.hardware.fingerprint, code_version(PRICING_ROOMS))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -59,14 +62,11 @@ class Run:
         yield
         self.phases.append(PhaseRecord(name, perf_counter() - start, peak_bytes()))
 
-    def on(self, accelerators: AcceleratorSet) -> Run:
-        """The same run over other accelerators."""
-        return replace(self, hardware=replace(self.hardware, accelerators=accelerators))
+    def on(self, hardware: Hardware) -> Run:
+        """The same run on other hardware, keeping nothing but graphs on disk."""
+        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[])
 
-    def unkept(self) -> Run:
-        """The same run, but neither prices nor design points are read from disk or written there."""
-        return replace(self, stores=Stores(self.stores.graphs, None, None), phases=[])
 
-    def with_widths(self, *tp_widths: int) -> Run:
-        """The same run with other tensor parallel widths."""
-        return replace(self, study=replace(self.study, tp_widths=tp_widths))
+def peak_bytes() -> int:
+    """Peak resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from Common.progress import Advance
-from GraphExtractor.graph import OperatorGraph, OperatorKind, Recompute
-from Solver.results import ScheduleConfirmation, Status
+from GraphExtractor.graph import OperatorGraph, Recompute
+from Plans.layer_costs import moded_layers
+from Plans.rates import experts_of
+from Plans.results import Status
+from Solver.hardware import DesignedChips
+from Solver.results import ScheduleConfirmation
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.problem import Schedule, ScheduleProblem
-from Solver.search.inputs import ModelInputs
 from Solver.search.joint import Choice
-from Solver.search.layer_times import core_type, schedule_problem
+from Solver.search.layer_times import core_type
 from Solver.search.run import Run
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 
@@ -24,50 +25,46 @@ CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the I
 
 @dataclass(frozen=True, eq=False)
 class LayerSchedule:
-    """The schedule of one pass of one distinct layer, ``index`` in its graph; its name need not be its own."""
+    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch."""
 
     model: str
-    index: int
     layer: str
     graph: str
     operators: OperatorGraph
+    problem: ScheduleProblem
     schedule: Schedule
     repeats: int
-    collective_s: float
 
 
-def schedule_layers(run: Run, choice: Choice, inputs: ModelInputs) -> list[LayerSchedule]:
-    """Schedules of every distinct layer and pass that the chosen plan runs, on its accelerator."""
-    row, variant = choice.group.locate(choice.point)
-    plan = choice.group.problem.variants[variant]
-    graph = inputs.graph_of(plan.tp)
-    backward = "backward_selective" if plan.recompute is Recompute.SELECTIVE else "backward"
-    forward_runs = 2 if plan.recompute is Recompute.FULL else 1
+def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
+    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its chip; none on devices that exist."""
+    hardware = run.hardware
+    if not isinstance(hardware, DesignedChips):
+        return []
+    row, shape = choice.group.locate(choice.point)
+    plan, graph = choice.group.plan(choice.point), shape.graph
+    scheduled = hardware.scheduled(graph, experts_of(plan, hardware.cluster))
+    distinct, sequence = moded_layers(graph, plan.recompute)
     schedules = []
-    for index, layer in enumerate(graph.layers):
-        repeats = graph.sequence.count(index)
+    for place, each in enumerate(distinct):
+        layer, repeats = graph.layers[each.index], sequence.count(place)
+        backward = "backward_selective" if each.mode is Recompute.SELECTIVE else "backward"
         for name, operators, runs in (
-            ("forward", layer.forward, forward_runs),
-            (backward, layer.backward_graph(plan.recompute), 1),
+            ("forward", layer.forward, 2 if each.mode is Recompute.FULL else 1),
+            (backward, layer.backward_graph(each.mode), 1),
         ):
             if operators.operators:
-                problem = schedule_problem(operators, inputs.table, run.hardware.accelerators, row)
-                schedule = run.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
-                collective_s = _collective_s(operators, problem)
-                schedules.append(
-                    LayerSchedule(graph.key.model, index, layer.name, name, operators, schedule, repeats * runs, collective_s)
-                )
+                problem = scheduled.problem(operators, row)
+                schedule = hardware.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
+                schedules.append(LayerSchedule(graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs))
     return schedules
 
 
-def confirm_schedules(
-    run: Run, schedules: Sequence[LayerSchedule], inputs: ModelInputs, row: int, advance: Advance
-) -> list[ScheduleConfirmation]:
+def confirm_schedules(schedules: Sequence[LayerSchedule], advance: Advance) -> list[ScheduleConfirmation]:
     """Solve every schedule again as the ILP with a solver that shares no code with the native one."""
     confirmations = []
     for item in schedules:
-        problem = schedule_problem(item.operators, inputs.table, run.hardware.accelerators, row)
-        ilp = confirm_with_ilp(problem, item.schedule)
+        ilp = confirm_with_ilp(item.problem, item.schedule)
         difference = abs(ilp.makespan_s - item.schedule.makespan_s)
         confirmations.append(
             ScheduleConfirmation(
@@ -115,8 +112,3 @@ def _kept(hbm_bytes: int, item: LayerSchedule) -> KeptSchedule:
             for assignment in item.schedule.assignments
         ),
     )
-
-
-def _collective_s(operators: OperatorGraph, problem: ScheduleProblem) -> float:
-    collective = [operator.kind is OperatorKind.COLLECTIVE for operator in operators.operators]
-    return float(problem.single_latency_s[np.array(collective, dtype=bool)].sum())

@@ -16,11 +16,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.placement.kernels import outer
-from Solver.placement.layer_graph import Edge, edges_between_groups, runs
-from Solver.placement.problem import IntArray
+from Plans.compiled import outer
+from Solver.cuts.layer_graph import Edge, edges_between_groups, is_chain, runs
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
+
+IntArray = NDArray[np.int64]
 
 MOST_SETS = 4_000
 MOST_STAGES = 60_000  # 0.4 ms for the bound of each accelerator and recomputation mode
@@ -31,13 +32,14 @@ class Lattice:
     """Sets of layers, small to large: set 0 is empty, the last one holds all layers.
 
     ``members`` (sets, layers) says what is in each. ``part[first[s] : first[s + 1]]`` are the smaller sets within set s: what
-    they leave of it is a stage. ``lost`` tells which sets were left out and is empty where none was.
+    they leave of it is a stage. ``omitted`` tells which sets were left out and is empty where none was.
     """
 
     members: NDArray[np.bool_]
     first: IntArray
     part: IntArray
-    lost: str
+    omitted: str
+    chain: bool = False  # whether every set holds the ones before it
 
     @property
     def whole(self) -> IntArray:
@@ -48,6 +50,8 @@ class Lattice:
 @lru_cache(maxsize=16)  # a search asks for the same few models again and again
 def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
     """All sets of the layers joined by these (producer, consumer) ``edges``, or as many as are dealt with."""
+    if is_chain(layers, edges):
+        return _chain(layers)
     every = _within_limits(layers, [1 << layer for layer in range(layers)], edges)
     if every is not None:
         return every
@@ -57,25 +61,34 @@ def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
     for length in range(2, max(map(len, found)) + 1):
         parts = [run[start : start + length] for run in found for start in range(0, len(run), length)]
         groups = [sum(1 << layer for layer in part) for part in parts]
-        lost = (
+        omitted = (
             f"{too_many}; considered were those that cut the execution order anywhere or the branches between runs of "
             f"{length} layers"
         )
-        some = _within_limits(layers, groups, edges_between_groups(groups, edges), suffixes, lost)
+        some = _within_limits(layers, groups, edges_between_groups(groups, edges), suffixes, omitted)
         if some is not None:
             return some
     step = 1
     while True:  # ends: with one step over all layers there is one stage
         where = "anywhere" if step == 1 else f"after every {step} layers"
-        lost = f"{too_many}; considered were those that cut the execution order {where}"
-        few = _with_stages(_as_members([0, *reversed(suffixes[:-1:step])], layers), lost)
+        omitted = f"{too_many}; considered were those that cut the execution order {where}"
+        few = _with_stages(_as_members([0, *reversed(suffixes[:-1:step])], layers), omitted)
         if few is not None:
             return few
         step += 1
 
 
+def _chain(layers: int) -> Lattice:
+    """The suffixes of a chain: set s holds the last s layers, and every smaller one is within it."""
+    members = np.arange(layers)[None, :] >= layers - np.arange(layers + 1)[:, None]
+    sizes = np.arange(layers + 1)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    part = np.concatenate([np.arange(size) for size in sizes]) if layers else np.empty(0, np.int64)
+    return Lattice(members, first, part, "", chain=True)
+
+
 def _within_limits(
-    layers: int, groups: Sequence[int], edges: Sequence[Edge], besides: Sequence[int] = (), lost: str = ""
+    layers: int, groups: Sequence[int], edges: Sequence[Edge], besides: Sequence[int] = (), omitted: str = ""
 ) -> Lattice | None:
     """The sets that ``groups`` of layers (as bits, joined by ``edges``) form, and ``besides``; None if they are too many."""
     sets = set(besides)
@@ -83,7 +96,7 @@ def _within_limits(
         sets.add(found)
         if len(sets) > MOST_SETS:
             return None
-    return _with_stages(_as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), lost)
+    return _with_stages(_as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), omitted)
 
 
 def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
@@ -105,7 +118,7 @@ def _as_members(sets: Sequence[int], layers: int) -> NDArray[np.bool_]:
     return np.array([[bool(each >> layer & 1) for layer in range(layers)] for each in sets])
 
 
-def _with_stages(members: NDArray[np.bool_], lost: str) -> Lattice | None:
+def _with_stages(members: NDArray[np.bool_], omitted: str) -> Lattice | None:
     """Find the pairs of sets within each other; None if they are too many. The sets grow in size."""
     packed = np.packbits(members, axis=1, bitorder="little")
     padded = np.zeros((len(members), -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
@@ -113,7 +126,7 @@ def _with_stages(members: NDArray[np.bool_], lost: str) -> Lattice | None:
     words = padded.view(np.uint64)
     first, part = np.zeros(len(members) + 1, np.int64), np.empty(MOST_STAGES, np.int64)
     count = _pairs_within(words, first, part)
-    return Lattice(members, first, part[:count].copy(), lost) if count <= MOST_STAGES else None
+    return Lattice(members, first, part[:count].copy(), omitted) if count <= MOST_STAGES else None
 
 
 @outer

@@ -1,0 +1,8 @@
+"""How the inner loops of this room and of the searches are compiled: kept on disk, callable from other threads."""
+
+from __future__ import annotations
+
+from numba import njit
+
+outer = njit(cache=True, nogil=True)  # called from Python
+inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called from compiled code alone

@@ -1,0 +1,108 @@
+"""Cuts of a model's layers into the chunks of a pipeline, and what crosses them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from GraphExtractor.graph import LayerTensor, ModelGraph
+from Plans.plan import TrainingPlan
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """Bytes that cross the boundary before a set of layers: activations, their gradients, and what several layers read.
+
+    Arrays of shape (sets,). ``copied_bytes`` are those of the activations that are saved where they are made, and once more,
+    for every micro-batch in flight, by a stage that starts there and reads them or hands them on.
+    """
+
+    activation_bytes: FloatArray
+    gradient_bytes: FloatArray
+    copied_bytes: FloatArray
+
+
+def crossing(tensors: Iterable[LayerTensor], members: NDArray[np.bool_]) -> Crossing:
+    """What crosses into each of the sets ``members`` (sets, layers), which hold all that needs their layers."""
+    activations, gradients, copied = (np.zeros(len(members)) for _ in range(3))
+    for tensor in tensors:
+        crosses = ~members[:, tensor.source] & members[:, list(tensor.destinations)].any(axis=1)
+        activations[crosses] += tensor.bytes
+        gradients[crosses] += tensor.gradient_bytes
+        if len(tensor.destinations) > 1:
+            copied[crosses] += tensor.bytes
+    return Crossing(activations, gradients, copied)
+
+
+def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
+    """First layers of stages 2..pp as Megatron-LM balances them: blocks as evenly as possible, embedding and head at the ends.
+
+    Layer 0 is the embedding and the last one the head; where blocks do not divide evenly the earlier stages take one more.
+
+    Raises:
+        InputError: there are more stages than blocks.
+    """
+    blocks = layers - 2
+    if pp == 1:
+        return ()
+    if not 1 <= pp <= blocks:
+        raise InputError(f"{pp} pipeline stages were asked for {blocks} blocks; give 1 to {max(blocks, 1)} stages")
+    sizes = [blocks // pp + (stage < blocks % pp) for stage in range(pp)]
+    return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
+
+
+def chunk_layers(plan: TrainingPlan, graph: ModelGraph) -> tuple[tuple[int, ...], ...]:
+    """Layers of every chunk, by place in execution order: as the plan says, or blocks as evenly as possible.
+
+    Raises:
+        InputError: the plan's stages do not add up to the model's layers, there are more of them than blocks, or a chunk needs
+            what a later one makes.
+    """
+    layers = len(graph.sequence)
+    order = tuple(range(layers)) if plan.layer_order is None else plan.layer_order
+    if sorted(order) != list(range(layers)):
+        raise InputError(f"layer_order names {len(order)} layers; it must name each of the model's {layers} layers once")
+    if plan.stage_layers is None:
+        bounds = [0, *balanced_cuts(layers, plan.chunks), layers]
+    elif sum(plan.stage_layers) != layers:
+        raise InputError(
+            f"stage_layers adds up to {sum(plan.stage_layers)} layers, but the model has {layers} (embedding and head included)"
+        )
+    else:
+        bounds = [0, *itertools.accumulate(plan.stage_layers)]
+    chunks = tuple(order[first:stop] for first, stop in itertools.pairwise(bounds))
+    if plan.layer_order is not None:
+        _check_order(chunks, graph.tensors)
+    return chunks
+
+
+def _check_order(chunks: Sequence[Sequence[int]], tensors: Iterable[LayerTensor]) -> None:
+    home = {layer: chunk for chunk, layers in enumerate(chunks) for layer in layers}
+    for tensor in tensors:
+        for end in tensor.destinations:
+            if home[end] < home[tensor.source]:
+                raise InputError(
+                    f"chunk {home[end] + 1} holds a layer that needs what chunk {home[tensor.source] + 1} makes; "
+                    "give the layers in an order in which each uses only what is made before it"
+                )
+
+
+def members_of(chunks: Sequence[Sequence[int]], layers: int) -> NDArray[np.bool_]:
+    """Which of ``layers`` layers each chunk holds, shape (chunks, layers)."""
+    members = np.zeros((len(chunks), layers), dtype=bool)
+    for chunk, held in enumerate(chunks):
+        members[chunk, list(held)] = True
+    return members
+
+
+def remaining(members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The layers of each chunk and all behind it, shape (chunks, layers)."""
+    behind: NDArray[np.bool_] = np.logical_or.accumulate(members[::-1])[::-1]
+    return behind

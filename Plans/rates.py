@@ -1,0 +1,172 @@
+"""What a plan's degrees make parameters cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.devices.device import Software
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_lines, collective_s, distinct_starts, tier_between, transfer_s
+from GraphExtractor.graph import CollectiveKind
+from Plans.groups import ALONE, DeviceGroups, expert_groups, expert_replicas, replicas
+from Plans.plan import TrainingPlan
+from Plans.policy import training_policy
+from Plans.stage_price import GroupRates, PlanRates
+
+FloatArray = NDArray[np.float64]
+KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)  # as ``stage_price`` counts them
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """What runs a plan besides its operators: device memory, network, framework.
+
+    ``peak_flops`` are those of one device in the plan's number format, ``stream_bytes_per_s`` is the bandwidth that a step of
+    the optimizer reaches.
+    """
+
+    title: str
+    memory_bytes: float
+    peak_flops: float
+    stream_bytes_per_s: float
+    cluster: Cluster
+    software: Software
+
+
+def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
+    """Rates of ``plan`` on ``machine``.
+
+    Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
+    experts that are divided among them over the devices that have the same ones.
+    """
+    software = machine.software
+    policy = training_policy(plan.optimizer, plan.zero_stage).with_gradients_of(software.gradient_bytes.value)
+    copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
+    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
+    tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
+    return PlanRates(
+        tp=float(plan.tp),
+        accumulated=1 - 1 / plan.micro_batches,
+        zero_stage=plan.zero_stage,
+        overlap_tensor=tensor and plan.sequence_parallel,
+        overlap_data=data,
+        weight_bytes=policy.weight_bytes,
+        gradient_bytes=policy.gradient_bytes,
+        resident_bytes=policy.resident_bytes(copies),
+        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        reserved_bytes=software.reserved_memory.value,
+        expert_split=plan.ep > 1,
+        groups=group_rates(
+            alike_groups(replicas(plan), machine.cluster), alike_groups(expert_replicas(plan), machine.cluster), machine.cluster
+        ),
+    )
+
+
+def whole_bytes(plan: TrainingPlan, machine: Machine) -> FloatArray:
+    """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
+    gradient_bytes = machine.software.gradient_bytes.value
+    return np.array([training_policy(plan.optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
+
+
+def alike_groups(groups: DeviceGroups, cluster: Cluster) -> DeviceGroups:
+    """Groups that cost the same: without those that start alike in all inner blocks of the cluster."""
+    starts = {start % cluster.period for start in groups.starts} if groups.levels else {0}
+    return DeviceGroups(groups.levels, tuple(sorted(starts)))
+
+
+def experts_of(plan: TrainingPlan, cluster: Cluster) -> DeviceGroups:
+    """The groups that divide the experts of ``plan``, told apart by what they cost."""
+    return ALONE if plan.ep == 1 else alike_groups(expert_groups(plan), cluster)
+
+
+@lru_cache(maxsize=4096)  # a search asks for those of many plans
+def group_rates(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> GroupRates:
+    """Collectives over the groups of dense parameters and of experts."""
+    costs = [_level_costs(groups, cluster) for groups in (dense, experts)]
+    levels = max(1, *(len(each) for each in costs))
+    starts = max([1, *(len(level) for each in costs for level in each)])
+    algorithms = max([1, *(len(kind) for each in costs for level in each for start in level for kind in start)])
+    fixed_s, per_byte_s = np.zeros((2, 3, 2, levels, starts, algorithms))
+    sizes = np.ones((2, levels))
+    for which, (groups, each) in enumerate(zip((dense, experts), costs, strict=True)):
+        for level, of_starts in enumerate(each):
+            sizes[which, level] = groups.levels[level].size
+            for start, kinds in enumerate(of_starts):
+                for kind, lines in enumerate(kinds):
+                    fixed_s[kind, which, level, start, :] = np.inf
+                    for algorithm, (fixed, per_byte) in enumerate(lines):
+                        fixed_s[kind, which, level, start, algorithm] = fixed
+                        per_byte_s[kind, which, level, start, algorithm] = per_byte
+    return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def _level_costs(groups: DeviceGroups, cluster: Cluster) -> list[list[list[list[tuple[float, float]]]]]:
+    """(fixed, per byte) of every algorithm by kind by start by level."""
+    found = []
+    for level in groups.levels:
+        firsts = sorted(distinct_starts(level.stride, cluster, groups.starts))
+        found.append(
+            [
+                [
+                    [(line.fixed_s, line.per_byte_s) for line in collective_lines(kind, level.size, level.stride, cluster, first)]
+                    for kind in KINDS
+                ]
+                for first in firsts
+            ]
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Messages between neighbouring chunks of a pipeline, and the tied parameters' gradients between its ends."""
+
+    plan: TrainingPlan
+    cluster: Cluster
+
+    def seconds(self, payload_bytes: Sequence[float] | FloatArray, source: int, target: int) -> FloatArray:
+        """Seconds from stage ``source`` to ``target`` over the slowest link that a replica has between them, by size.
+
+        A message goes as a whole, or scattered over the tensor-parallel group and gathered behind the link, whichever is faster
+        (the scatter-gather optimisation of Narayanan et al. 2021, section 4.1); with sequence parallelism it is scattered
+        already.
+        """
+        return np.array([self._message_s(float(each), source, target) for each in payload_bytes])
+
+    def _message_s(self, payload_bytes: float, source: int, target: int) -> float:
+        plan, cluster = self.plan, self.cluster
+        if source == target or not payload_bytes:
+            return 0.0
+        tiers = link_tiers(plan, cluster, source, target)
+        whole = max(transfer_s(payload_bytes, cluster.tiers[tier]) for tier in tiers)
+        if plan.tp == 1 or plan.sequence_parallel:
+            return whole
+        part = max(transfer_s(payload_bytes / plan.tp, cluster.tiers[tier]) for tier in tiers)
+        return min(whole, part + collective_s(CollectiveKind.ALL_GATHER, payload_bytes, plan.tp, 1, cluster))
+
+    def tied_s(self, tied_parameters: float, gradient_bytes: float) -> float:
+        """All-reduce of the gradients that the first and the last stage share (tied embeddings); 0 on one stage.
+
+        It begins when both ends have synchronised theirs.
+        """
+        if self.plan.pp == 1 or not tied_parameters:
+            return 0.0
+        stride = (self.plan.pp - 1) * self.plan.stage_stride
+        return collective_s(CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes, 2, stride, self.cluster)
+
+
+def link_tiers(plan: TrainingPlan, cluster: Cluster, source: int, target: int) -> frozenset[int]:
+    """Tiers that the replicas' messages between two stages cross, by position among the cluster's."""
+    first = plan.tp * plan.cp - 1
+    found = set()
+    for replica in range(min(plan.dp, cluster.period)):
+        offset = replica * plan.replica_stride
+        for member in {0, first}:
+            ends = source * plan.stage_stride + offset + member, target * plan.stage_stride + offset + member
+            found.add(cluster.tiers.index(tier_between(*ends, cluster)))
+    return frozenset(found)

@@ -1,0 +1,243 @@
+"""The formulas of a pipeline stage, compiled: seconds of its passes, data-parallel communication, bytes.
+
+Everything that prices a stage calls these: one plan, many plans at once, and the searches over stages there can be.
+"""
+
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Plans.compiled import inner
+from Plans.stage_totals import PassTotals, StageSizes, StageTimes
+
+FloatArray = NDArray[np.float64]
+
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
+DENSE, EXPERTS = 0, 1  # parameters with dp·cp copies, and those that ep of these devices divide among them
+
+
+class GroupRates(NamedTuple):
+    """Collectives over the devices that hold the same parameters.
+
+    ``fixed_s`` and ``per_byte_s`` have shape (3 kinds, 2 kinds of parameters, levels, groups that start differently,
+    algorithms): all groups wait for the slowest, each takes its fastest algorithm, and levels follow one another, each with
+    what the one before left of the tensor: ``sizes`` (2, levels) devices share it.
+    """
+
+    fixed_s: FloatArray
+    per_byte_s: FloatArray
+    sizes: FloatArray
+
+
+class PlanRates(NamedTuple):
+    """What a plan's degrees make a stage's layers cost. Arrays of shape (2,) tell dense parameters from experts."""
+
+    tp: float
+    accumulated: float  # part of the micro-batches whose gradients are added to earlier ones
+    zero_stage: int
+    overlap_tensor: bool
+    overlap_data: bool
+    weight_bytes: float
+    gradient_bytes: float
+    resident_bytes: FloatArray  # per parameter
+    step_s: FloatArray  # per parameter
+    reserved_bytes: float
+    expert_split: bool  # whether experts have fewer copies than other parameters
+    groups: GroupRates
+
+
+class StagePrice(NamedTuple):
+    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the update, and bytes."""
+
+    forward_s: float
+    backward_s: float  # with what is recomputed
+    after_s: float
+    step_s: float
+    fixed_bytes: float  # all but activations
+
+
+class PassPrice(NamedTuple):
+    """Seconds of a pass, and where they go beyond what ``PassTotals`` says."""
+
+    total_s: float
+    launch_s: float  # what the host takes longer than the device
+    hidden_tensor_s: float
+    exposed_data_s: float
+
+
+class SyncPrice(NamedTuple):
+    """Seconds of a stage's data-parallel communication.
+
+    ``gather_s`` of the weights precedes each forward and each backward pass (ZeRO-3), ``reduce_s`` of the gradients follows each
+    backward pass (ZeRO-2 and 3). Once per iteration come ``last_reduce_s`` of the gradients and ``update_s``, which gathers the
+    updated weights (ZeRO-1 and 2).
+    """
+
+    gather_s: float
+    reduce_s: float
+    last_reduce_s: float
+    update_s: float
+
+
+@inner
+def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float) -> float:
+    """Seconds of a collective over ``payload_bytes`` of the whole tensor; 0 for nothing."""
+    if payload_bytes <= 0.0:
+        return 0.0
+    total_s, left_bytes = 0.0, payload_bytes
+    for level in range(rates.fixed_s.shape[2]):
+        slowest_s = 0.0
+        for start in range(rates.fixed_s.shape[3]):
+            fastest_s = np.inf
+            for algorithm in range(rates.fixed_s.shape[4]):
+                seconds = (
+                    rates.fixed_s[kind, which, level, start, algorithm]
+                    + rates.per_byte_s[kind, which, level, start, algorithm] * left_bytes
+                )
+                fastest_s = min(fastest_s, seconds)
+            slowest_s = max(slowest_s, fastest_s)
+        total_s += slowest_s
+        left_bytes /= rates.sizes[which, level]
+    return total_s
+
+
+@inner
+def parameters_s(rates: PlanRates, kind: int, dense: float, experts: float, bytes_each: float, pieces: float) -> float:
+    """Seconds of a collective over all parameters of a stage, in ``pieces`` one after another."""
+    seconds = collective_s(rates.groups, kind, DENSE, dense * bytes_each / pieces)
+    if experts > 0.0:
+        seconds += collective_s(rates.groups, kind, EXPERTS, experts * bytes_each / pieces)
+    return pieces * seconds
+
+
+@inner
+def synchronisation(rates: PlanRates, dense: float, experts: float, layers: float) -> SyncPrice:
+    """Communication of a stage of so many parameters; ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020)."""
+    gradient, weight = rates.gradient_bytes, rates.weight_bytes
+    if rates.zero_stage == 0:
+        return SyncPrice(0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0), 0.0)
+    scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0)
+    if rates.zero_stage == 3:
+        return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers), scatter_s, 0.0, 0.0)
+    gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0)
+    if rates.zero_stage == 2:
+        return SyncPrice(0.0, scatter_s, 0.0, gather_s)
+    return SyncPrice(0.0, 0.0, scatter_s, gather_s)
+
+
+@inner
+def exposed_s(communication_s: float, computation_s: float, layers: float) -> float:
+    """What of ``communication_s`` is left over when it runs beside ``computation_s``, both layer by layer.
+
+    The communication of a layer can only hide behind the computation of another one, so one layer's share always shows.
+    """
+    return max(communication_s - computation_s * (layers - 1.0) / layers, communication_s / layers)
+
+
+@inner
+def pass_price(
+    rates: PlanRates, device_s: float, host_s: float, tensor_s: float, products_s: float, data_s: float, layers: float
+) -> PassPrice:
+    """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
+    hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) if rates.overlap_tensor else 0.0
+    occupied_s = device_s + tensor_s - hidden_s
+    busy_s = max(occupied_s, host_s)
+    shown_s = exposed_s(data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
+    return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
+
+
+@inner
+def pass_of(rates: PlanRates, totals: PassTotals, at: int, more_s: float, data_s: float, layers: float) -> PassPrice:
+    """The pass of stage ``at``, with ``more_s`` of the device besides."""
+    device_s = totals.device_s[at] + more_s
+    return pass_price(rates, device_s, totals.host_s[at], totals.tensor_s[at], totals.products_s[at], data_s, layers)
+
+
+@inner
+def once_s(rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: float, layers: float) -> float:
+    """Exposed seconds after the last micro-batch.
+
+    Gradients are reduced beside the last backward pass, updated weights gathered beside the first forward pass, where the
+    framework overlaps them.
+    """
+    if not rates.overlap_data:
+        return sync.last_reduce_s + sync.update_s
+    return exposed_s(sync.last_reduce_s, backward_s, layers) + exposed_s(sync.update_s, forward_s, layers)
+
+
+@inner
+def chunk_passes_s(
+    rates: PlanRates, times: StageTimes, sync: SyncPrice, at: int, layers: float, share: float
+) -> tuple[float, float]:
+    """Forward and whole backward pass of chunk ``at``, whose ``layers`` layers are ``share`` of those of its stage."""
+    forward = pass_of(rates, times.forward, at, 0.0, sync.gather_s * share, layers)
+    again = pass_of(rates, times.recompute, at, 0.0, 0.0, layers)
+    more_s = times.accumulation_s[at] * rates.accumulated
+    backward = pass_of(rates, times.backward, at, more_s, (sync.gather_s + sync.reduce_s) * share, layers)
+    return forward.total_s, again.total_s + backward.total_s
+
+
+@inner
+def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int, shared: float) -> StagePrice:
+    """Stage ``at`` of one chunk; ``shared`` of its parameters count once more among its layers (tied, where all are here)."""
+    layers, parameters = sizes.layers[at], sizes.parameters[at] - shared
+    experts = sizes.expert_parameters[at] if rates.expert_split else 0.0
+    dense = parameters - experts
+    sync = synchronisation(rates, dense, experts, layers)
+    forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
+    return StagePrice(
+        forward_s,
+        backward_s,
+        once_s(rates, sync, forward_s, backward_s, layers),
+        step_s(rates, dense, experts),
+        state_bytes(rates, dense, experts) + sizes.workspace_bytes[at, rates.zero_stage] + rates.reserved_bytes,
+    )
+
+
+@inner
+def price_chunks(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, tied: float, chunks_s: FloatArray, stages: FloatArray
+) -> None:
+    """Price a pipeline whose chunk c, in model order, runs on stage c % pp; ``tied`` parameters count once on a single stage.
+
+    Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``stages`` (5, pp) with the seconds
+    after the last backward pass and of the step, and bytes of parameters' state, of the workspace, and reserved.
+    """
+    chunks = chunks_s.shape[1]
+    for stage in range(pp):
+        layers, parameters, experts, workspace_bytes = 0.0, 0.0, 0.0, 0.0
+        for chunk in range(stage, chunks, pp):
+            layers += sizes.layers[chunk]
+            parameters += sizes.parameters[chunk]
+            experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+            workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
+        dense = parameters - experts - (tied if pp == 1 else 0.0)
+        sync = synchronisation(rates, dense, experts, layers)
+        forward_s, backward_s = 0.0, 0.0
+        for chunk in range(stage, chunks, pp):
+            share = sizes.layers[chunk] / layers
+            chunks_s[0, chunk], chunks_s[1, chunk] = chunk_passes_s(rates, times, sync, chunk, sizes.layers[chunk], share)
+            forward_s += chunks_s[0, chunk]
+            backward_s += chunks_s[1, chunk]
+        stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
+        stages[1, stage] = step_s(rates, dense, experts)
+        stages[2, stage] = state_bytes(rates, dense, experts)
+        stages[3, stage] = workspace_bytes
+        stages[4, stage] = rates.reserved_bytes
+
+
+@inner
+def step_s(rates: PlanRates, dense: float, experts: float) -> float:
+    """The optimizer's update of a stage's parameters."""
+    return rates.step_s[DENSE] * dense + rates.step_s[EXPERTS] * experts
+
+
+@inner
+def state_bytes(rates: PlanRates, dense: float, experts: float) -> float:
+    """Weights, gradients and optimizer state of a stage on one device."""
+    return rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts

@@ -1,0 +1,87 @@
+"""The stages that a model's layers can be cut into, as a graph: nodes are what is left to place, edges are stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from GraphExtractor.graph import ModelGraph
+from Plans.cuts import Crossing, crossing
+from Plans.layer_costs import LayerCosts, LayerSizes
+from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, time_columns, times_of
+from Solver.cuts.lattice import Lattice, lattice_of
+from Solver.cuts.layer_graph import edges_between
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Stages(NamedTuple):
+    """Edges of the graph: edge e takes what ``whole[e]`` has and ``part[e]`` lacks. Nodes are sets of layers, small to large.
+
+    The edges of node s are ``first[s]`` to ``first[s + 1]``; ``to_end[s]`` and ``from_start[s]`` are those that hold all of node
+    s, and all but node s (-1: none). ``depth[s]`` layers are in node s. In a ``chain`` stages grow as ``part`` shrinks.
+    """
+
+    first: IntArray
+    whole: IntArray
+    part: IntArray
+    to_end: IntArray
+    from_start: IntArray
+    depth: IntArray
+    chain: bool
+
+
+@dataclass(frozen=True, eq=False)
+class StageGraph:
+    """The stages of ``graph`` under one recomputation mode, with their sizes; ``tied_parameters`` are all layers' together."""
+
+    graph: ModelGraph
+    lattice: Lattice
+    stages: Stages
+    sizes: StageSizes
+    crossing: Crossing  # into every node
+    tied_parameters: float
+    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers, parameters and experts as
+    examples: IntArray  # edges
+
+    @property
+    def nodes(self) -> int:
+        """Sets of layers."""
+        return len(self.lattice.members)
+
+    def layers_of(self, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Layers of the stages between successive ``nodes``, the first of which holds all layers and the last none."""
+        members = self.lattice.members
+        between = zip(nodes[:-1], nodes[1:], strict=True)
+        return tuple(tuple(np.flatnonzero(members[whole] & ~members[part]).tolist()) for whole, part in between)
+
+    def times(self, costs: LayerCosts, configuration: int) -> StageTimes:
+        """Seconds of every stage on one configuration."""
+        sums = self.lattice.members.astype(np.float64) @ time_columns(costs, configuration)
+        return times_of(np.maximum(sums[self.stages.whole] - sums[self.stages.part], 0.0))
+
+
+def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
+    """The stages of ``graph``; all there can be, unless its layers branch too much (``lattice.omitted``).
+
+    ``whole_bytes`` (4,) is what a device holds unsharded per parameter of a layer at work, by ZeRO stage.
+    """
+    lattice = lattice_of(len(graph.sequence), edges_between(graph.tensors))
+    nodes, whole = len(lattice.members), lattice.whole
+    to_end, from_start = np.full(nodes, -1), np.full(nodes, -1)
+    edges = np.arange(len(whole))
+    to_end[whole[lattice.part == 0]] = edges[lattice.part == 0]
+    from_start[lattice.part[whole == nodes - 1]] = edges[whole == nodes - 1]
+    stages = Stages(lattice.first, whole, lattice.part, to_end, from_start, lattice.members.sum(axis=1), chain=lattice.chain)
+    crosses = crossing(graph.tensors, lattice.members)
+    members = lattice.members[whole] & ~lattice.members[lattice.part]
+    tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
+    found = stage_sizes(sizes, members, crosses.copied_bytes[whole], whole_bytes)
+    alike = np.stack([found.layers, found.parameters, found.expert_parameters], axis=1)
+    _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

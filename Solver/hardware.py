@@ -1,0 +1,218 @@
+"""The hardware that a search compares: N configurations of it, chips that are designed or one device that exists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.files import code_version, content_key
+from Common.progress import Advance
+from Common.records import to_json
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.design_space import ReferenceChip
+from Estimator.chips.latency_table import load_or_populate, populate_estimates
+from Estimator.devices.device import Device, Software
+from Estimator.devices.functions import TENSORS_MOVED
+from Estimator.devices.operator_cost import DeviceModel
+from Estimator.network.cluster import Cluster
+from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
+from Plans.groups import DeviceGroups
+from Plans.layer_costs import LayerCosts, device_layer_costs
+from Plans.plan import Precision
+from Plans.rates import Machine
+from Solver.schedule.solver import ScheduleSolver
+from Solver.search.layer_times import ScheduledGraph, chip_layer_costs, refined, scheduled_graph
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_ROOT = Path(__file__).resolve().parent.parent
+PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Plans", "Solver"))  # whose code decides a price
+
+
+@dataclass(frozen=True, eq=False)
+class PricedGraph:
+    """Layer costs of one graph on every configuration, by recomputation mode.
+
+    ``excess`` (configurations,) is by what factor the seconds of a configuration can at most be too long: 1 where proven.
+    """
+
+    costs: dict[Recompute, LayerCosts]
+    excess: FloatArray
+
+
+class Hardware(ABC):
+    """N configurations on one kind of cluster under one framework."""
+
+    cluster: Cluster
+    software: Software
+
+    @property
+    @abstractmethod
+    def configurations(self) -> int:
+        """How many there are."""
+
+    @property
+    @abstractmethod
+    def area_mm2(self) -> FloatArray:
+        """Area of one chip, shape (configurations,); 1 where it is not known, since one device is not compared with others."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Content key of everything that prices."""
+
+    @property
+    @abstractmethod
+    def known_functions(self) -> Collection[str]:
+        """Vector functions that have a price of their own."""
+
+    @abstractmethod
+    def accelerator(self, row: int) -> Accelerator | None:
+        """The chip of a configuration; None for a device that exists."""
+
+    @abstractmethod
+    def machine(self, row: int, memory_bytes: float) -> Machine:
+        """Configuration ``row`` with so much memory."""
+
+    @abstractmethod
+    def price(
+        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+    ) -> PricedGraph:
+        """Layer costs of ``graph``; ``experts`` are the groups that divide the experts. ``folder`` keeps what takes long."""
+
+    @abstractmethod
+    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
+
+    @abstractmethod
+    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
+        """What ``price`` gave for ``graph`` with the configurations ``rows`` priced with more effort."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExistingDevice(Hardware):
+    """One device that exists."""
+
+    device: Device
+    cluster: Cluster
+    software: Software
+    precision: Precision
+
+    @property
+    def configurations(self) -> int:
+        return 1
+
+    @property
+    def area_mm2(self) -> FloatArray:
+        return np.ones(1)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        records = (self.device, self.cluster, self.software)
+        return content_key(*(to_json(record).decode() for record in records), self.precision.value)
+
+    @property
+    def known_functions(self) -> Collection[str]:
+        return TENSORS_MOVED
+
+    @cached_property
+    def _model(self) -> DeviceModel:
+        return DeviceModel(self.device, self.software, self.precision.matrix_format)
+
+    def accelerator(self, row: int) -> Accelerator | None:
+        return None
+
+    def machine(self, row: int, memory_bytes: float) -> Machine:
+        memory = self.device.memory
+        peak = self.device.peak_flops(self.precision.matrix_format)
+        return Machine(self.device.title, memory_bytes, peak, memory.stream_bytes_per_s(), self.cluster, self.software)
+
+    def price(
+        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+    ) -> PricedGraph:
+        costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, experts) for mode in modes}
+        advance(1)
+        return PricedGraph(costs, np.ones(1))
+
+    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        return costs
+
+    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
+        return self.price(graph, modes, experts, None, lambda _: None)
+
+
+@dataclass(frozen=True, eq=False)
+class DesignedChips(Hardware):
+    """Accelerators of a design space. ``references`` are known chips to compare them with."""
+
+    accelerators: AcceleratorSet
+    platform: Platform
+    cluster: Cluster
+    software: Software
+    solver: ScheduleSolver
+    references: tuple[ReferenceChip, ...] = ()
+    _scheduled: dict[tuple[GraphKey, DeviceGroups], ScheduledGraph] = field(default_factory=dict)
+
+    @property
+    def configurations(self) -> int:
+        return len(self.accelerators)
+
+    @property
+    def area_mm2(self) -> FloatArray:
+        return self.accelerators.area_mm2
+
+    @cached_property
+    def fingerprint(self) -> str:
+        records = (self.platform, self.cluster, self.software)
+        return content_key(self.accelerators.fingerprint, self.solver.name, *(to_json(record).decode() for record in records))
+
+    @property
+    def known_functions(self) -> Collection[str]:
+        return self.platform.vector_functions.cycles_per_element.keys()
+
+    def accelerator(self, row: int) -> Accelerator | None:
+        return self.accelerators.accelerator(row)
+
+    def machine(self, row: int, memory_bytes: float) -> Machine:
+        chip, platform = self.accelerators.accelerator(row), self.platform
+        peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
+        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
+
+    def price(
+        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+    ) -> PricedGraph:
+        what = (graph,), self.accelerators, self.platform, self.cluster
+        table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
+        path = None
+        if folder is not None:
+            key = content_key(self.fingerprint, code_version(PRICING_ROOMS), to_json(graph).decode(), experts)
+            path = folder / graph.key.label / f"layer_times-{key}.npz"
+        scheduled = scheduled_graph(graph, table, self.accelerators, self.solver, path, advance)
+        self._scheduled[graph.key, experts] = scheduled
+        return _by_mode(scheduled, modes)
+
+    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
+        self._scheduled[graph.key, experts] = refined(self._scheduled[graph.key, experts], rows)
+        return _by_mode(self._scheduled[graph.key, experts], modes)
+
+    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        return costs.rows(np.array([row]))
+
+    def scheduled(self, graph: ModelGraph, experts: DeviceGroups) -> ScheduledGraph:
+        """What ``price`` made of ``graph``."""
+        return self._scheduled[graph.key, experts]
+
+    def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
+        """The same with other accelerators."""
+        return replace(self, accelerators=AcceleratorSet.of(accelerators), _scheduled={})
+
+
+def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:
+    return PricedGraph({mode: chip_layer_costs(scheduled, mode) for mode in modes}, scheduled.times.excess)

@@ -1,0 +1,46 @@
+"""What a search is asked: models with the plans that are compared for each, and what is to be maximised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from GraphExtractor.graph import GraphKey
+from Plans.plan import TrainingPlan
+from Solver.plan_search.space import PlanSpace
+
+
+class Objective(StrEnum):
+    """What the search maximises. Energy is that of the operators, per sample."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster
+    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
+    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
+
+
+@dataclass(frozen=True)
+class ModelProblem:
+    """A model, as ``canonical_name`` has it, its weight in the mean of several, and the plans compared for it."""
+
+    name: str
+    weight: float
+    space: PlanSpace
+
+    def graph_key(self, shape: TrainingPlan) -> GraphKey:
+        """The training graph that plans of ``shape`` start from."""
+        return shape.graph_key(self.name, self.space.sequence_length)
+
+
+@dataclass(frozen=True)
+class SearchProblem:
+    """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that of the study.
+
+    ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew.
+    """
+
+    name: str
+    models: tuple[ModelProblem, ...]
+    memory_bytes: tuple[int, ...]
+    objective: Objective
+    strict: bool = False
+    force_reextract: bool = False

@@ -1,0 +1,104 @@
+"""The problem of a search, asked again about other hardware or under other circumstances; nothing is kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.progress import SilentProgress
+from Plans.results import Status
+from Solver.hardware import Hardware
+from Solver.plan_search.space import PlanSpace
+from Solver.results import DesignPoint, ModelPlan
+from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.point_store import PointStore
+from Solver.search.points import PointGroup, PointKey
+from Solver.search.proofs import proven_shapes
+from Solver.search.run import Run
+from Solver.search.winner_schedules import LayerSchedule, schedule_layers
+from Solver.search.winners import model_plan
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PricedHardware:
+    """Hardware with the layer costs of every model and shape of the problem of ``run``."""
+
+    run: Run
+    shapes: tuple[ModelShapes, ...]
+
+    def groups(self, memory_bytes: int) -> list[PointGroup]:
+        """Point groups of all models and micro-batch sizes."""
+        return [
+            PointGroup(
+                PointKey(each.model.name, each.micro_batch_size, memory_bytes),
+                each.shapes,
+                self.run.hardware.area_mm2,
+                each.model.space.base.global_batch_size,
+                PointStore(None),
+            )
+            for each in self.shapes
+        ]
+
+    def optimum(self, memory_bytes: int) -> JointOptimum | None:
+        """The best of them with the best plans; None where nothing fits."""
+        return best_for_all_models(self.run.problem, self.groups(memory_bytes), memory_bytes)
+
+    def values(self, memory_bytes: int) -> FloatArray:
+        """The objective on each configuration with the best plans, shape (configurations,); 0 where some model does not fit."""
+        objective, count = self.run.problem.objective, self.run.hardware.configurations
+        best = {model.name: np.zeros(count) for model in self.run.problem.models}
+        for group in self.groups(memory_bytes):
+            group.evaluate(np.arange(len(group.status)))
+            values = np.maximum(group.objective(objective).reshape(-1, count).max(axis=0), 0.0)
+            np.maximum(best[group.key.model], values, out=best[group.key.model])
+        weights = np.array([model.weight for model in self.run.problem.models])
+        mean: FloatArray = np.average(list(best.values()), axis=0, weights=weights)
+        return np.where(np.min(list(best.values()), axis=0) > 0.0, mean, 0.0)
+
+    def design(self, memory_bytes: int) -> DesignPoint | None:
+        """The best design, without a certificate; None where nothing fits."""
+        found = self.scored(memory_bytes)
+        return found[0] if found else None
+
+    def scored(self, memory_bytes: int) -> tuple[DesignPoint, tuple[LayerSchedule, ...]] | None:
+        """The best design and the schedules of its layers."""
+        optimum = self.optimum(memory_bytes)
+        if optimum is None:
+            return None
+        plans: dict[str, ModelPlan] = {}
+        schedules: list[LayerSchedule] = []
+        for model, choice in optimum.choices.items():
+            layers = schedule_layers(self.run, choice)
+            plans[model] = model_plan(self.run, choice, layers)
+            schedules += layers
+        proven = optimum.proven and not optimum.omitted and not any(each.excess[optimum.row] > 1.0 for each in self.shapes)
+        point = DesignPoint(
+            status=Status.OPTIMAL if proven else Status.FEASIBLE,
+            optimal=False,
+            objective=self.run.problem.objective,
+            value=optimum.value,
+            accelerator=self.run.hardware.accelerator(optimum.row),
+            hbm_bytes=memory_bytes,
+            models=plans,
+            certificate=None,
+        )
+        return point, tuple(schedules)
+
+
+def priced(run: Run, hardware: Hardware) -> PricedHardware:
+    """Price ``hardware`` for the problem of ``run``."""
+    alone = replace(run.on(hardware), progress=SilentProgress())
+    shapes = [proven_shapes(alone, each) for model in run.problem.models for each in model_shapes(alone, model)]
+    return PricedHardware(alone, tuple(shapes))
+
+
+def with_space(run: Run, changes: Sequence[PlanSpace]) -> Run:
+    """The same run with other plans to compare for each model."""
+    models = tuple(replace(model, space=space) for model, space in zip(run.problem.models, changes, strict=True))
+    return replace(run, problem=replace(run.problem, models=models))

@@ -1,0 +1,184 @@
+"""The search: every configuration x memory size x shape of a problem with the best plan of each, exactly, with a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from Common.files import content_key
+from Common.records import to_json
+from Common.units import GIB
+from Plans.results import Status
+from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
+from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.point_store import PointStore
+from Solver.search.points import PointGroup, PointKey, PointStatus
+from Solver.search.proofs import proven_shapes
+from Solver.search.references import expert_of, reference_points
+from Solver.search.run import Run
+from Solver.search.winner_schedules import LayerSchedule, confirm_schedules, schedule_layers
+from Solver.search.winners import model_plan, with_expert
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPoint:
+    """A design point and the schedules behind it."""
+
+    point: DesignPoint
+    schedules: tuple[LayerSchedule, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The answer of a search and everything it looked at."""
+
+    result: SearchResult
+    groups: tuple[PointGroup, ...]
+    scored: tuple[ScoredPoint, ...]
+
+
+def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
+    """Answer the problem of ``run``; ``hardware`` says how it was named.
+
+    Raises:
+        InputError: what the problem names does not fit together.
+        PhazeError: an artefact cannot be written, or a solver failed.
+    """
+    problem = run.problem
+    with run.phase("layer times"):
+        shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
+    with run.phase("design points"):
+        groups = explore(run, shapes)
+    with run.phase("winners"):
+        optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
+        best_points = [group.best(problem.objective) for group in groups]
+        counts = count(groups)  # after these, which may evaluate points that the search of a group pruned
+        scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
+        references = reference_points(run, [one.point for one in scored])
+        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
+    rows = tuple(size_row(run, group, point) for group, point in zip(groups, best_points, strict=True))
+    result = SearchResult(
+        study=problem.name,
+        status=best.status if best else Status.INFEASIBLE,
+        hardware=hardware,
+        best=best,
+        per_hbm=tuple(one.point for one in scored),
+        rows=rows,
+        references=references,
+        counts=counts,
+        run_directory=run_directory,
+        reason="" if best else "; ".join(sorted({why_infeasible(group) for group in groups})),
+    )
+    return Searched(result, tuple(groups), scored)
+
+
+def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
+    """All point groups, every point evaluated, dominated, pruned or infeasible; by memory size as the problem lists them."""
+    found: dict[int, list[PointGroup]] = {}
+    roomier: list[PointGroup | None] = [None] * len(shapes)
+    for size in sorted(run.problem.memory_bytes, reverse=True):
+        found[size] = []
+        for place, each in enumerate(shapes):
+            group = point_group(run, each, size, roomier[place])
+            label = f"{each.model.name}, micro-batch {each.micro_batch_size}, {size / GIB:g} GiB"
+            still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
+            with run.progress.phase(f"design points of {label}", still_open) as advance:
+                group.explore(advance)
+            found[size].append(group)
+            roomier[place] = group
+    return [group for size in run.problem.memory_bytes for group in found[size]]
+
+
+def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: PointGroup | None = None) -> PointGroup:
+    """The design points of one model, micro-batch size and memory size, with what an earlier run finished."""
+    folder = run.stores.points
+    if folder is not None:
+        graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
+        folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs))
+    return PointGroup(
+        PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
+        shapes.shapes,
+        run.hardware.area_mm2,
+        shapes.model.space.base.global_batch_size,
+        PointStore(folder),
+        roomier,
+    )
+
+
+def scored_point(
+    run: Run, optimum: JointOptimum, shapes: Sequence[ModelShapes], memory_bytes: int, counts: Counts
+) -> ScoredPoint:
+    """Explain and certify the optimum of one memory size."""
+    plans: dict[str, ModelPlan] = {}
+    schedules: list[LayerSchedule] = []
+    confirmations = []
+    for model, choice in optimum.choices.items():
+        layers = schedule_layers(run, choice)
+        expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
+        plans[model] = with_expert(model_plan(run, choice, layers), expert)
+        with run.progress.phase(f"ILP confirmation of {model}, {memory_bytes / GIB:g} GiB", len(layers)) as advance:
+            confirmations += confirm_schedules(layers, advance)
+        schedules += layers
+    unproven = any((each.excess[optimum.row] > 1.0) for each in shapes) or any(each.doubtful for each in shapes)
+    optimal = counts.complete and optimum.proven and not optimum.omitted and not unproven
+    optimal = optimal and all(item.agrees for item in confirmations)
+    point = DesignPoint(
+        status=Status.OPTIMAL if optimal else Status.FEASIBLE,
+        optimal=optimal,
+        objective=run.problem.objective,
+        value=optimum.value,
+        accelerator=run.hardware.accelerator(optimum.row),
+        hbm_bytes=memory_bytes,
+        models=plans,
+        certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
+    )
+    return ScoredPoint(point, tuple(schedules))
+
+
+def count(groups: Sequence[PointGroup]) -> Counts:
+    """What became of the points of all groups."""
+    status = np.concatenate([group.status for group in groups])
+    each = {
+        name: int(np.count_nonzero(status == PointStatus[name.upper()]))
+        for name in ("evaluated", "dominated", "pruned", "infeasible")
+    }
+    plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
+    return Counts(space=len(status), **each, plans=sum(plans.values()))
+
+
+def _plans(group: PointGroup) -> int:
+    return sum(len(part.plans) for shape in group.shapes for part in shape.parts)
+
+
+def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
+    """The best ``point`` of one model, memory size and micro-batch size as a row."""
+    key = group.key
+    if point is None:
+        reason = why_infeasible(group)
+        return SizeRow(key.model, key.memory_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
+    row, shape = group.locate(point)
+    proven = (
+        group.least_s[point] >= group.iteration_s[point] * (1 - 1e-9) and not group.omitted and not (shape.excess > 1.0).any()
+    )
+    return SizeRow(
+        model=key.model,
+        hbm_bytes=key.memory_bytes,
+        micro_batch_size=key.micro_batch_size,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        value=float(group.objective(run.problem.objective)[point]),
+        accelerator=run.hardware.accelerator(row),
+        throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
+        recompute=shape.plan.recompute.value,
+        tp=shape.plan.tp,
+        pp=int(group.pp[point]),
+        dp=int(group.dp[point]),
+        reason=group.omitted,
+    )
+
+
+def why_infeasible(group: PointGroup) -> str:
+    """What keeps the model from fitting, which does not depend on the chip."""
+    return f"no plan of {group.key.model} fits {group.key.memory_bytes / GIB:.2f} GiB per device"
