@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_s, tier_between, transfer_s
+from Estimator.network.collectives import collective_s
+from Estimator.network.links import tiers_between, transfer_costs
 from GraphExtractor.graph import CollectiveKind
 from Plans.plan import TrainingPlan
 
@@ -26,15 +29,12 @@ def message_s(payload_bytes: float, source: int, target: int, plan: TrainingPlan
     """
     if source == target:
         return 0.0
-    replicas = [replica * plan.replica_stride for replica in range(min(plan.dp, cluster.period))]
-    ends = [
-        (source * plan.stage_stride + replica + member, target * plan.stage_stride + replica + member)
-        for replica in replicas
-        for member in {0, plan.tp * plan.cp - 1}
-    ]
-    tiers = [tier_between(first, second, cluster) for first, second in ends]
-    whole = max(transfer_s(payload_bytes, tier) for tier in tiers)
+    replicas = np.arange(min(plan.dp, cluster.period)) * plan.replica_stride
+    places = replicas[:, None] + np.array([0, plan.tp * plan.cp - 1])
+    tiers = tiers_between(source * plan.stage_stride + places, target * plan.stage_stride + places, cluster)
+    slowest, costs = int(tiers.max()), transfer_costs(cluster)
+    whole = float(costs.seconds(payload_bytes, slowest))
     if plan.tp == 1 or plan.sequence_parallel:
         return whole
-    part = max(transfer_s(payload_bytes / plan.tp, tier) for tier in tiers)
+    part = float(costs.seconds(payload_bytes / plan.tp, slowest))
     return min(whole, part + collective_s(CollectiveKind.ALL_GATHER, payload_bytes, plan.tp, 1, cluster))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_lines
+from Estimator.network.collectives import collective_costs_of
 from GraphExtractor.graph import CollectiveKind
 from Solver.placement.problem import FloatArray, GroupOrder, IntArray
 
@@ -126,16 +126,12 @@ class Network:
         return ring, tree, by_tier
 
     def _library_collectives(self, order: GroupOrder, tp: int, pp: int, dp: IntArray) -> tuple[CollectivePrice, ...]:
-        """The library's reduce-scatters for each candidate ``dp``; where one has fewer algorithms its last is repeated."""
+        """The library's reduce-scatters for each candidate ``dp``; the ring stands in for an algorithm that one cannot use."""
         stride = tp if order is GroupOrder.DATA_INNER else tp * pp
-        lines = [collective_lines(CollectiveKind.REDUCE_SCATTER, int(group), stride, self.cluster) for group in dp]
-        return tuple(
-            CollectivePrice(
-                np.array([each[min(index, len(each) - 1)].per_byte_s for each in lines]),
-                np.array([each[min(index, len(each) - 1)].fixed_s for each in lines]),
-            )
-            for index in range(max(map(len, lines)))
-        )
+        costs = collective_costs_of(CollectiveKind.REDUCE_SCATTER, dp, np.full_like(dp, stride), self.cluster)
+        usable = np.isfinite(costs.fixed_s)
+        fixed_s, per_byte_s = (np.where(usable, each, each[0]) for each in (costs.fixed_s, costs.per_byte_s))
+        return tuple(CollectivePrice(*price) for price in zip(per_byte_s, fixed_s, strict=True))
 
     def end_tiers(self, order: GroupOrder, tp: int, pp: int, dp: IntArray) -> IntArray:
         """Tier between the first and the last stage of a pipeline, shape (len(dp),)."""
