@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from Estimator.chips.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
     from Estimator.hardware_files import load_cluster
     from Estimator.network.cluster import Cluster, with_devices
-    from Estimator.network.collectives import collective_lines, collective_s, p2p_s
+    from Estimator.network.collectives import collective_costs, collective_s
+    from Estimator.network.links import p2p_s
 
 _HOMES = {
     "Accelerator": "chips.accelerator",
@@ -23,12 +24,12 @@ _HOMES = {
     "LatencyTable": "chips.latency_table",
     "OperatorTimes": "chips.latency_table",
     "Platform": "chips.accelerator",
-    "collective_lines": "network.collectives",
+    "collective_costs": "network.collectives",
     "collective_s": "network.collectives",
     "load_cluster": "hardware_files",
     "load_design_space": "chips.design_space",
     "load_or_populate": "chips.latency_table",
-    "p2p_s": "network.collectives",
+    "p2p_s": "network.links",
     "populate_estimates": "chips.latency_table",
     "read_cores_json": "chips.cores_file",
     "with_devices": "network.cluster",
@@ -43,7 +44,7 @@ __all__ = [
     "LatencyTable",
     "OperatorTimes",
     "Platform",
-    "collective_lines",
+    "collective_costs",
     "collective_s",
     "load_cluster",
     "load_design_space",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from Estimator.network.algorithms import CollectiveLine
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_lines, distinct_starts
+from Estimator.network.collectives import collective_costs, distinct_starts
+from Estimator.network.costs import AlgorithmCost
 from GraphExtractor.graph import CollectiveKind
 from Plans.plan import TrainingPlan
 
@@ -71,7 +71,7 @@ class GroupNetwork:
 
     def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
         self.groups, self.cluster = groups, cluster
-        self._lines = lru_cache(maxsize=None)(self._lines_of_level)
+        self._costs = lru_cache(maxsize=None)(self._costs_of_level)
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         """Seconds of a collective over ``payload_bytes``.
@@ -82,13 +82,13 @@ class GroupNetwork:
             return 0.0
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:
-            total_s += max(min(line.seconds(left_bytes) for line in lines) for lines in self._lines(kind, level))
+            total_s += max(min(cost.seconds(left_bytes) for cost in costs) for costs in self._costs(kind, level))
             left_bytes /= 1 if kind is CollectiveKind.ALL_TO_ALL else level.size
         return total_s
 
-    def _lines_of_level(self, kind: CollectiveKind, level: GroupLevel) -> tuple[tuple[CollectiveLine, ...], ...]:
+    def _costs_of_level(self, kind: CollectiveKind, level: GroupLevel) -> tuple[tuple[AlgorithmCost, ...], ...]:
         starts = distinct_starts(level.stride, self.cluster, self.groups.starts)
-        return tuple(collective_lines(kind, level.size, level.stride, self.cluster, start) for start in starts)
+        return tuple(collective_costs(kind, level.size, level.stride, self.cluster, start) for start in starts)
 
 
 def _levels(plan: TrainingPlan) -> tuple[GroupLevel, ...]:

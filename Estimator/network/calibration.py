@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from Common.errors import InputError
-from Estimator.network.algorithms import crossings
-from Estimator.network.calibration_errors import LARGE_BYTES, FloatArray, NetworkErrors, errors_of, network_errors, predicted_s
+from Estimator.network.calibration_errors import LARGE_BYTES, NetworkErrors, errors_of, network_errors, predicted_s
 from Estimator.network.calibration_tables import CollectiveSample, TransferSample
-from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier
-from Estimator.network.collectives import transfer_s
+from Estimator.network.cluster import Cluster, CollectiveLibrary, FloatArray, ShortProtocol, Tier
+from Estimator.network.crossings import crossings
+from Estimator.network.links import transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 LARGE_WEIGHT = 2.0  # messages of the size that training sends most of the time count double
@@ -96,12 +96,10 @@ def fit_collectives(samples: Sequence[CollectiveSample], cluster: Cluster) -> Ne
     """
     if not samples:
         raise InputError("there are no measured collectives to fit; give a table with at least one row")
-    crossed = {
-        level
-        for layout in {(sample.group_size, sample.stride(cluster)) for sample in samples}
-        for level, crossing in enumerate(crossings(*layout, cluster))
-        if crossing.hops
-    }
+    groups = np.array([sample.group_size for sample in samples])
+    strides = np.array([sample.stride(cluster) for sample in samples])
+    used = crossings(groups, strides, cluster, np.zeros_like(groups)).used.any(axis=1)
+    crossed = set(np.flatnonzero(used).tolist())
     reduces = any(sample.kind is CollectiveKind.ALL_REDUCE for sample in samples)
     fields = ("efficiency", "latency_s", "start_s")
     knobs = [_Knob(level, short, field) for level in sorted(crossed) for short in (False, True) for field in fields]

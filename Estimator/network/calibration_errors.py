@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.calibration_tables import CollectiveSample
-from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_lines
+from Estimator.network.cluster import Cluster, FloatArray
+from Estimator.network.collectives import collective_costs_of
 from GraphExtractor.graph import CollectiveKind
-
-FloatArray = NDArray[np.float64]
 
 LARGE_BYTES = 32e6  # training sends messages above this size most of the time
 
@@ -91,12 +88,14 @@ def predicted_s(samples: Sequence[CollectiveSample], cluster: Cluster) -> FloatA
     Raises:
         InputError: a sample that the cluster cannot hold.
     """
-    groups: dict[tuple[CollectiveKind, int, int], list[int]] = {}
+    by_kind: dict[CollectiveKind, list[int]] = {}
     for position, sample in enumerate(samples):
-        groups.setdefault((sample.kind, sample.group_size, sample.stride(cluster)), []).append(position)
+        by_kind.setdefault(sample.kind, []).append(position)
     sizes = np.array([sample.payload_bytes for sample in samples])
+    groups = np.array([sample.group_size for sample in samples])
+    strides = np.array([sample.stride(cluster) for sample in samples])
     seconds = np.empty(len(samples))
-    for (kind, group_size, stride), positions in groups.items():
-        lines = collective_lines(kind, group_size, stride, cluster)
-        seconds[positions] = np.min([line.fixed_s + line.per_byte_s * sizes[positions] for line in lines], axis=0)
+    for kind, positions in by_kind.items():
+        costs = collective_costs_of(kind, groups[positions], strides[positions], cluster)
+        seconds[positions] = costs.seconds(sizes[positions])
     return seconds

@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from Common.errors import InputError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 class Topology(StrEnum):
@@ -50,25 +58,30 @@ class Tier:
     inner_latency_s: float = 0.0
     short: ShortProtocol | None = None
 
-    def share(self, members: int, positions: int) -> float:
-        """Part of its bandwidth that a device can use in a collective of ``members`` of the ``positions`` blocks joined."""
-        if members <= 1 or positions <= 1:
-            return 1.0
+    def share(self, members: IntArray, positions: int) -> FloatArray:
+        """Part of its bandwidth that a device can use in a collective of ``members`` (of any shape) of ``positions`` blocks."""
+        several = np.maximum(members, 2)
+        if positions <= 1 or self.topology is Topology.SWITCH:
+            return np.ones(several.shape)
         match self.topology:
-            case Topology.SWITCH:
-                return 1.0
             case Topology.MESH:
-                return (members - 1) / (positions - 1)
+                part = (several - 1) / (positions - 1)
             case Topology.HYPERCUBE:
-                return math.log2(members) / math.log2(positions)
+                part = np.log2(several) / math.log2(positions)
             case Topology.TORUS:  # part of a ring is a line: nothing comes back over the link that closes the ring
-                return 1.0 if members == positions else 0.5
+                part = np.where(several == positions, 1.0, 0.5)
+        return np.where(members > 1, part, 1.0)
 
     @property
+    def for_short(self) -> Tier | ShortProtocol:
+        """The protocol of short messages; that of long ones where there is no other."""
+        return self.short or self
+
+    @cached_property
     def pair_bytes_per_s(self) -> float:
         """Bandwidth of a long message from one device to one other over this tier."""
         reached = self.bandwidth_bytes_per_s * self.efficiency
-        return reached * self.share(2, self.group_size) if self.topology is not Topology.TORUS else reached / 2
+        return reached / 2 if self.topology is Topology.TORUS else reached * float(self.share(np.array(2), self.group_size))
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ class CollectiveLibrary:
 class Cluster:
     """``num_devices`` devices on a network of tiers, innermost first; the last tier spans the cluster.
 
-    Without a ``library`` collectives cost what the textbook says (``Estimator.network.collectives``).
+    Without a ``library`` collectives cost what the textbook says (``Estimator.network.textbook``).
     """
 
     name: str

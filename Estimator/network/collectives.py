@@ -1,28 +1,25 @@
-"""Seconds of collectives and transfers on a cluster of tiers (pure functions).
+"""Seconds of collectives on a cluster of tiers, for one group or many at once (pure functions).
 
 A group of n devices, one every ``stride`` devices, exchanges a tensor of S bytes (the whole, unsharded one). An algorithm costs a
-fixed time plus a time for every byte (``CollectiveLine``); a collective costs what its fastest algorithm does. With bandwidth B
-per device and direction and latency L per step, the textbook has (Thakur, Rabenseifner & Gropp 2005)
-
-* ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
-* all-reduce is twice either of them: reduce-scatter and all-gather, or reduce and broadcast.
-
-A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
-inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
-Clusters that state a library are priced by ``Estimator.network.library``. All-to-alls are in ``Estimator.network.exchange``;
-their S is what one device holds.
+fixed time plus a time for every byte (``AlgorithmCost``); a collective costs what its fastest algorithm does. The formulas are in
+``Estimator.network.textbook``, for clusters that state a library in ``Estimator.network.library``, and for all-to-alls, whose S
+is what one device holds, in ``Estimator.network.exchange``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
 
 from Common.errors import InputError
-from Estimator.network.algorithms import CollectiveLine, Crossing, crossings
-from Estimator.network.cluster import Cluster, Tier, Topology
-from Estimator.network.exchange import library_exchange_lines, textbook_exchange_lines
-from Estimator.network.library import library_lines
+from Estimator.network.cluster import Cluster, IntArray
+from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
+from Estimator.network.crossings import Crossings, crossings
+from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
+from Estimator.network.library import library_costs
+from Estimator.network.textbook import textbook_costs
 from GraphExtractor.graph import CollectiveKind
 
 
@@ -34,55 +31,52 @@ def collective_s(
     Raises:
         InputError: the group does not fit on the cluster.
     """
-    lines = collective_lines(kind, group_size, stride, cluster, first)
-    return min(line.seconds(payload_bytes) for line in lines) if payload_bytes else 0.0
+    costs = collective_costs(kind, group_size, stride, cluster, first)
+    return min(cost.seconds(payload_bytes) for cost in costs) if payload_bytes else 0.0
 
 
-def collective_lines(
+@lru_cache(maxsize=4096)  # layers ask for the same few groups again and again
+def collective_costs(
     kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
-) -> tuple[CollectiveLine, ...]:
+) -> tuple[AlgorithmCost, ...]:
     """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
 
     Raises:
         InputError: the group does not fit on the cluster.
     """
-    if group_size < 1 or stride < 1 or first + (group_size - 1) * stride >= cluster.num_devices:
+    costs = collective_costs_of(kind, np.array([group_size]), np.array([stride]), cluster, np.array([first]))
+    return (AlgorithmCost("none", 0.0, 0.0),) if group_size == 1 else costs.of_group(0)
+
+
+def collective_costs_of(
+    kind: CollectiveKind, group_sizes: IntArray, strides: IntArray, cluster: Cluster, first: IntArray | None = None
+) -> CollectiveCosts:
+    """The algorithms of a collective over N groups; group n has ``group_sizes[n]`` devices that lie ``strides[n]`` apart.
+
+    All arrays have shape (N,). Groups start at the devices ``first``, or at device 0. Those that start where blocks of all inner
+    tiers start take closed forms; the members of others are counted one by one.
+
+    Raises:
+        InputError: a group does not fit on the cluster.
+    """
+    starts = np.zeros_like(group_sizes) if first is None else first
+    last = starts + (group_sizes - 1) * strides
+    outside = (group_sizes < 1) | (strides < 1) | (starts < 0) | (last >= cluster.num_devices)
+    if outside.any():
+        worst = int(np.argmax(outside))
         raise InputError(
-            f"{group_size} devices, {stride} apart, do not fit on the {cluster.num_devices} of cluster {cluster.name}; "
-            "choose smaller degrees or a larger cluster"
+            f"{group_sizes[worst]} devices, {strides[worst]} apart, do not fit on the {cluster.num_devices} of cluster "
+            f"{cluster.name}; choose smaller degrees or a larger cluster"
         )
-    if group_size == 1:
-        return (CollectiveLine("none", 0.0, 0.0),)
-    crossed = crossings(group_size, stride, cluster, first)
-    if kind is CollectiveKind.ALL_TO_ALL:
-        return (textbook_exchange_lines if cluster.library is None else library_exchange_lines)(group_size, crossed)
-    if cluster.library is not None:
-        return library_lines(kind, group_size, crossed, cluster.library)
-    halves = _textbook_lines(group_size, crossed)
-    return tuple(half.twice() for half in halves) if kind is CollectiveKind.ALL_REDUCE else halves
+    # two devices stand in for one, which the formulas do not know
+    crossed = crossings(np.maximum(group_sizes, 2), strides, cluster, starts)
+    return CollectiveCosts.of(_algorithms(kind, crossed, cluster), group_sizes == 1)
 
 
-def _textbook_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[CollectiveLine, ...]:
-    """Algorithms of a reduce-scatter or all-gather."""
-    bandwidth = min(crossing.device_bytes_per_s for crossing in crossed)  # what crosses an outer tier passes the inner ones
-    latency_s = max(crossing.tier.latency_s for crossing in crossed)
-    start_s = max(crossing.tier.start_s for crossing in crossed)
-    left = (group_size - 1) / group_size
-    lines = [
-        CollectiveLine("ring", start_s + (group_size - 1) * latency_s, left / bandwidth),
-        CollectiveLine("tree", start_s + math.ceil(math.log2(group_size)) * latency_s, 1 / bandwidth),
-    ]
-    if all(crossing.together % crossing.inside == 0 for crossing in crossed):
-        widths = [crossing.together // crossing.inside for crossing in crossed]
-        steps_s = sum((width - 1) * crossing.tier.latency_s for width, crossing in zip(widths, crossed, strict=True))
-        per_byte = sum(
-            (width - 1) / crossing.together / crossing.device_bytes_per_s for width, crossing in zip(widths, crossed, strict=True)
-        )
-        lines.append(CollectiveLine("tier by tier", start_s + steps_s, per_byte))
-        used = [crossing for crossing in crossed if crossing.hops]
-        if all(crossing.tier.topology is Topology.TORUS for crossing in used):
-            lines.append(CollectiveLine("torus", start_s + steps_s, left / sum(each.device_bytes_per_s for each in used)))
-    return tuple(lines)
+def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:
+    if cluster.library is None:
+        return textbook_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else textbook_costs(kind, crossed)
+    return library_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else library_costs(kind, crossed, cluster.library)
 
 
 def slowest_collective_s(
@@ -98,36 +92,6 @@ def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set
     period = cluster.period
     step = stride if period % stride == 0 else 1  # within a stride, all starts see the same blocks
     return {start % period // step * step for start in starts}
-
-
-def tier_between(first_device: int, second_device: int, cluster: Cluster) -> Tier:
-    """The innermost tier that joins two devices (numbered 0 .. num_devices-1, groups are consecutive).
-
-    Raises:
-        InputError: a device is not on the cluster.
-    """
-    if not (0 <= first_device < cluster.num_devices and 0 <= second_device < cluster.num_devices):
-        raise InputError(f"devices {first_device} and {second_device}: {cluster.name} has devices 0 to {cluster.num_devices - 1}")
-    for tier in cluster.tiers:
-        if first_device // tier.group_size == second_device // tier.group_size:
-            return tier
-    return cluster.tiers[-1]
-
-
-def transfer_s(payload_bytes: float, tier: Tier) -> float:
-    """Seconds to send ``payload_bytes`` to another device over one tier."""
-    return tier.latency_s + payload_bytes / tier.pair_bytes_per_s if payload_bytes else 0.0
-
-
-def p2p_s(payload_bytes: float, first_device: int, second_device: int, cluster: Cluster) -> float:
-    """Seconds to send ``payload_bytes`` from one device to another; 0 to itself.
-
-    Raises:
-        InputError: a device is not on the cluster.
-    """
-    if first_device == second_device:
-        return 0.0
-    return transfer_s(payload_bytes, tier_between(first_device, second_device, cluster))
 
 
 def wire_bytes(kind: CollectiveKind, payload_bytes: float, group_size: int) -> float:

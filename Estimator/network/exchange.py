@@ -14,57 +14,55 @@ In a torus bytes pass through other devices, a quarter of a ring on average, and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from Estimator.network.algorithms import CollectiveLine, Crossing
-from Estimator.network.cluster import ShortProtocol, Tier, Topology
+import numpy as np
+
+from Estimator.network.cluster import FloatArray, IntArray, ShortProtocol, Tier, Topology
+from Estimator.network.costs import AlgorithmCosts
+from Estimator.network.crossings import Crossings, largest
 
 IN_FLIGHT = 8
 
 
-def textbook_exchange_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[CollectiveLine, ...]:
-    """Pairwise exchange among ``group_size`` devices, at least 2; bytes are those a device holds."""
-    used = [each for each in crossed if each.hops]
-    fixed_s = max(each.tier.start_s for each in used) + sum(_peers(each) * each.tier.latency_s for each in used)
-    per_byte_s = sum(_passing(each, group_size) / each.device_bytes_per_s for each in used)
-    return (CollectiveLine("pairwise", fixed_s, per_byte_s),)
+def textbook_exchange_costs(crossed: Crossings) -> list[AlgorithmCosts]:
+    """Pairwise exchange in groups of at least 2 devices; bytes are those a device holds."""
+    latencies_s = np.where(crossed.used, _peers(crossed) * crossed.column(lambda tier: tier.latency_s), 0.0)
+    per_byte_s = np.where(crossed.used, _passing(crossed) / crossed.device_bytes_per_s, 0.0)
+    start_s = largest(crossed.column(lambda tier: tier.start_s), crossed.used)
+    return [AlgorithmCosts("pairwise", start_s + latencies_s.sum(axis=0), per_byte_s.sum(axis=0))]
 
 
-def library_exchange_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[CollectiveLine, ...]:
-    """Grouped sends and receives among ``group_size`` devices, at least 2; bytes are those a device holds."""
-    used = [each for each in crossed if each.hops]
-    lines = [_posted("exchange", used, group_size, lambda tier: tier)]
-    if all(each.tier.short for each in used):
-        lines.append(_posted("short exchange", used, group_size, lambda tier: tier.short or tier))
-    return tuple(lines)
+def library_exchange_costs(crossed: Crossings) -> list[AlgorithmCosts]:
+    """Grouped sends and receives in groups of at least 2 devices; bytes are those a device holds."""
+    return [
+        _posted("exchange", crossed, lambda tier: tier),
+        _posted("short exchange", crossed, lambda tier: tier.for_short).where(crossed.have_short),
+    ]
 
 
-def _posted(
-    name: str, used: Sequence[Crossing], group_size: int, protocol: Callable[[Tier], Tier | ShortProtocol]
-) -> CollectiveLine:
-    fixed_s = max(protocol(each.tier).start_s for each in used)
-    fixed_s += sum(math.ceil(_peers(each) / IN_FLIGHT) * protocol(each.tier).latency_s for each in used)
-    slowest_s = max(
-        _passing(each, group_size) / (each.device_bytes_per_s / each.tier.efficiency * protocol(each.tier).efficiency)
-        for each in used
+def _posted(algorithm: str, crossed: Crossings, protocol: Callable[[Tier], Tier | ShortProtocol]) -> AlgorithmCosts:
+    rounds_s = -(-_peers(crossed) // IN_FLIGHT) * crossed.column(lambda tier: protocol(tier).latency_s)
+    bandwidth = crossed.device_bytes_per_s * crossed.column(lambda tier: protocol(tier).efficiency / tier.efficiency)
+    start_s = largest(crossed.column(lambda tier: protocol(tier).start_s), crossed.used)
+    return AlgorithmCosts(
+        algorithm,
+        start_s + np.where(crossed.used, rounds_s, 0.0).sum(axis=0),
+        largest(_passing(crossed) / bandwidth, crossed.used),
     )
-    return CollectiveLine(name, fixed_s, slowest_s)
 
 
-def _peers(crossing: Crossing) -> int:
-    """Devices that a member of the emptiest inner block reaches over this tier."""
-    return crossing.together - crossing.ports
+def _peers(crossed: Crossings) -> IntArray:
+    """Devices that a member of the emptiest inner block reaches over each tier; shape (tiers, N)."""
+    return crossed.together - crossed.ports
 
 
-def _passing(crossing: Crossing, group_size: int) -> float:
-    """Bytes that pass a device's links of this tier, as a part of the bytes it holds."""
-    width = -(-crossing.together // crossing.inside)
-    direct = _peers(crossing) / group_size
-    match crossing.tier.topology:
-        case Topology.TORUS:  # all that changes its place along this dimension, whatever it does along the others
-            return width**2 // 4 / width
-        case Topology.HYPERCUBE:
-            return direct * math.log2(width) / 2 * width / (width - 1)
-        case _:
-            return direct
+def _passing(crossed: Crossings) -> FloatArray:
+    """Bytes that pass a device's links of each tier it uses, as a part of the bytes it holds; shape (tiers, N)."""
+    passing: FloatArray = _peers(crossed) / crossed.group_sizes
+    for row, (tier, width) in enumerate(zip(crossed.tiers, crossed.widths, strict=True)):
+        if tier.topology is Topology.TORUS:  # all that changes its place along this dimension, whatever it does along the others
+            passing[row] = width**2 // 4 / width
+        elif tier.topology is Topology.HYPERCUBE:
+            passing[row] *= np.log2(width) / 2 * width / np.maximum(width - 1, 1)
+    return passing

@@ -16,99 +16,89 @@ which share a block of the inner tiers (a node), runs as many rings as it has po
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from Estimator.network.algorithms import CollectiveLine, Crossing
-from Estimator.network.cluster import CollectiveLibrary
+import numpy as np
+
+from Estimator.network.cluster import CollectiveLibrary, FloatArray, IntArray
+from Estimator.network.costs import AlgorithmCosts
+from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
 
 
-@dataclass(frozen=True)
-class _Stretch:
-    """One tier of a route under one protocol; ``levels`` counts the steps of a tree over it, ``hops`` those of a ring."""
+@dataclass(frozen=True, eq=False)
+class _Route:
+    """The tiers of N groups under one protocol.
 
-    hops: int
-    levels: int
-    start_s: float
-    latency_s: float
-    per_byte_s: float
+    Seconds of a step over each tier, and of a byte that passes its ports, have shape (tiers, N), the latter 0 on tiers that a
+    group does not use; ``start_s`` of shape (N,) is paid once.
+    """
+
+    step_s: FloatArray
+    per_byte_s: FloatArray
+    start_s: FloatArray
+
+    def fixed_s(self, steps: IntArray) -> FloatArray:
+        """Seconds of a start and of ``steps`` over each tier, of shape (tiers, N); shape (N,)."""
+        seconds: FloatArray = self.start_s + (steps * self.step_s).sum(axis=0)
+        return seconds
 
 
-def library_lines(
-    kind: CollectiveKind, group_size: int, crossed: Sequence[Crossing], library: CollectiveLibrary
-) -> tuple[CollectiveLine, ...]:
-    """Algorithms and protocols of a collective over ``group_size`` devices, at least 2."""
+def library_costs(kind: CollectiveKind, crossed: Crossings, library: CollectiveLibrary) -> list[AlgorithmCosts]:
+    """Algorithms and protocols of a reduce-scatter, all-gather or all-reduce over groups of at least 2 devices."""
     rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    passing = rounds * (group_size - 1) / group_size
-    copy_s = _copy_s(kind, group_size, crossed[0], library)
-    route = _long(crossed)
-    slowest_s = max(stretch.per_byte_s for stretch in route)
-    lines = [CollectiveLine("ring", _start_s(route) + rounds * _ring_s(route), passing * slowest_s + copy_s)]
-    tree = kind is CollectiveKind.ALL_REDUCE and len(crossed) > 1
-    if tree:
-        per_byte_s = rounds * slowest_s / library.tree_efficiency + copy_s
-        lines.append(CollectiveLine("tree", _start_s(route) + rounds * _tree_s(route), per_byte_s))
-    route = _short(crossed)
-    if route:
-        slowest_s = max(stretch.per_byte_s for stretch in route)
-        lines.append(CollectiveLine("short ring", _start_s(route) + rounds * _ring_s(route), passing * slowest_s))
-        if tree:
-            per_byte_s = rounds * sum(stretch.levels * stretch.per_byte_s for stretch in route)
-            lines.append(CollectiveLine("short tree", _start_s(route) + rounds * _tree_s(route), per_byte_s))
-    return tuple(lines)
-
-
-def _copy_s(kind: CollectiveKind, group_size: int, innermost: Crossing, library: CollectiveLibrary) -> float:
-    """Seconds per byte of the tensor for copying a device's own part; hidden behind the network where each block holds one."""
-    if not innermost.hops:
-        return 0.0
-    copies = 2 if kind is CollectiveKind.ALL_GATHER else 1
-    return copies * library.copy_share / group_size / innermost.device_bytes_per_s
-
-
-def _long(crossed: Sequence[Crossing]) -> list[_Stretch]:
-    return [
-        _Stretch(
-            hops=each.hops,
-            levels=_levels(each, each is crossed[0]),
-            start_s=each.tier.start_s,
-            latency_s=each.tier.latency_s + (0.0 if each is crossed[-1] else crossed[-1].tier.inner_latency_s),
-            per_byte_s=(1 + each.tier.relay_stall / each.ports) / (each.ports * each.device_bytes_per_s),
-        )
-        for each in crossed
-        if each.hops
+    passing = rounds * (crossed.group_sizes - 1) / crossed.group_sizes
+    copy_s = _copy_s(kind, crossed, library)
+    long, short = _long(crossed), _short(crossed)
+    slowest_s = long.per_byte_s.max(axis=0)
+    ring_steps = rounds * crossed.hops
+    costs = [
+        AlgorithmCosts("ring", long.fixed_s(ring_steps), passing * slowest_s + copy_s),
+        AlgorithmCosts("short ring", short.fixed_s(ring_steps), passing * short.per_byte_s.max(axis=0)).where(crossed.have_short),
     ]
+    if kind is CollectiveKind.ALL_REDUCE:
+        levels = _tree_levels(crossed)
+        several, tree_steps = crossed.reached.sum(axis=0) > 1, rounds * levels
+        per_byte_s = rounds * (levels * short.per_byte_s).sum(axis=0)
+        costs += [
+            AlgorithmCosts("tree", long.fixed_s(tree_steps), rounds * slowest_s / library.tree_efficiency + copy_s).where(
+                several
+            ),
+            AlgorithmCosts("short tree", short.fixed_s(tree_steps), per_byte_s).where(several & crossed.have_short),
+        ]
+    return costs
 
 
-def _short(crossed: Sequence[Crossing]) -> list[_Stretch]:
-    """As ``_long``, in the protocol for short messages; empty where a tier has none."""
-    route = []
-    for each in crossed:
-        short, tier = each.tier.short, each.tier
-        if each.hops and short is None:
-            return []
-        if each.hops and short is not None:
-            bandwidth = each.device_bytes_per_s / tier.efficiency * short.efficiency
-            levels = _levels(each, each is crossed[0])
-            route.append(_Stretch(each.hops, levels, short.start_s, short.latency_s, 1 / (each.ports * bandwidth)))
-    return route
+def _copy_s(kind: CollectiveKind, crossed: Crossings, library: CollectiveLibrary) -> FloatArray:
+    """Seconds per byte of the tensor for copying a device's own part; hidden behind the network where each block holds one."""
+    copies = 2 if kind is CollectiveKind.ALL_GATHER else 1
+    copy_s = copies * library.copy_share / crossed.group_sizes / crossed.device_bytes_per_s[0]
+    return np.where(crossed.used[0], copy_s, 0.0)
 
 
-def _levels(crossing: Crossing, innermost: bool) -> int:
+def _long(crossed: Crossings) -> _Route:
+    outermost = crossed.reached.sum(axis=0) - 1
+    inner_latency_s = crossed.column(lambda tier: tier.inner_latency_s)[outermost, 0]
+    outside = np.arange(len(crossed.tiers))[:, None] >= outermost
+    step_s = crossed.column(lambda tier: tier.latency_s) + np.where(outside, 0.0, inner_latency_s)
+    stall = 1 + crossed.column(lambda tier: tier.relay_stall) / crossed.ports
+    starts_s = crossed.column(lambda tier: tier.start_s)
+    return _route(crossed, starts_s, step_s, stall / (crossed.ports * crossed.device_bytes_per_s))
+
+
+def _short(crossed: Crossings) -> _Route:
+    """As ``_long``, in the protocol for short messages, which means nothing for groups that use a tier without one."""
+    bandwidth = crossed.device_bytes_per_s * crossed.column(lambda tier: tier.for_short.efficiency / tier.efficiency)
+    starts_s, step_s = crossed.column(lambda tier: tier.for_short.start_s), crossed.column(lambda tier: tier.for_short.latency_s)
+    return _route(crossed, starts_s, step_s, 1 / (crossed.ports * bandwidth))
+
+
+def _route(crossed: Crossings, starts_s: FloatArray, step_s: FloatArray, per_byte_s: FloatArray) -> _Route:
+    return _Route(step_s, np.where(crossed.used, per_byte_s, 0.0), largest(starts_s, crossed.used))
+
+
+def _tree_levels(crossed: Crossings) -> IntArray:
     """Steps from the leaves of a tree to its root: a chain in the innermost blocks, else levels of two children each."""
-    width = -(-crossing.together // crossing.inside)
-    return width - 1 if innermost else 2 * math.ceil(math.log2(width))
-
-
-def _start_s(route: Sequence[_Stretch]) -> float:
-    return max(stretch.start_s for stretch in route)
-
-
-def _ring_s(route: Sequence[_Stretch]) -> float:
-    return sum(stretch.hops * stretch.latency_s for stretch in route)
-
-
-def _tree_s(route: Sequence[_Stretch]) -> float:
-    return sum(stretch.levels * stretch.latency_s for stretch in route)
+    levels = 2 * log2_ceil(crossed.widths)
+    levels[0] = crossed.widths[0] - 1
+    return levels

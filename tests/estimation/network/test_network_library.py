@@ -10,7 +10,8 @@ from Estimator.hardware_files import HARDWARE, load_cluster
 from Estimator.network.calibration_errors import group_errors, network_errors
 from Estimator.network.calibration_tables import CollectiveSample, read_collectives
 from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
-from Estimator.network.collectives import collective_lines, collective_s, p2p_s, transfer_s, wire_bytes
+from Estimator.network.collectives import collective_costs, collective_s, wire_bytes
+from Estimator.network.links import p2p_s, transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
@@ -21,29 +22,29 @@ TWO_TIERS = Cluster("two tiers", 32, (NODE, NETWORK), LIBRARY)
 CLUSTERS = st.sampled_from(sorted(path.stem for path in (HARDWARE / "clusters").glob("*.yaml"))).map(load_cluster)
 
 
-def lines(kind: CollectiveKind, size: int, stride: int, cluster: Cluster = TWO_TIERS) -> dict[str, tuple[float, float]]:
-    return {line.algorithm: (line.fixed_s, line.per_byte_s) for line in collective_lines(kind, size, stride, cluster)}
+def costs_of(kind: CollectiveKind, size: int, stride: int, cluster: Cluster = TWO_TIERS) -> dict[str, tuple[float, float]]:
+    return {cost.algorithm: (cost.fixed_s, cost.per_byte_s) for cost in collective_costs(kind, size, stride, cluster)}
 
 
 def test_inside_a_node() -> None:
     """Three hops of 1 s; three quarters of the tensor at 50 B/s and the copies of a quarter at half of that time."""
-    assert lines(REDUCE_SCATTER, 4, 1) == {"ring": pytest.approx((3 + 3 * 1, 0.75 / 50 + 0.25 * 0.5 / 50))}
-    assert lines(ALL_GATHER, 4, 1) == {"ring": pytest.approx((3 + 3 * 1, 0.75 / 50 + 2 * 0.25 * 0.5 / 50))}
-    assert lines(ALL_REDUCE, 4, 1) == {"ring": pytest.approx((3 + 6 * 1, 1.5 / 50 + 0.25 * 0.5 / 50))}
+    assert costs_of(REDUCE_SCATTER, 4, 1) == {"ring": pytest.approx((3 + 3 * 1, 0.75 / 50 + 0.25 * 0.5 / 50))}
+    assert costs_of(ALL_GATHER, 4, 1) == {"ring": pytest.approx((3 + 3 * 1, 0.75 / 50 + 2 * 0.25 * 0.5 / 50))}
+    assert costs_of(ALL_REDUCE, 4, 1) == {"ring": pytest.approx((3 + 6 * 1, 1.5 / 50 + 0.25 * 0.5 / 50))}
 
 
 def test_whole_nodes_use_all_their_ports() -> None:
     """16 devices: 12 hops inside nodes of 1.5 s, 3 between; 4 ports of 8 B/s, a quarter of whose hops follow one another."""
-    found = lines(ALL_REDUCE, 16, 1)
+    found = costs_of(ALL_REDUCE, 16, 1)
     ports, copy = 4 * 8 / (1 + 0.25 / 4), 0.5 / 16 / 50
     assert found["ring"] == pytest.approx((7 + 2 * (12 * 1.5 + 3 * 2), 2 * 15 / 16 / ports + copy))
     assert found["tree"] == pytest.approx((7 + 2 * (3 * 1.5 + 2 * 2 * 2), 2 / ports / 0.8 + copy))
-    assert "tree" not in lines(ALL_GATHER, 16, 1)
+    assert "tree" not in costs_of(ALL_GATHER, 16, 1)
 
 
 def test_one_device_per_node_uses_one_port() -> None:
-    assert lines(ALL_GATHER, 8, 4) == {"ring": pytest.approx((7 + 7 * 2, 7 / 8 / 8 * 1.25))}
-    uneven = lines(ALL_GATHER, 6, 1)["ring"]  # four devices in one node, two in the next, which has two ports for them
+    assert costs_of(ALL_GATHER, 8, 4) == {"ring": pytest.approx((7 + 7 * 2, 7 / 8 / 8 * 1.25))}
+    uneven = costs_of(ALL_GATHER, 6, 1)["ring"]  # four devices in one node, two in the next, which has two ports for them
     assert uneven == pytest.approx((7 + 4 * 1.5 + 2, 5 / 6 / (2 * 8) * 1.125 + 2 * 0.5 / 6 / 50))
 
 
@@ -57,7 +58,7 @@ def test_short_messages_have_their_own_protocol() -> None:
         ),
         LIBRARY,
     )
-    found = lines(ALL_REDUCE, 16, 1, quick)
+    found = costs_of(ALL_REDUCE, 16, 1, quick)
     assert found["short ring"] == pytest.approx((0.7 + 2 * (12 * 0.1 + 3 * 0.2), 2 * 15 / 16 / 4))
     assert found["short tree"] == pytest.approx((0.7 + 2 * (3 * 0.1 + 4 * 0.2), 2 * (3 / 10 + 4 / 4)))
     fastest = [min(found, key=lambda name: found[name][0] + found[name][1] * size) for size in (0.1, 30.0, 1e4)]
@@ -77,16 +78,16 @@ def test_part_of_a_tier_has_part_of_its_links(topology: Topology, shares: dict[i
     cluster = Cluster("links", 8, (Tier("links", 8, 100.0, 0.0, topology=topology),))
     for size, share in shares.items():
         expected = (size - 1) / size / (100 * share)
-        assert lines(REDUCE_SCATTER, size, 1, cluster)["ring"][1] == pytest.approx(expected)
-        assert lines(REDUCE_SCATTER, size, 8 // size, cluster)["ring"][1] == pytest.approx(expected)
+        assert costs_of(REDUCE_SCATTER, size, 1, cluster)["ring"][1] == pytest.approx(expected)
+        assert costs_of(REDUCE_SCATTER, size, 8 // size, cluster)["ring"][1] == pytest.approx(expected)
     assert transfer_s(100.0, cluster.tiers[0]) == pytest.approx(1 / shares[2])
 
 
 def test_a_torus_works_on_all_its_dimensions_at_once() -> None:
     x, y = (Tier(name, size, 100.0, 1.0, topology=Topology.TORUS) for name, size in (("x", 4), ("y", 16)))
     torus = Cluster("torus", 16, (x, y))
-    assert lines(ALL_GATHER, 16, 1, torus)["torus"] == pytest.approx((6.0, 15 / 16 / 200))
-    assert lines(ALL_GATHER, 4, 1, torus)["torus"] == pytest.approx((3.0, 3 / 4 / 100))
+    assert costs_of(ALL_GATHER, 16, 1, torus)["torus"] == pytest.approx((6.0, 15 / 16 / 200))
+    assert costs_of(ALL_GATHER, 4, 1, torus)["torus"] == pytest.approx((3.0, 3 / 4 / 100))
     assert collective_s(ALL_GATHER, 1e6, 16, 1, torus) == pytest.approx(6 + 1e6 * 15 / 16 / 200)
 
 

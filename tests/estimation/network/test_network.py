@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from Common.errors import InputError
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier
-from Estimator.network.collectives import collective_s, p2p_s, tier_between, transfer_s, wire_bytes
+from Estimator.network.collectives import collective_s, wire_bytes
+from Estimator.network.links import p2p_s, tiers_between, transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
@@ -64,8 +66,7 @@ def test_group_that_does_not_fit_is_refused() -> None:
 
 
 def test_transfers_use_the_innermost_common_tier() -> None:
-    assert tier_between(0, 7, TIERED).name == "inner"
-    assert tier_between(7, 8, TIERED).name == "outer"
+    assert tiers_between(np.array([0, 7]), np.array([7, 8]), TIERED).tolist() == [0, 1]
     assert p2p_s(1e6, 7, 8, TIERED) == pytest.approx(5e-6 + 1e-4)
     assert p2p_s(1e6, 3, 3, TIERED) == 0
     assert transfer_s(0, TIERED.tiers[0]) == 0

@@ -11,7 +11,8 @@ from Estimator.network.calibration import cluster_yaml, fit_collectives, fit_tra
 from Estimator.network.calibration_errors import network_errors
 from Estimator.network.calibration_tables import CollectiveSample, TransferSample, read_collectives, read_transfers
 from Estimator.network.cluster import Cluster, Tier, Topology
-from Estimator.network.collectives import collective_s, transfer_s
+from Estimator.network.collectives import collective_s
+from Estimator.network.links import transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 SIZES = [2.0**power for power in range(15, 33, 2)]

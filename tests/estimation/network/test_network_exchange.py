@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
-from Estimator.network.collectives import collective_lines, collective_s, slowest_collective_s
+from Estimator.network.collectives import collective_costs, collective_s, slowest_collective_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
@@ -16,37 +16,37 @@ TEXTBOOK = Cluster("textbook", 64, (NODE, NETWORK))
 LIBRARY = Cluster("library", 64, (NODE, NETWORK), CollectiveLibrary(tree_efficiency=0.8, copy_share=0.5))
 
 
-def lines(size: int, stride: int, cluster: Cluster, first: int = 0) -> dict[str, tuple[float, float]]:
+def costs_of(size: int, stride: int, cluster: Cluster, first: int = 0) -> dict[str, tuple[float, float]]:
     return {
-        line.algorithm: (line.fixed_s, line.per_byte_s) for line in collective_lines(ALL_TO_ALL, size, stride, cluster, first)
+        cost.algorithm: (cost.fixed_s, cost.per_byte_s) for cost in collective_costs(ALL_TO_ALL, size, stride, cluster, first)
     }
 
 
 def test_pairwise_exchange_meets_one_peer_after_another() -> None:
     """Inside a node 3 peers at 50 B/s; over 4 nodes also 12 of 16 parts at 8 B/s."""
-    assert lines(4, 1, TEXTBOOK) == {"pairwise": pytest.approx((3 + 3 * 1, 3 / 4 / 50))}
-    assert lines(16, 1, TEXTBOOK) == {"pairwise": pytest.approx((7 + 3 * 1 + 12 * 2, 3 / 16 / 50 + 12 / 16 / 8))}
-    assert lines(4, 4, TEXTBOOK) == {"pairwise": pytest.approx((7 + 3 * 2, 3 / 4 / 8))}
+    assert costs_of(4, 1, TEXTBOOK) == {"pairwise": pytest.approx((3 + 3 * 1, 3 / 4 / 50))}
+    assert costs_of(16, 1, TEXTBOOK) == {"pairwise": pytest.approx((7 + 3 * 1 + 12 * 2, 3 / 16 / 50 + 12 / 16 / 8))}
+    assert costs_of(4, 4, TEXTBOOK) == {"pairwise": pytest.approx((7 + 3 * 2, 3 / 4 / 8))}
 
 
 def test_a_library_posts_to_all_peers_and_waits_for_the_slowest_tier() -> None:
-    found = lines(16, 1, LIBRARY)
+    found = costs_of(16, 1, LIBRARY)
     assert found["exchange"] == pytest.approx((7 + 1 * 1 + 2 * 2, 12 / 16 / 8))  # 12 peers, 8 at a time
     assert found["short exchange"] == pytest.approx((0.7 + 0.1 + 2 * 0.2, 12 / 16 / 1))
-    assert lines(4, 1, LIBRARY)["exchange"] == pytest.approx((3 + 1, 3 / 4 / 50))
+    assert costs_of(4, 1, LIBRARY)["exchange"] == pytest.approx((3 + 1, 3 / 4 / 50))
 
 
 def test_bus_bandwidth_over_nodes_is_that_of_a_port_and_what_stays_inside() -> None:
     """N / (N - 1) of a port's bandwidth over N whole nodes (S. Jeaugey, nccl-tests issue 130)."""
     for nodes in (2, 4, 16):
         devices = 4 * nodes
-        per_byte_s = lines(devices, 1, LIBRARY)["exchange"][1]
+        per_byte_s = costs_of(devices, 1, LIBRARY)["exchange"][1]
         assert (devices - 1) / devices / per_byte_s == pytest.approx((devices - 1) / 4 / (nodes - 1) * 8)
 
 
 def test_the_member_that_is_alone_in_its_node_sends_most_of_its_bytes_out() -> None:
     """Devices 3 to 6: one in the first node, three in the next."""
-    assert lines(4, 1, LIBRARY, first=3)["exchange"][1] == pytest.approx(3 / 4 / 8)
+    assert costs_of(4, 1, LIBRARY, first=3)["exchange"][1] == pytest.approx(3 / 4 / 8)
     assert slowest_collective_s(ALL_TO_ALL, 1e3, 4, 1, LIBRARY, [0, 3]) == collective_s(ALL_TO_ALL, 1e3, 4, 1, LIBRARY, 3)
 
 
@@ -62,12 +62,12 @@ def test_the_member_that_is_alone_in_its_node_sends_most_of_its_bytes_out() -> N
 )
 def test_bytes_pass_through_other_devices_where_links_are_few(topology: Topology, size: int, passing: float) -> None:
     cluster = Cluster("links", 8, (Tier("links", 8, 100.0, 0.0, topology=topology),))
-    assert lines(size, 1, cluster)["pairwise"][1] == pytest.approx(passing / 100)
+    assert costs_of(size, 1, cluster)["pairwise"][1] == pytest.approx(passing / 100)
 
 
 def test_each_dimension_of_a_torus_carries_what_moves_along_it() -> None:
     x, y = (Tier(name, size, 100.0, 0.0, topology=Topology.TORUS) for name, size in (("x", 4), ("y", 16)))
-    assert lines(16, 1, Cluster("torus", 16, (x, y)))["pairwise"][1] == pytest.approx(2 * 1.0 / 100)
+    assert costs_of(16, 1, Cluster("torus", 16, (x, y)))["pairwise"][1] == pytest.approx(2 * 1.0 / 100)
 
 
 @given(

@@ -1,0 +1,143 @@
+"""Messages between two devices: the tiers they cross, and what they cost there.
+
+Devices are numbered 0 .. num_devices-1, and the blocks of a tier are consecutive devices. A message crosses the innermost tier
+that joins its two ends. Blocks of inner tiers nest in those of outer ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier
+
+TierArray = NDArray[np.int8]  # positions of tiers in a cluster; plans times boundaries are many
+
+
+@dataclass(frozen=True, eq=False)
+class TransferCosts:
+    """Seconds of a message over each tier of a cluster, innermost first: fixed, and for every byte; shape (tiers,).
+
+    A message over an outer tier also passes the inner ones, so an outer tier is never faster than those within it.
+    """
+
+    latency_s: FloatArray
+    per_byte_s: FloatArray
+
+    def seconds(self, payload_bytes: FloatArray | float, tiers: TierArray | int) -> FloatArray:
+        """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast; 0 where nothing is sent."""
+        return np.where(payload_bytes, self.latency_s[tiers] + self.per_byte_s[tiers] * payload_bytes, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineLayouts:
+    """Where the pipelines of N plans lie; all arrays have shape (N,).
+
+    The device of rank m of ``group_widths`` neighbours, stage s of ``pp`` and replica r of ``dp`` is
+    ``m + s * stage_strides + r * replica_strides``; stages are at least ``group_widths`` apart.
+    """
+
+    group_widths: IntArray
+    stage_strides: IntArray
+    replica_strides: IntArray
+    pp: IntArray
+    dp: IntArray
+
+
+def transfer_costs(cluster: Cluster) -> TransferCosts:
+    """What messages between two devices cost over the tiers of ``cluster``."""
+    latency_s = np.array([tier.latency_s for tier in cluster.tiers])
+    per_byte_s = np.array([1.0 / tier.pair_bytes_per_s for tier in cluster.tiers])
+    return TransferCosts(np.maximum.accumulate(latency_s), np.maximum.accumulate(per_byte_s))
+
+
+def tiers_between(first: IntArray, second: IntArray, cluster: Cluster) -> TierArray:
+    """Position of the innermost tier that joins two devices; ``first`` and ``second`` broadcast.
+
+    Raises:
+        InputError: a device is not on the cluster.
+    """
+    for devices in (first, second):
+        outside = devices[(devices < 0) | (devices >= cluster.num_devices)]
+        if outside.size:
+            raise InputError(f"there is no device {outside.flat[0]}: {cluster.name} has devices 0 to {cluster.num_devices - 1}")
+    tiers = np.zeros(np.broadcast_shapes(first.shape, second.shape), dtype=np.int8)
+    for tier in cluster.tiers[:-1]:
+        tiers += first // tier.group_size != second // tier.group_size
+    return tiers
+
+
+def transfer_s(payload_bytes: float, tier: Tier) -> float:
+    """Seconds to send ``payload_bytes`` to another device over one tier, whatever the tiers within it."""
+    return tier.latency_s + payload_bytes / tier.pair_bytes_per_s if payload_bytes else 0.0
+
+
+def p2p_s(payload_bytes: float, first_device: int, second_device: int, cluster: Cluster) -> float:
+    """Seconds to send ``payload_bytes`` from one device to another; 0 to itself.
+
+    Raises:
+        InputError: a device is not on the cluster.
+    """
+    tiers = tiers_between(np.array(first_device), np.array(second_device), cluster)
+    return 0.0 if first_device == second_device else float(transfer_costs(cluster).seconds(payload_bytes, tiers))
+
+
+def boundary_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
+    """Tier of the messages over every stage boundary, for the slowest replica; shape (N, largest pp - 1).
+
+    Column s is the boundary between the stages s and s + 1; columns from a plan's pp - 1 on are 0.
+    """
+    boundaries = np.arange(max(int(layouts.pp.max(initial=1)) - 1, 0))
+    tiers = _slowest_tiers(layouts, layouts.stage_strides, len(boundaries), cluster)
+    tiers *= boundaries < layouts.pp[:, None] - 1
+    return tiers
+
+
+def end_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
+    """Tier of the messages between the first and the last stage, for the slowest replica; shape (N,), 0 with one stage."""
+    distances = (layouts.pp - 1) * layouts.stage_strides
+    return np.where(layouts.pp > 1, _slowest_tiers(layouts, distances, 1, cluster)[:, 0], np.int8(0))
+
+
+def _slowest_tiers(layouts: PipelineLayouts, distances: IntArray, boundaries: int, cluster: Cluster) -> TierArray:
+    """Tiers of messages over ``distances`` devices (N,) from stages as far apart, the first at device 0; (N, boundaries)."""
+    tiers = np.zeros((len(distances), boundaries), dtype=np.int8)
+    for tier in cluster.tiers[:-1]:
+        tiers += _leaving(layouts, distances, boundaries, tier.group_size)
+    return tiers
+
+
+def _leaving(layouts: PipelineLayouts, distances: IntArray, boundaries: int, block: int) -> BoolArray:
+    """Whether a replica has a message from a block of ``block`` devices to another; shape (N, boundaries).
+
+    Of neighbouring devices that all send over one distance, one leaves its block if the first sender and the last receiver lie in
+    different blocks; replicas that are neighbours count as one. Other replicas are gone through, as many as lie differently in
+    their blocks, once for all plans in which they do.
+    """
+    adjacent = (layouts.replica_strides == layouts.group_widths) | (layouts.dp == 1)
+    reach = np.where(adjacent, layouts.dp, 1) * layouts.group_widths + distances  # devices from first sender to last receiver
+    inside = np.flatnonzero(reach <= block)  # messages of others leave in any case
+    step = np.where(adjacent[inside], 0, layouts.replica_strides[inside] % block)
+    replicas = np.minimum(layouts.dp[inside], block // np.gcd(step, block))
+
+    place = np.ravel_multi_index((distances[inside], step, reach[inside] - 1), (block,) * 3)
+    places, place_of = np.unique(place, return_inverse=True)
+    distance, step, last = np.unravel_index(places, (block,) * 3)
+    most = np.zeros(len(places), dtype=np.int64)
+    np.maximum.at(most, place_of, replicas)
+    # a row for plans all of whose messages leave; then for each place row r says what the first r + 1 replicas do
+    first_rows = 1 + np.cumsum(most) - most
+    leaving = np.ones((1 + int(most.sum()), boundaries), dtype=np.bool_)
+    senders = np.arange(boundaries) * distance[:, None]
+    leaving[first_rows] = senders % block + last[:, None] >= block
+    for several in np.flatnonzero(most > 1):
+        rows = slice(first_rows[several], first_rows[several] + most[several])
+        replica = np.arange(most[several])[:, None]
+        leaves = (senders[several] + replica * step[several]) % block + last[several] >= block
+        np.logical_or.accumulate(leaves, axis=0, out=leaving[rows])
+    row_of = np.zeros(len(distances), dtype=np.int64)
+    row_of[inside] = first_rows[place_of] + replicas - 1
+    return leaving[row_of]

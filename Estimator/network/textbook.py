@@ -1,0 +1,41 @@
+"""Reduce-scatter, all-gather and all-reduce as the textbook has them (Thakur, Rabenseifner & Gropp 2005).
+
+With bandwidth B per device and direction and latency L per step, a group of n devices and a tensor of S bytes,
+
+* ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
+* all-reduce is twice either of them: reduce-scatter and all-gather, or reduce and broadcast.
+
+A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
+inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from Estimator.network.cluster import Topology
+from Estimator.network.costs import AlgorithmCosts
+from Estimator.network.crossings import Crossings, largest, log2_ceil
+from GraphExtractor.graph import CollectiveKind
+
+
+def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCosts]:
+    """Algorithms of a reduce-scatter, all-gather or all-reduce over groups of at least 2 devices."""
+    size, reached, bandwidth = crossed.group_sizes, crossed.reached, crossed.device_bytes_per_s
+    latencies_s = crossed.column(lambda tier: tier.latency_s)
+    start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
+    latency_s = largest(latencies_s, reached)
+    slowest_s = largest(1 / bandwidth, reached)  # what crosses an outer tier passes the inner ones
+    left = (size - 1) / size
+    steps_s = start_s + ((crossed.widths - 1) * latencies_s).sum(axis=0)
+    fills = (crossed.together % crossed.inside == 0).all(axis=0)
+    torus = np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
+    costs = [
+        AlgorithmCosts("ring", start_s + (size - 1) * latency_s, left * slowest_s),
+        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s),
+        AlgorithmCosts("tier by tier", steps_s, ((crossed.widths - 1) / crossed.together / bandwidth).sum(axis=0)).where(fills),
+        AlgorithmCosts("torus", steps_s, left / (bandwidth * crossed.used).sum(axis=0)).where(
+            fills & (torus | ~crossed.used).all(axis=0)
+        ),
+    ]
+    return [cost.twice() for cost in costs] if kind is CollectiveKind.ALL_REDUCE else costs

@@ -1,0 +1,176 @@
+"""Collectives priced group by group in plain loops, and random clusters: what the array formulas are checked against."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from Estimator.hardware_files import HARDWARE, load_cluster
+from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
+from GraphExtractor.graph import CollectiveKind
+
+Cost = tuple[float, float]  # fixed seconds, seconds per byte
+SHIPPED = sorted(path.stem for path in (HARDWARE / "clusters").glob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A group on one tier: most members in a block within it, most in a block of it, steps of a ring, members of the emptiest."""
+
+    tier: Tier
+    inside: int
+    together: int
+    hops: int
+    ports: int
+    bandwidth: float
+
+    @property
+    def width(self) -> int:
+        return math.ceil(self.together / self.inside)
+
+
+def share(tier: Tier, members: int, positions: int) -> float:
+    if members <= 1 or positions <= 1:
+        return 1.0
+    if tier.topology is Topology.MESH:
+        return (members - 1) / (positions - 1)
+    if tier.topology is Topology.HYPERCUBE:
+        return math.log(members) / math.log(positions)
+    return 0.5 if tier.topology is Topology.TORUS and members != positions else 1.0
+
+
+def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> list[Crossing]:
+    """Tiers up to the one that joins all; blocks of groups that start with a block of every inner tier are filled evenly."""
+    crossed: list[Crossing] = []
+    members = [first + index * stride for index in range(size)]
+    even = all(first % tier.group_size == 0 for tier in cluster.tiers[:-1])
+    counts, within = [1] * size, 1
+    for tier in cluster.tiers:
+        if tier is cluster.tiers[-1]:
+            blocks = [size]
+        elif even:
+            fitting = min(size, max(1, tier.group_size // stride))
+            blocks = [min(fitting, size - start) for start in range(0, size, fitting)]
+        else:
+            blocks = list(Counter(member // tier.group_size for member in members).values())
+        inside, together = max(counts), max(blocks)
+        part = share(tier, math.ceil(together / inside), tier.group_size // within)
+        bandwidth = tier.bandwidth_bytes_per_s * tier.efficiency * part
+        crossed.append(Crossing(tier, inside, together, len(counts) - len(blocks), min(counts), bandwidth))
+        counts, within = blocks, tier.group_size
+        if len(blocks) == 1:
+            break
+    return crossed
+
+
+def costs_by_hand(kind: CollectiveKind, size: int, stride: int, cluster: Cluster, first: int = 0) -> dict[str, Cost]:
+    """Algorithms of a group of at least 2 devices."""
+    crossed = crossings_by_hand(size, stride, cluster, first)
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return exchange(size, [each for each in crossed if each.hops], cluster.library is not None)
+    return textbook(kind, size, crossed) if cluster.library is None else library(kind, size, crossed, cluster.library)
+
+
+def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[str, Cost]:
+    twice = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    bandwidth = min(each.bandwidth for each in crossed)
+    latency_s, start_s = max(each.tier.latency_s for each in crossed), max(each.tier.start_s for each in crossed)
+    found = {
+        "ring": (start_s + (size - 1) * latency_s, (size - 1) / size / bandwidth),
+        "tree": (start_s + math.ceil(math.log2(size)) * latency_s, 1 / bandwidth),
+    }
+    if all(each.together % each.inside == 0 for each in crossed):
+        steps_s = start_s + sum((each.width - 1) * each.tier.latency_s for each in crossed)
+        found["tier by tier"] = (steps_s, sum((each.width - 1) / each.together / each.bandwidth for each in crossed))
+        used = [each for each in crossed if each.hops]
+        if all(each.tier.topology is Topology.TORUS for each in used):
+            found["torus"] = (steps_s, (size - 1) / size / sum(each.bandwidth for each in used))
+    return {name: (twice * fixed_s, twice * per_byte_s) for name, (fixed_s, per_byte_s) in found.items()}
+
+
+def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: CollectiveLibrary) -> dict[str, Cost]:
+    reduces = kind is CollectiveKind.ALL_REDUCE
+    rounds, copies = 2 if reduces else 1, 2 if kind is CollectiveKind.ALL_GATHER else 1
+    used, tree = [each for each in crossed if each.hops], reduces and len(crossed) > 1
+    copy_s = copies * software.copy_share / size / crossed[0].bandwidth if crossed[0].hops else 0.0
+    levels = [each.width - 1 if each is crossed[0] else 2 * math.ceil(math.log2(each.width)) for each in used]
+    hops, start_s = [each.hops for each in used], max(each.tier.start_s for each in used)
+    steps_s = [each.tier.latency_s + (0.0 if each is crossed[-1] else crossed[-1].tier.inner_latency_s) for each in used]
+    slowest_s = max((1 + each.tier.relay_stall / each.ports) / (each.ports * each.bandwidth) for each in used)
+    found = {"ring": (start_s + rounds * dot(hops, steps_s), rounds * (size - 1) / size * slowest_s + copy_s)}
+    if tree:
+        found["tree"] = (start_s + rounds * dot(levels, steps_s), rounds * slowest_s / software.tree_efficiency + copy_s)
+    shorts = [each.tier.short for each in used if each.tier.short is not None]
+    if len(shorts) == len(used):
+        start_s, steps_s = max(short.start_s for short in shorts), [short.latency_s for short in shorts]
+        bandwidths = [each.bandwidth / each.tier.efficiency * short.efficiency for each, short in zip(used, shorts, strict=True)]
+        bytes_s = [1 / (each.ports * bandwidth) for each, bandwidth in zip(used, bandwidths, strict=True)]
+        found["short ring"] = (start_s + rounds * dot(hops, steps_s), rounds * (size - 1) / size * max(bytes_s))
+        if tree:
+            found["short tree"] = (start_s + rounds * dot(levels, steps_s), rounds * dot(levels, bytes_s))
+    return found
+
+
+def exchange(size: int, used: list[Crossing], posted: bool) -> dict[str, Cost]:
+    peers = [each.together - each.ports for each in used]
+    passing = []
+    for each, count in zip(used, peers, strict=True):
+        part = count / size
+        if each.tier.topology is Topology.TORUS:
+            part = each.width**2 // 4 / each.width
+        elif each.tier.topology is Topology.HYPERCUBE:
+            part *= math.log2(each.width) / 2 * each.width / (each.width - 1)
+        passing.append(part)
+    if not posted:
+        fixed_s = max(each.tier.start_s for each in used) + dot(peers, [each.tier.latency_s for each in used])
+        return {"pairwise": (fixed_s, dot(passing, [1 / each.bandwidth for each in used]))}
+    found = {}
+    for name, quick in (("exchange", False), ("short exchange", True)):
+        protocols = [each.tier.short if quick else each.tier for each in used]
+        speeds = [(each.start_s, each.latency_s, each.efficiency) for each in protocols if each is not None]
+        if len(speeds) == len(used):
+            fixed_s = max(start_s for start_s, _, _ in speeds)
+            fixed_s += sum(math.ceil(count / 8) * latency_s for count, (_, latency_s, _) in zip(peers, speeds, strict=True))
+            bandwidths = [each.bandwidth / each.tier.efficiency * speed[2] for each, speed in zip(used, speeds, strict=True)]
+            found[name] = (fixed_s, max(part / bandwidth for part, bandwidth in zip(passing, bandwidths, strict=True)))
+    return found
+
+
+def dot(counts: list[int] | list[float], seconds: list[float]) -> float:
+    return sum(count * each for count, each in zip(counts, seconds, strict=True))
+
+
+@st.composite
+def random_clusters(draw: st.DrawFn, most_devices: int = 4096) -> Cluster:
+    """One to three tiers that nest, of any topology, with and without a library and protocols for short messages."""
+    sizes = [draw(st.integers(1, 12))]
+    for factor in draw(st.lists(st.integers(2, 12), max_size=2)):
+        sizes.append(sizes[-1] * factor)
+    seconds, part = st.floats(0, 1e-4), st.floats(0.05, 1.0)
+    tiers = []
+    for position, size in enumerate(sizes):
+        outer = st.sampled_from([Topology.SWITCH, Topology.TORUS])
+        tiers.append(
+            Tier(
+                str(position),
+                size,
+                draw(st.floats(1e9, 1e12)),
+                draw(seconds),
+                draw(part),
+                draw(seconds),
+                draw(outer if position else st.sampled_from(Topology)),
+                draw(st.floats(0, 1)),
+                draw(seconds),
+                draw(st.none() | st.builds(ShortProtocol, seconds, seconds, part)),
+            )
+        )
+    software = draw(st.none() | st.builds(CollectiveLibrary, part, part))
+    return Cluster("random", draw(st.integers((sizes[-1] + 1) // 2, min(sizes[-1], most_devices))), tuple(tiers), software)
+
+
+def clusters() -> st.SearchStrategy[Cluster]:
+    """Those that ship, and random ones."""
+    return st.sampled_from(SHIPPED).map(load_cluster) | random_clusters()
