@@ -24,10 +24,14 @@ class Pass:
     hidden_data_s: float
 
     @property
+    def device_s(self) -> float:
+        """All but communication."""
+        return self.arithmetic_s + self.memory_s + self.launch_s
+
+    @property
     def total_s(self) -> float:
         """What the pass takes."""
-        communication_s = self.tensor_s + self.context_s + self.expert_s + self.data_s
-        return self.arithmetic_s + self.memory_s + self.launch_s + communication_s
+        return self.device_s + self.tensor_s + self.context_s + self.expert_s + self.data_s
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def timed_pass(total: PassCost, layers: int, data_s: float, overlap: Overlap) ->
     return Pass(
         arithmetic_s=total.kernels.arithmetic_s,
         memory_s=total.kernels.memory_s,
-        launch_s=busy_s - device_s,
+        launch_s=total.kernels.launch_s + (busy_s - device_s),
         tensor_s=tensor_s,
         context_s=total.context_s,
         expert_s=total.expert_s,

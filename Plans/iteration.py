@@ -74,8 +74,8 @@ def _breakdown(
     parts = IterationBreakdown(
         compute_s=micro_batches * sum(each.arithmetic_s for each in kept),
         memory_bound_s=micro_batches * sum(each.memory_s for each in kept),
-        launch_s=micro_batches * sum(each.launch_s for each in every),
-        recompute_s=micro_batches * sum(chunk.recompute.arithmetic_s + chunk.recompute.memory_s for chunk in stage.chunks),
+        launch_s=micro_batches * sum(each.launch_s for each in kept),
+        recompute_s=micro_batches * sum(chunk.recompute.device_s for chunk in stage.chunks),
         tensor_communication_s=micro_batches * sum(each.tensor_s for each in every),
         context_communication_s=micro_batches * sum(each.context_s for each in every),
         pipeline_communication_s=transfer_s,

@@ -11,9 +11,9 @@ from Solver.results import PipelineReport, Status
 class IterationBreakdown:
     """Where an iteration's seconds go on the pipeline stage that decides it; the fields but the hidden ones add up to it.
 
-    ``compute_s`` is limited by arithmetic, ``memory_bound_s`` by memory bandwidth, ``launch_s`` by the host that issues kernels.
-    ``recompute_s`` is all of the repeated forward pass. Communication counts where it is exposed; ``hidden_*`` runs beside
-    computation. ``bubble_s`` is waiting for other stages.
+    ``compute_s`` is arithmetic, ``memory_bound_s`` what memory bandwidth adds to it, ``launch_s`` starting kernels and waiting
+    for the host that issues them. ``recompute_s`` is all of the repeated forward pass but its communication, which counts
+    where it is exposed; ``hidden_*`` runs beside computation. ``bubble_s`` is waiting for other stages.
     """
 
     compute_s: float

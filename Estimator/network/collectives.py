@@ -18,12 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from Common.errors import InputError
 from Estimator.network.algorithms import CollectiveLine, Crossing, crossings
 from Estimator.network.cluster import Cluster, Tier, Topology
 from Estimator.network.exchange import library_exchange_lines, textbook_exchange_lines
 from Estimator.network.library import library_lines
-from GraphExtractor.graph import CollectiveKind
+from GraphExtractor.graph import CollectiveKind, OperatorGraph
 
 
 def collective_s(
@@ -83,6 +86,19 @@ def _textbook_lines(group_size: int, crossed: Sequence[Crossing]) -> tuple[Colle
         if all(crossing.tier.topology is Topology.TORUS for crossing in used):
             lines.append(CollectiveLine("torus", start_s + steps_s, left / sum(each.device_bytes_per_s for each in used)))
     return tuple(lines)
+
+
+def innermost_collectives_s(graph: OperatorGraph, cluster: Cluster) -> NDArray[np.float64]:
+    """Seconds of the collectives of ``graph``, in its order, each among neighbouring devices; shape (collectives,).
+
+    This is where tensor-parallel groups lie. Where context- and expert-parallel groups lie depends on the plan.
+
+    Raises:
+        InputError: a group does not fit on the cluster.
+    """
+    found = (operator.collective for operator in graph.operators if operator.collective is not None)
+    seconds = [collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster) for each in found]
+    return np.array(seconds, dtype=np.float64)
 
 
 def slowest_collective_s(

@@ -37,7 +37,7 @@ def model_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     ) as advance:
         times = []
         for graph, each in zip(inputs.graphs, inputs.times, strict=True):
-            times.append(refined(graph, inputs.table, run.hardware.accelerators, run.solver, each, rows))
+            times.append(refined(graph, inputs.table, run.hardware.accelerators, run.collective_s, run.solver, each, rows))
             advance(1)
     better = replace(inputs, times=tuple(times))
     doubtful = len(_doubtful(run, better))

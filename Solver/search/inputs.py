@@ -74,7 +74,7 @@ def scheduled_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
     key, hardware = graphs[0].key, run.hardware
     label = f"{key.label}, micro-batch {key.micro_batch_size}"
     with run.progress.phase(f"operator latencies of {label}", 1) as advance:
-        what = graphs, hardware.accelerators, hardware.platform, hardware.cluster
+        what = graphs, hardware.accelerators, hardware.platform
         folder = run.stores.estimates
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         advance(1)
@@ -84,7 +84,7 @@ def scheduled_inputs(run: Run, graphs: tuple[ModelGraph, ...]) -> ModelInputs:
             path = None
             if folder is not None:
                 path = folder / key.label / f"layer_times-{_identity(run, graph, run.solver.name)}.npz"
-            times.append(layer_times(graph, table, hardware.accelerators, run.solver, path, advance))
+            times.append(layer_times(graph, table, hardware.accelerators, run.collective_s, run.solver, path, advance))
     return ModelInputs(key.model, key.micro_batch_size, graphs, table, tuple(times))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from Solver.schedule.solver import Effort, ScheduleSolver
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 FEW_ROWS = 1024  # accelerators that are all worth a thorough search
+CollectiveSeconds = Callable[[OperatorGraph], FloatArray]  # of a graph's collectives, in its order
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 
 
@@ -56,9 +57,11 @@ def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
     return ScheduleStructure(tuple(core_type(operator) for operator in graph.operators), edges)
 
 
-def schedule_problem(graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, row: int) -> ScheduleProblem:
-    """The scheduling problem of one layer pass on accelerator ``row``."""
-    times = table.times(graph, np.array([row]))
+def schedule_problem(
+    graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, row: int, collective_s: FloatArray
+) -> ScheduleProblem:
+    """The scheduling problem of one layer pass on accelerator ``row``, whose collectives take ``collective_s`` seconds."""
+    times = table.times(graph, np.array([row]), collective_s)
     return ScheduleProblem(
         schedule_structure(graph),
         times.single_s[0],
@@ -72,22 +75,24 @@ def layer_times(
     graph: ModelGraph,
     table: LatencyTable,
     accelerators: AcceleratorSet,
+    network: CollectiveSeconds,
     solver: ScheduleSolver,
     store: Path | None,
     advance: Advance,
 ) -> GraphTimes:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
+    ``network`` prices collectives; what is stored was priced by the same one.
     Where many accelerators are left without a proof they keep what was found (``refined`` goes on with some of them).
     """
     stored = None if store is None else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.forward_s) == len(accelerators):
         advance(3 * len(graph.layers))
         return stored
-    times = _scheduled(graph, table, accelerators, solver, np.arange(len(accelerators)), Effort.QUICK, advance)
+    times = _scheduled(graph, table, accelerators, network, solver, np.arange(len(accelerators)), Effort.QUICK, advance)
     unproven = np.flatnonzero(times.excess > 1.0)
     if 0 < len(unproven) <= FEW_ROWS:
-        times = refined(graph, table, accelerators, solver, times, unproven)
+        times = refined(graph, table, accelerators, network, solver, times, unproven)
     if store is not None:
         store_arrays(store, times)
     return times
@@ -97,12 +102,13 @@ def refined(
     graph: ModelGraph,
     table: LatencyTable,
     accelerators: AcceleratorSet,
+    network: CollectiveSeconds,
     solver: ScheduleSolver,
     times: GraphTimes,
     rows: NDArray[np.int64],
 ) -> GraphTimes:
     """``times`` with the accelerators ``rows`` scheduled again, with more effort."""
-    better = _scheduled(graph, table, accelerators, solver, rows, Effort.THOROUGH, lambda _: None)
+    better = _scheduled(graph, table, accelerators, network, solver, rows, Effort.THOROUGH, lambda _: None)
     merged = {}
     for field in fields(GraphTimes):
         merged[field.name] = getattr(times, field.name).copy()
@@ -114,6 +120,7 @@ def _scheduled(
     graph: ModelGraph,
     table: LatencyTable,
     accelerators: AcceleratorSet,
+    network: CollectiveSeconds,
     solver: ScheduleSolver,
     rows: NDArray[np.int64],
     effort: Effort,
@@ -126,7 +133,8 @@ def _scheduled(
         [layer.backward_selective for layer in graph.layers],
     )
     forward, backward, selective = (
-        _stacked([_pass_times(each, table, accelerators, solver, rows, effort, advance) for each in one]) for one in passes
+        _stacked([_pass_times(each, table, accelerators, network, solver, rows, effort, advance) for each in one])
+        for one in passes
     )
     return GraphTimes(
         forward_s=forward.seconds,
@@ -152,6 +160,7 @@ def _pass_times(
     graph: OperatorGraph,
     table: LatencyTable,
     accelerators: AcceleratorSet,
+    network: CollectiveSeconds,
     solver: ScheduleSolver,
     rows: NDArray[np.int64],
     effort: Effort,
@@ -159,10 +168,10 @@ def _pass_times(
 ) -> _PassTimes:
     seconds, joules, excess = np.zeros(len(rows)), np.zeros(len(rows)), np.ones(len(rows))
     if graph.operators:
-        structure = schedule_structure(graph)
+        structure, collective_s = schedule_structure(graph), network(graph)
         for first in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
-            times = table.times(graph, rows[part])
+            times = table.times(graph, rows[part], collective_s)
             cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
             solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
             seconds[part] = solved.makespan_s

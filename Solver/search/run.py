@@ -13,6 +13,9 @@ from Common.files import code_version, content_key
 from Common.progress import Progress
 from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.technology import FloatArray
+from Estimator.network.collectives import innermost_collectives_s
+from GraphExtractor.graph import OperatorGraph
 from Solver.schedule.solver import ScheduleSolver
 from Studies.hardware import Hardware
 from Studies.run_directory import PhaseRecord, peak_bytes
@@ -51,6 +54,10 @@ class Run:
             to_json(hardware.cluster).decode(),
             code_version(REPOSITORY / room for room in PRICED_BY),
         )
+
+    def collective_s(self, graph: OperatorGraph) -> FloatArray:
+        """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
+        return innermost_collectives_s(graph, self.hardware.cluster)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

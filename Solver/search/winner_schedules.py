@@ -51,7 +51,7 @@ def schedule_layers(run: Run, choice: Choice, inputs: ModelInputs) -> list[Layer
             (backward, layer.backward_graph(plan.recompute), 1),
         ):
             if operators.operators:
-                problem = schedule_problem(operators, inputs.table, run.hardware.accelerators, row)
+                problem = _problem(run, operators, inputs, row)
                 schedule = run.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
                 collective_s = _collective_s(operators, problem)
                 schedules.append(
@@ -66,7 +66,7 @@ def confirm_schedules(
     """Solve every schedule again as the ILP with a solver that shares no code with the native one."""
     confirmations = []
     for item in schedules:
-        problem = schedule_problem(item.operators, inputs.table, run.hardware.accelerators, row)
+        problem = _problem(run, item.operators, inputs, row)
         ilp = confirm_with_ilp(problem, item.schedule)
         difference = abs(ilp.makespan_s - item.schedule.makespan_s)
         confirmations.append(
@@ -115,6 +115,10 @@ def _kept(hbm_bytes: int, item: LayerSchedule) -> KeptSchedule:
             for assignment in item.schedule.assignments
         ),
     )
+
+
+def _problem(run: Run, operators: OperatorGraph, inputs: ModelInputs, row: int) -> ScheduleProblem:
+    return schedule_problem(operators, inputs.table, run.hardware.accelerators, row, run.collective_s(operators))
 
 
 def _collective_s(operators: OperatorGraph, problem: ScheduleProblem) -> float:
