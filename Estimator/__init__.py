@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from Estimator.chips.cores_file import read_cores_json, write_cores_json
     from Estimator.chips.design_space import DesignSpace, load_design_space
     from Estimator.chips.latency_table import LatencyTable, OperatorTimes, load_or_populate, populate_estimates
+    from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators
+    from Estimator.devices.operator_cost import DeviceModel
     from Estimator.hardware_files import load_cluster
     from Estimator.network.cluster import Cluster, with_devices
     from Estimator.network.collectives import collective_costs, collective_s
@@ -21,9 +23,13 @@ _HOMES = {
     "AcceleratorSet": "chips.accelerator",
     "Cluster": "network.cluster",
     "DesignSpace": "chips.design_space",
+    "DeviceModel": "devices.operator_cost",
     "LatencyTable": "chips.latency_table",
+    "OperatorCostModel": "cost_model",
+    "OperatorCosts": "cost_model",
     "OperatorTimes": "chips.latency_table",
     "Platform": "chips.accelerator",
+    "PricedOperators": "cost_model",
     "collective_costs": "network.collectives",
     "collective_s": "network.collectives",
     "load_cluster": "hardware_files",
@@ -41,9 +47,13 @@ __all__ = [
     "AcceleratorSet",
     "Cluster",
     "DesignSpace",
+    "DeviceModel",
     "LatencyTable",
+    "OperatorCostModel",
+    "OperatorCosts",
     "OperatorTimes",
     "Platform",
+    "PricedOperators",
     "collective_costs",
     "collective_s",
     "load_cluster",

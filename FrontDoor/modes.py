@@ -84,7 +84,7 @@ def prepopulate_estimates(command: Command) -> int:
     for graphs in _graphs(study, progress):
         key = graphs[0].key
         with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}", 1) as advance:
-            load_or_populate(graphs, accelerators, hardware.platform, hardware.cluster, study.folders.estimates)
+            load_or_populate(graphs, accelerators, hardware.platform, study.folders.estimates)
             advance(1)
         rows.append(
             {

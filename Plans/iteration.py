@@ -37,6 +37,7 @@ class _PassSums:
 
     arithmetic_s: float
     memory_s: float
+    launch_s: float
     tensor_s: float
     sequence_s: float
     context_s: float
@@ -45,7 +46,7 @@ class _PassSums:
     @property
     def work_s(self) -> float:
         """What is no communication."""
-        return self.arithmetic_s + self.memory_s
+        return self.arithmetic_s + self.memory_s + self.launch_s
 
 
 def _sums(costs: PassCosts, configuration: int, layers: Sequence[int]) -> _PassSums:
@@ -73,7 +74,7 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
     known = Breakdown(
         arithmetic_s=many * (forward.arithmetic_s + backward.arithmetic_s),
         memory_bound_s=many * (forward.memory_s + backward.memory_s + accumulated_s),
-        launch_s=many * sum(each.launch_s for each in parts),
+        launch_s=many * (forward.launch_s + backward.launch_s + sum(each.launch_s for each in parts)),
         recompute_s=many * again.work_s,
         tensor_communication_s=many * tensor_s * shown,
         sequence_communication_s=many * sequence_s * shown,

@@ -19,6 +19,7 @@ from GraphExtractor.graph import (
     LayerGraph,
     ModelGraph,
     Operator,
+    OperatorGraph,
     OperatorKind,
     Phase,
     Recompute,
@@ -32,8 +33,8 @@ FloatArray = NDArray[np.float64]
 class PassCosts:
     """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations, layers).
 
-    ``arithmetic_s`` and ``memory_s`` are what arithmetic and memory take of the device, one after the other; ``host_s`` what the
-    host needs to issue the kernels, beside it. ``products_s`` are the seconds of matrix products, behind which tensor-parallel
+    ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it, ``launch_s`` what starting
+    operators does; ``host_s`` is what the host needs to issue them, beside the device. ``products_s`` are the seconds of matrix products, behind which tensor-parallel
     collectives can hide; the others are collectives by group: all-reduces of tensor parallelism, the gathers and scatters that
     sequence parallelism makes of them, context and expert parallelism. Chips whose schedules nobody attributed to causes have
     all of a layer's makespan, collectives and all, under ``arithmetic_s``.
@@ -41,6 +42,7 @@ class PassCosts:
 
     arithmetic_s: FloatArray
     memory_s: FloatArray
+    launch_s: FloatArray
     host_s: FloatArray
     products_s: FloatArray
     tensor_s: FloatArray
@@ -52,12 +54,12 @@ class PassCosts:
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
         nothing = np.zeros_like(seconds)
-        return PassCosts(seconds, *(nothing for _ in range(7)))
+        return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
     def device_s(self) -> FloatArray:
         """What occupies the device besides the collectives of tensor-parallel groups."""
-        return self.arithmetic_s + self.memory_s + self.context_s + self.expert_s
+        return self.arithmetic_s + self.memory_s + self.launch_s + self.context_s + self.expert_s
 
     def rows(self, rows: NDArray[np.int64]) -> PassCosts:
         """The same of some configurations."""
@@ -202,6 +204,11 @@ class GraphNetwork:
             raise PhazeError(f"a graph of expert parallel degree {graph.key.ep} is priced for groups of {experts.size} devices")
         return GraphNetwork(cluster, graph.key.tp, GroupNetwork(experts, cluster))
 
+    def collectives_s(self, graph: OperatorGraph) -> FloatArray:
+        """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
+        found = [operator.collective for operator in graph.operators if operator.collective is not None]
+        return np.array([self.seconds(collective) for collective in found], dtype=np.float64)
+
     def seconds(self, collective: Collective) -> float:
         """Seconds of one collective."""
         if collective.group is CollectiveGroup.EXPERT:
@@ -233,13 +240,13 @@ def device_layer_costs(
 
 def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork) -> PassCosts:
     """Sums over the operators of each layer."""
-    totals = np.zeros((8, 1, len(passes)))
+    totals = np.zeros((9, 1, len(passes)))
     for layer, operators in enumerate(passes):
         for operator in operators:
             time = model.operator_time(operator)
-            totals[:3, 0, layer] += time.arithmetic_s, time.memory_s, time.host_s
+            totals[:4, 0, layer] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
             if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV):
-                totals[3, 0, layer] += time.device_s
+                totals[4, 0, layer] += time.device_s
             if operator.collective is not None:
                 totals[_column_of(operator.collective), 0, layer] += network.seconds(operator.collective)
     return PassCosts(*totals)
@@ -248,5 +255,5 @@ def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, netw
 def _column_of(collective: Collective) -> int:
     """The field of ``PassCosts`` that a collective belongs to."""
     if collective.group is CollectiveGroup.TENSOR:
-        return 4 if collective.kind is CollectiveKind.ALL_REDUCE else 5
-    return 6 if collective.group is CollectiveGroup.CONTEXT else 7
+        return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
+    return 7 if collective.group is CollectiveGroup.CONTEXT else 8

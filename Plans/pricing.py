@@ -75,14 +75,12 @@ class PricedPlan:
     @cached_property
     def transfers_s(self) -> FloatArray:
         """Seconds of activations forward and gradients back over every boundary between chunks, shape (2, chunks - 1)."""
-        plan, messages = self.plan, Messages(self.plan, self.machine.cluster)
+        messages = Messages(self.plan, self.machine.cluster)
         crosses = crossing(self.costs.graph.tensors, remaining(self.members)[1:])
-        seconds = np.zeros((2, plan.chunks - 1))
-        for chunk in range(plan.chunks - 1):
-            source, target = chunk % plan.pp, (chunk + 1) % plan.pp
-            seconds[0, chunk] = messages.seconds(crosses.activation_bytes[chunk : chunk + 1], source, target)[0]
-            seconds[1, chunk] = messages.seconds(crosses.gradient_bytes[chunk : chunk + 1], target, source)[0]
-        return seconds
+        if self.plan.pp == 1:
+            return np.zeros((2, self.plan.chunks - 1))
+        tiers = messages.boundary_tiers()
+        return np.stack([messages.seconds(each, tiers) for each in (crosses.activation_bytes, crosses.gradient_bytes)])
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 
 from Estimator.devices.device import Software
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_lines, collective_s, distinct_starts, tier_between, transfer_s
+from Estimator.network.collectives import collective_costs, collective_s, distinct_starts
+from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
 from GraphExtractor.graph import CollectiveKind
 from Plans.groups import ALONE, DeviceGroups, expert_groups, expert_replicas, replicas
 from Plans.plan import TrainingPlan
@@ -113,7 +113,7 @@ def _level_costs(groups: DeviceGroups, cluster: Cluster) -> list[list[list[list[
         found.append(
             [
                 [
-                    [(line.fixed_s, line.per_byte_s) for line in collective_lines(kind, level.size, level.stride, cluster, first)]
+                    [(line.fixed_s, line.per_byte_s) for line in collective_costs(kind, level.size, level.stride, cluster, first)]
                     for kind in KINDS
                 ]
                 for first in firsts
@@ -124,30 +124,42 @@ def _level_costs(groups: DeviceGroups, cluster: Cluster) -> list[list[list[list[
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages between neighbouring chunks of a pipeline, and the tied parameters' gradients between its ends."""
+    """Messages between the stages of a pipeline, and the tied parameters' gradients between its ends."""
 
     plan: TrainingPlan
     cluster: Cluster
 
-    def seconds(self, payload_bytes: Sequence[float] | FloatArray, source: int, target: int) -> FloatArray:
-        """Seconds from stage ``source`` to ``target`` over the slowest link that a replica has between them, by size.
+    @property
+    def layout(self) -> PipelineLayouts:
+        """Where the plan's pipelines lie."""
+        plan = self.plan
+        each = (plan.tp * plan.cp, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
+        return PipelineLayouts(*(np.array([value]) for value in each))
+
+    def boundary_tiers(self) -> NDArray[np.int8]:
+        """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
+        plan = self.plan
+        between = boundary_tiers(self.layout, self.cluster)[0]
+        if plan.interleave == 1:
+            return between
+        around = np.concatenate([between, end_tiers(self.layout, self.cluster)])
+        return np.tile(around, plan.interleave)[:-1]
+
+    def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
+        """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
 
         A message goes as a whole, or scattered over the tensor-parallel group and gathered behind the link, whichever is faster
         (the scatter-gather optimisation of Narayanan et al. 2021, section 4.1); with sequence parallelism it is scattered
         already.
         """
-        return np.array([self._message_s(float(each), source, target) for each in payload_bytes])
-
-    def _message_s(self, payload_bytes: float, source: int, target: int) -> float:
-        plan, cluster = self.plan, self.cluster
-        if source == target or not payload_bytes:
-            return 0.0
-        tiers = link_tiers(plan, cluster, source, target)
-        whole = max(transfer_s(payload_bytes, cluster.tiers[tier]) for tier in tiers)
+        plan, costs = self.plan, transfer_costs(self.cluster)
+        whole = costs.seconds(payload_bytes, tiers)
         if plan.tp == 1 or plan.sequence_parallel:
             return whole
-        part = max(transfer_s(payload_bytes / plan.tp, cluster.tiers[tier]) for tier in tiers)
-        return min(whole, part + collective_s(CollectiveKind.ALL_GATHER, payload_bytes, plan.tp, 1, cluster))
+        gathers = collective_costs(CollectiveKind.ALL_GATHER, plan.tp, 1, self.cluster)
+        gather = np.min([np.where(payload_bytes, each.seconds(payload_bytes), 0.0) for each in gathers], axis=0)
+        scattered: FloatArray = np.minimum(whole, costs.seconds(payload_bytes / plan.tp, tiers) + gather)
+        return scattered
 
     def tied_s(self, tied_parameters: float, gradient_bytes: float) -> float:
         """All-reduce of the gradients that the first and the last stage share (tied embeddings); 0 on one stage.
@@ -158,15 +170,3 @@ class Messages:
             return 0.0
         stride = (self.plan.pp - 1) * self.plan.stage_stride
         return collective_s(CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes, 2, stride, self.cluster)
-
-
-def link_tiers(plan: TrainingPlan, cluster: Cluster, source: int, target: int) -> frozenset[int]:
-    """Tiers that the replicas' messages between two stages cross, by position among the cluster's."""
-    first = plan.tp * plan.cp - 1
-    found = set()
-    for replica in range(min(plan.dp, cluster.period)):
-        offset = replica * plan.replica_stride
-        for member in {0, first}:
-            ends = source * plan.stage_stride + offset + member, target * plan.stage_stride + offset + member
-            found.add(cluster.tiers.index(tier_between(*ends, cluster)))
-    return frozenset(found)

@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-7  # of an iteration
 PARTS = {  # what adds up to an iteration
     "arithmetic": "compute_s",
     "memory-bound kernels": "memory_bound_s",
-    "waiting for the host": "launch_s",
+    "kernel launches": "launch_s",
     "recomputation": "recompute_s",
     "tensor-parallel communication": "tensor_communication_s",
     "context-parallel communication": "context_communication_s",

@@ -19,7 +19,7 @@ LARGEST_PARTS = 4
 PARTS = {
     "arithmetic": "compute_s",
     "memory-bound": "memory_bound_s",
-    "host": "launch_s",
+    "launch": "launch_s",
     "recomputation": "recompute_s",
     "tp": "tensor_communication_s",
     "cp": "context_communication_s",

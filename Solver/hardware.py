@@ -23,11 +23,11 @@ from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
 from Plans.groups import DeviceGroups
-from Plans.layer_costs import LayerCosts, device_layer_costs
+from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
 from Plans.plan import Precision
 from Plans.rates import Machine
 from Solver.schedule.solver import ScheduleSolver
-from Solver.search.layer_times import ScheduledGraph, chip_layer_costs, refined, scheduled_graph
+from Solver.search.layer_times import ScheduledGraph, attributed_layer_costs, chip_layer_costs, refined, scheduled_graph
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -188,13 +188,13 @@ class DesignedChips(Hardware):
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
-        what = (graph,), self.accelerators, self.platform, self.cluster
+        what = (graph,), self.accelerators, self.platform
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         path = None
         if folder is not None:
             key = content_key(self.fingerprint, code_version(PRICING_ROOMS), to_json(graph).decode(), experts)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        scheduled = scheduled_graph(graph, table, self.accelerators, self.solver, path, advance)
+        scheduled = scheduled_graph(graph, table, GraphNetwork.of(graph, self.cluster, experts), self.solver, path, advance)
         self._scheduled[graph.key, experts] = scheduled
         return _by_mode(scheduled, modes)
 
@@ -203,7 +203,7 @@ class DesignedChips(Hardware):
         return _by_mode(self._scheduled[graph.key, experts], modes)
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
-        return costs.rows(np.array([row]))
+        return attributed_layer_costs(self._scheduled[costs.graph.key, experts], costs.mode, row)
 
     def scheduled(self, graph: ModelGraph, experts: DeviceGroups) -> ScheduledGraph:
         """What ``price`` made of ``graph``."""

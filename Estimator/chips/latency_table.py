@@ -20,14 +20,13 @@ from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel
-from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_s, wire_bytes
-from GraphExtractor.graph import ModelGraph, OperatorGraph
+from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators, collective_positions
+from Estimator.network.collectives import wire_bytes
+from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
 
 logger = logging.getLogger(__name__)
 
-TP_STRIDE = 1  # tensor-parallel groups sit innermost
-ROOMS = (Path(__file__).parent, Path(__file__).parent.parent / "network")
+PRICED_BY = (Path(__file__).parent,)  # whose code makes stored prices stale
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,53 +41,154 @@ class OperatorTimes:
 
 @dataclass(frozen=True, eq=False)
 class CorePrices:
-    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work, core configurations)."""
+    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work, core configurations).
+
+    ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand (``CoreEstimate``).
+    """
 
     single_s: FloatArray
     all_s: FloatArray
     single_j: FloatArray
     all_j: FloatArray
+    single_arithmetic_s: FloatArray
+    all_arithmetic_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class LatencyTable:
-    """Prices of ``work`` on the cores of ``accelerators``; collectives have one price, shape (distinct collectives,)."""
+class _Lookup:
+    """Where a table has the prices of some operators, and of some accelerators; -1 where an operator has no such part."""
+
+    tensor: IntArray
+    element: IntArray
+    tc_index: IntArray
+    vc_index: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyTable(OperatorCostModel):
+    """Prices of ``work`` on the cores of ``accelerators``, of which each is a configuration; others are refused."""
 
     accelerators: AcceleratorSet
+    platform: Platform
     work: DistinctWork
     tensor: CorePrices
     vector: CorePrices
-    network_s: FloatArray
-    network_j: FloatArray
 
-    def times(self, graph: OperatorGraph, rows: IntArray | slice) -> OperatorTimes:
-        """Price the operators of ``graph`` on the accelerators ``rows``.
+    @property
+    def configurations(self) -> int:
+        """Number of accelerators."""
+        return len(self.accelerators)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the accelerators and of the platform they share."""
+        return _fingerprint(self.accelerators, self.platform)
+
+    @property
+    def stream_bytes_per_s(self) -> float:
+        """HBM bandwidth, the same of all accelerators."""
+        return self.platform.hbm_bandwidth_bytes_per_s
+
+    @property
+    def accumulation_bytes(self) -> float:
+        """None: the product that makes a weight gradient adds it to the buffer it writes."""
+        return 0.0
+
+    def peak_flops(self, number_format: str) -> FloatArray:
+        """Two per multiply-accumulate of every processing element and cycle; shape (accelerators,).
+
+        Raises:
+            InputError: elements of that format are not as wide as the processing elements.
+        """
+        width = self.platform.bytes_per_element
+        if DTYPE_BYTES.get(number_format) != width:
+            known = ", ".join(name for name, size in DTYPE_BYTES.items() if size == width and "float" in name)
+            raise InputError(f"designed chips have no matrix units for {number_format}; they compute on {width} bytes: {known}")
+        chips = self.accelerators
+        macs_per_cycle = (chips.num_tc * chips.width * chips.depth).astype(np.float64)
+        return 2.0 * macs_per_cycle * self.platform.frequency_hz
+
+    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
+        """See OperatorCostModel. Alone means spread over all cores of the operator's type; what a collective sends costs joules.
+
+        A fused operator has the parts of the slower of its two halves, whose tiles are pipelined.
+
+        Raises:
+            InputError: the table was made for other graphs.
+        """
+        lookup = self._lookup(graph, slice(None) if rows is None else rows)
+        return PricedOperators(alone=self._costs(graph, lookup, "all"), on_one_core=self._costs(graph, lookup, "single"))
+
+    def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray) -> OperatorTimes:
+        """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``, (collectives,).
 
         A fused operator takes as long as the slower of its two parts, whose tiles are pipelined; a collective takes its
         time on the network whatever the mode.
 
         Raises:
             InputError: the table was made for other graphs.
+            PhazeError: there are not as many seconds as collectives.
         """
-        signatures = [operator_signature(operator) for operator in graph.operators]
-        tensor = _positions(self.work.tensor, [each.tensor for each in signatures])
-        element = _positions(self.work.element, [each.element for each in signatures])
-        collective = _positions(self.work.collective, [each.collective for each in signatures])
-        tc_index, vc_index = self.accelerators.tc_index[rows], self.accelerators.vc_index[rows]
+        lookup = self._lookup(graph, rows)
+        tensor, element = lookup.tensor, lookup.element
+        collectives, collective_j = collective_positions(graph, collective_s), self._collective_j(graph)
         results = []
         for name, network, combine in (
-            ("single_s", self.network_s, np.maximum),
-            ("all_s", self.network_s, np.maximum),
-            ("single_j", self.network_j, np.add),
-            ("all_j", self.network_j, np.add),
+            ("single_s", collective_s, np.maximum),
+            ("all_s", collective_s, np.maximum),
+            ("single_j", collective_j, np.add),
+            ("all_j", collective_j, np.add),
         ):
-            priced = np.zeros((len(signatures), len(tc_index)))
-            priced[tensor >= 0] = getattr(self.tensor, name)[tensor[tensor >= 0]][:, tc_index]
-            on_vector = getattr(self.vector, name)[element[element >= 0]][:, vc_index]
+            priced = np.zeros((len(graph.operators), len(lookup.tc_index)))
+            priced[tensor >= 0] = getattr(self.tensor, name)[tensor[tensor >= 0]][:, lookup.tc_index]
+            on_vector = getattr(self.vector, name)[element[element >= 0]][:, lookup.vc_index]
             priced[element >= 0] = combine(priced[element >= 0], on_vector)
-            priced[collective >= 0] = network[collective[collective >= 0], None]
+            priced[collectives] = network[:, None]
             results.append(np.ascontiguousarray(priced.T))
         return OperatorTimes(*results)
+
+    def _lookup(self, graph: OperatorGraph, rows: IntArray | slice) -> _Lookup:
+        signatures = [operator_signature(operator) for operator in graph.operators]
+        return _Lookup(
+            _positions(self.work.tensor, [each.tensor for each in signatures]),
+            _positions(self.work.element, [each.element for each in signatures]),
+            self.accelerators.tc_index[rows],
+            self.accelerators.vc_index[rows],
+        )
+
+    def _costs(self, graph: OperatorGraph, lookup: _Lookup, mode: str) -> OperatorCosts:
+        """Costs in one mode, ``single`` or ``all``."""
+        shape = len(graph.operators), len(lookup.tc_index)
+        seconds, arithmetic_s, launch_s, joules = (np.zeros(shape) for _ in range(4))
+        on_tensor, on_vector = lookup.tensor >= 0, lookup.element >= 0
+        products, elements = lookup.tensor[on_tensor], lookup.element[on_vector]
+        for array, name in ((seconds, f"{mode}_s"), (arithmetic_s, f"{mode}_arithmetic_s"), (joules, f"{mode}_j")):
+            array[on_tensor] = getattr(self.tensor, name)[products][:, lookup.tc_index]
+        launch_s[on_tensor] = self.platform.startup_s
+        vector_s = getattr(self.vector, f"{mode}_s")[elements][:, lookup.vc_index]
+        vector_arithmetic_s = getattr(self.vector, f"{mode}_arithmetic_s")[elements][:, lookup.vc_index]
+        vector_launch_s = np.array([self.platform.startup_s if self.work.element[each].starts else 0.0 for each in elements])
+        slower = vector_s > seconds[on_vector]
+        seconds[on_vector] = np.where(slower, vector_s, seconds[on_vector])
+        arithmetic_s[on_vector] = np.where(slower, vector_arithmetic_s, arithmetic_s[on_vector])
+        launch_s[on_vector] = np.where(slower, vector_launch_s[:, None], launch_s[on_vector])
+        joules[on_vector] += getattr(self.vector, f"{mode}_j")[elements][:, lookup.vc_index]
+        collective_j = self._collective_j(graph)
+        joules[collective_positions(graph, collective_j)] = collective_j[:, None]
+        memory_s = np.maximum(seconds - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
+        return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros(shape).T, joules.T)
+
+    def _collective_j(self, graph: OperatorGraph) -> FloatArray:
+        """Joules a device spends on each collective of ``graph``, in its order: what it sends leaves one HBM for another."""
+        technology = self.platform.technology
+        pj_per_byte = technology.network_energy.value + 2 * technology.hbm_energy.value
+        found = (operator.collective for operator in graph.operators if operator.collective is not None)
+        sent = [wire_bytes(each.kind, each.payload_bytes, each.group_size) for each in found]
+        return np.array(sent, dtype=np.float64) * pj_per_byte * JOULES_PER_PJ
+
+
+def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
+    return content_key(accelerators.fingerprint, to_json(platform).decode())
 
 
 def _positions(known: Sequence[object], wanted: Sequence[object]) -> NDArray[np.int64]:
@@ -100,15 +200,13 @@ def _positions(known: Sequence[object], wanted: Sequence[object]) -> NDArray[np.
     return np.array([-1 if work is None else index[work] for work in wanted], dtype=np.int64)
 
 
-def populate_estimates(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, cluster: Cluster
-) -> LatencyTable:
+def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
     """Price all distinct operators of ``graphs`` on all distinct core configurations of ``accelerators``."""
-    return _priced(distinct_work(graphs), accelerators, platform, cluster)
+    return _priced(distinct_work(graphs), accelerators, platform)
 
 
 def load_or_populate(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, cluster: Cluster, folder: Path
+    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, folder: Path
 ) -> LatencyTable:
     """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by equal inputs and equal code.
 
@@ -116,42 +214,32 @@ def load_or_populate(
         PhazeError: the estimates cannot be written.
     """
     work = distinct_work(graphs)
-    key = content_key(
-        code_version(ROOMS), accelerators.fingerprint, *(to_json(part).decode() for part in (platform, cluster, work))
-    )
+    key = content_key(code_version(PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode())
     named = graphs[0].key
     name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
     path = folder / named.label / name
 
     def load(path: Path) -> LatencyTable:
-        return _load(path, accelerators, work)
+        return _load(path, accelerators, platform, work)
 
     stored = load_or_set_aside(path, load)
     if stored is not None:
         return stored
-    table = _priced(work, accelerators, platform, cluster)
+    table = _priced(work, accelerators, platform)
     _store(path, table)
     return table
 
 
-def _priced(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform, cluster: Cluster) -> LatencyTable:
+def _priced(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
     tensor_model = TensorCoreModel(accelerators.tensor_cores, platform)
     vector_model = VectorCoreModel(accelerators.vector_cores, platform)
-    technology = platform.technology
-    network_s, network_j = [], []
-    for collective in work.collective:
-        kind, payload, group = collective.kind, collective.payload_bytes, collective.group_size
-        network_s.append(collective_s(kind, payload, group, TP_STRIDE, cluster))
-        wire = wire_bytes(kind, payload, group)
-        network_j.append(wire * (technology.network_energy.value + 2 * technology.hbm_energy.value) * JOULES_PER_PJ)
-    logger.debug("priced %d products, %d vector works, %d collectives", *map(len, vars(work).values()))
+    logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
     return LatencyTable(
         accelerators,
+        platform,
         work,
         _stacked([tensor_model.estimate(each) for each in work.tensor], len(accelerators.tensor_cores)),
         _stacked([vector_model.estimate(each) for each in work.element], len(accelerators.vector_cores)),
-        np.array(network_s, dtype=np.float64),
-        np.array(network_j, dtype=np.float64),
     )
 
 
@@ -163,15 +251,15 @@ def _stacked(estimates: Sequence[CoreEstimate], configurations: int) -> CorePric
 def _store(path: Path, table: LatencyTable) -> None:
     tensor = {f"tensor_{name}": array for name, array in vars(table.tensor).items()}
     vector = {f"vector_{name}": array for name, array in vars(table.vector).items()}
-    write_arrays(path, {**tensor, **vector, "network_s": table.network_s, "network_j": table.network_j})
+    write_arrays(path, {**tensor, **vector})
 
 
-def _load(path: Path, accelerators: AcceleratorSet, work: DistinctWork) -> LatencyTable:
+def _load(path: Path, accelerators: AcceleratorSet, platform: Platform, work: DistinctWork) -> LatencyTable:
     arrays = read_arrays(path)
     try:
         tensor = CorePrices(*(arrays[f"tensor_{field.name}"] for field in fields(CorePrices)))
         vector = CorePrices(*(arrays[f"vector_{field.name}"] for field in fields(CorePrices)))
-        table = LatencyTable(accelerators, work, tensor, vector, arrays["network_s"], arrays["network_j"])
+        table = LatencyTable(accelerators, platform, work, tensor, vector)
     except KeyError as error:
         raise ArtefactError(f"{path} holds no {error}") from error
     shapes = {array.shape for array in vars(table.tensor).values()} | {array.shape for array in vars(table.vector).values()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from Estimator.chips.tensor_core import TensorWork
 from Estimator.chips.vector_core import ElementWork
-from GraphExtractor.graph import Collective, ModelGraph, Operator, OperatorKind
+from GraphExtractor.graph import ModelGraph, Operator, OperatorKind
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,10 @@ def occupies(operator: Operator) -> Occupies:
 
 @dataclass(frozen=True)
 class OperatorSignature:
-    """All that an operator's price depends on; the parts that do not apply are None."""
+    """All that an operator's price depends on; the parts that do not apply are None, all of them of a collective."""
 
     tensor: TensorWork | None
     element: ElementWork | None
-    collective: Collective | None
 
 
 def operator_signature(operator: Operator) -> OperatorSignature:
@@ -39,14 +38,14 @@ def operator_signature(operator: Operator) -> OperatorSignature:
     The products of a fused operator carry all its memory traffic; its tail only adds vector cycles.
     """
     if operator.collective is not None:
-        return OperatorSignature(None, None, operator.collective)
+        return OperatorSignature(None, None)
     hbm_bytes = operator.bytes_read + operator.bytes_written
     uses = occupies(operator)
     tensor = TensorWork(operator.gemms, hbm_bytes, operator.kind is OperatorKind.ATTENTION) if uses.tensor_core else None
     element = None
     if uses.vector_core:
         element = ElementWork(operator.vector, 0 if tensor else hbm_bytes, starts=tensor is None)
-    return OperatorSignature(tensor, element, None)
+    return OperatorSignature(tensor, element)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class DistinctWork:
 
     tensor: tuple[TensorWork, ...]
     element: tuple[ElementWork, ...]
-    collective: tuple[Collective, ...]
 
 
 def distinct_work(graphs: Iterable[ModelGraph]) -> DistinctWork:
@@ -64,7 +62,6 @@ def distinct_work(graphs: Iterable[ModelGraph]) -> DistinctWork:
     return DistinctWork(
         tuple(dict.fromkeys(each.tensor for each in signatures if each.tensor is not None)),
         tuple(dict.fromkeys(each.element for each in signatures if each.element is not None)),
-        tuple(dict.fromkeys(each.collective for each in signatures if each.collective is not None)),
     )
 
 

@@ -44,7 +44,11 @@ class TensorWork:
 
 @dataclass(frozen=True, eq=False)
 class CoreEstimate:
-    """Price on one core and on all cores: seconds, joules, HBM bytes; arrays of shape (configurations,)."""
+    """Price on one core and on all cores: seconds, joules, HBM bytes; arrays of shape (configurations,).
+
+    ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand: what the arrays or lanes compute,
+    with filling and draining them.
+    """
 
     single_s: FloatArray
     all_s: FloatArray
@@ -52,6 +56,8 @@ class CoreEstimate:
     all_j: FloatArray
     single_hbm_bytes: FloatArray
     all_hbm_bytes: FloatArray
+    single_arithmetic_s: FloatArray
+    all_arithmetic_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +75,20 @@ class _Spread:
 
 @dataclass(frozen=True, eq=False)
 class _OnChip:
-    """Cycles between the GLB and the arrays, GLB and L2 bytes; arrays of shape (configurations,)."""
+    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes; arrays (configurations,)."""
 
     cycles: FloatArray
+    compute_cycles: FloatArray
     glb_bytes: FloatArray
     l2_bytes: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class _Price:
-    """Seconds, joules and HBM bytes; arrays of shape (configurations,)."""
+    """Seconds, those of arithmetic alone, joules and HBM bytes; arrays of shape (configurations,)."""
 
     seconds: FloatArray
+    arithmetic_s: FloatArray
     joules: FloatArray
     hbm_bytes: FloatArray
 
@@ -117,7 +125,16 @@ class TensorCoreModel:
             tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
             spread.append(self._price(work, on_all, fill, *tilings, np.ones(1)))
         one, every = _fastest(single), _fastest(spread)
-        return CoreEstimate(one.seconds, every.seconds, one.joules, every.joules, one.hbm_bytes, every.hbm_bytes)
+        return CoreEstimate(
+            single_s=one.seconds,
+            all_s=every.seconds,
+            single_j=one.joules,
+            all_j=every.joules,
+            single_hbm_bytes=one.hbm_bytes,
+            all_hbm_bytes=every.hbm_bytes,
+            single_arithmetic_s=one.arithmetic_s,
+            all_arithmetic_s=every.arithmetic_s,
+        )
 
     def _spread(self, gemm: Gemm) -> _Spread:
         splits = enumerate_splits(gemm, self._nums)
@@ -157,7 +174,7 @@ class TensorCoreModel:
         steady = self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady[self._array_of]
         glb_bytes = ways.glb_bytes[0, self._array_of]
         glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
-        return _OnChip(np.maximum(steady, glb_cycles), glb_bytes, self._l2_traffic(gemm, dataflow))
+        return _OnChip(np.maximum(steady, glb_cycles), steady, glb_bytes, self._l2_traffic(gemm, dataflow))
 
     def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow) -> _OnChip:
         """The fastest split over at most all cores, with all of the GLB bandwidth."""
@@ -167,7 +184,8 @@ class TensorCoreModel:
         chosen = np.stack([own[cycles[own].argmin(axis=0)] for own in ways.splits.of_num])
         split = chosen[self._num_of, self._array_of]
         glb_bytes = ways.glb_bytes[split, self._array_of] + ways.reduction_bytes[split, 0]
-        return _OnChip(cycles[split, self._array_of], glb_bytes, self._l2_traffic(gemm, dataflow))
+        chosen_cycles, compute_cycles = cycles[split, self._array_of], steady[split, self._array_of]
+        return _OnChip(chosen_cycles, compute_cycles, glb_bytes, self._l2_traffic(gemm, dataflow))
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
         """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).
@@ -215,6 +233,7 @@ class TensorCoreModel:
         # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
         hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
         seconds = (fastest + fill) / self.platform.frequency_hz + self.platform.startup_s
+        arithmetic_s = (sum(part.compute_cycles for part in on_chip) + fill) / self.platform.frequency_hz
         technology = self.platform.technology
         macs = sum(gemm.macs for gemm in work.gemms)
         glb_bytes = sum(part.glb_bytes for part in on_chip)
@@ -226,7 +245,7 @@ class TensorCoreModel:
             + (glb_bytes + hbm_bytes) * self._glb_pj
             + hbm_bytes * technology.hbm_energy.value
         )
-        return _Price(seconds, energy_pj * JOULES_PER_PJ, hbm_bytes)
+        return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
 
 
 def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:

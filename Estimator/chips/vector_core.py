@@ -42,8 +42,9 @@ class VectorCoreModel:
         """Price ``work`` on all configurations, on a single core and on all cores."""
         platform, technology = self.platform, self.platform.technology
         core_share = (1 - platform.concurrent_tc_share) / self._num
-        single_s = self._seconds(work, self._lanes, core_share)
-        all_s = self._seconds(work, self._lanes * self._num, np.ones(1))
+        single_arithmetic_s = self._arithmetic_s(work, self._lanes)
+        all_arithmetic_s = self._arithmetic_s(work, self._lanes * self._num)
+        startup_s = platform.startup_s if work.starts else 0.0
         lane_cycles = sum(piece.elements * self.cycles_per_element(piece.function) for piece in work.vector)
         energy_pj = (
             lane_cycles * (technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value)
@@ -51,17 +52,29 @@ class VectorCoreModel:
         )
         joules = energy_pj * JOULES_PER_PJ
         hbm_bytes = np.full_like(self._num, work.hbm_bytes)
-        return CoreEstimate(single_s, all_s, joules, joules, hbm_bytes, hbm_bytes)
+        return CoreEstimate(
+            single_s=np.maximum(single_arithmetic_s, self._memory_s(work, core_share)) + startup_s,
+            all_s=np.maximum(all_arithmetic_s, self._memory_s(work, np.ones(1))) + startup_s,
+            single_j=joules,
+            all_j=joules,
+            single_hbm_bytes=hbm_bytes,
+            all_hbm_bytes=hbm_bytes,
+            single_arithmetic_s=single_arithmetic_s,
+            all_arithmetic_s=all_arithmetic_s,
+        )
 
-    def _seconds(self, work: ElementWork, lanes: FloatArray, share: FloatArray) -> FloatArray:
-        platform = self.platform
+    def _arithmetic_s(self, work: ElementWork, lanes: FloatArray) -> FloatArray:
         cycles: FloatArray = np.zeros_like(lanes)
         for piece in work.vector:
             cycles = cycles + divide_up(piece.elements, lanes) * self.cycles_per_element(piece.function)
+        return cycles / self.platform.frequency_hz
+
+    def _memory_s(self, work: ElementWork, share: FloatArray) -> FloatArray:
+        platform = self.platform
         glb_cycles = work.hbm_bytes / (platform.glb_bandwidth_bytes_per_cycle * share)
         hbm_cycles = work.hbm_bytes * platform.frequency_hz / (platform.hbm_bandwidth_bytes_per_s * share)
-        busy: FloatArray = np.maximum(cycles, np.maximum(glb_cycles, hbm_cycles)) / platform.frequency_hz
-        return busy + platform.startup_s if work.starts else busy
+        slower: FloatArray = np.maximum(glb_cycles, hbm_cycles)
+        return slower / platform.frequency_hz
 
     def cycles_per_element(self, function: str) -> float:
         """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage`` says so)."""

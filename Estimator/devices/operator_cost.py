@@ -1,4 +1,4 @@
-"""What an operator costs on a device: seconds limited by arithmetic, by memory, and seconds of the host that issues it."""
+"""What an operator costs on a device: seconds of arithmetic, those memory adds, of its launch, and of the host that issues it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from Common.files import content_key
+from Common.records import to_json
+from Estimator.chips.accelerator import IntArray
+from Estimator.chips.technology import FloatArray
+from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
-from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorKind, Phase, Yields
+from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase, Yields
 
 SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
@@ -17,27 +24,37 @@ REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Seconds of a device (``arithmetic_s`` where that is the limit, ``memory_s`` else) and of its host."""
+    """Seconds of a device, and of its host, which runs ahead of it.
+
+    ``memory_s`` is what the traffic of kernels that memory limits takes beyond their arithmetic, ``launch_s`` the gap before
+    every kernel.
+    """
 
     arithmetic_s: float = 0.0
     memory_s: float = 0.0
+    launch_s: float = 0.0
     host_s: float = 0.0
 
     @property
     def device_s(self) -> float:
         """Seconds on the device."""
-        return self.arithmetic_s + self.memory_s
+        return self.arithmetic_s + self.memory_s + self.launch_s
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        return KernelTime(self.arithmetic_s + other.arithmetic_s, self.memory_s + other.memory_s, self.host_s + other.host_s)
+        return KernelTime(
+            self.arithmetic_s + other.arithmetic_s,
+            self.memory_s + other.memory_s,
+            self.launch_s + other.launch_s,
+            self.host_s + other.host_s,
+        )
 
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""
-        return KernelTime(self.arithmetic_s * factor, self.memory_s * factor, self.host_s * factor)
+        return KernelTime(self.arithmetic_s * factor, self.memory_s * factor, self.launch_s * factor, self.host_s * factor)
 
 
-class DeviceModel:
-    """Prices operators on one device under one framework. Collectives only cost their issue here: the network prices them."""
+class DeviceModel(OperatorCostModel):
+    """Prices operators on one device under one framework, one after another. Knows no energy."""
 
     def __init__(self, device: Device, software: Software, number_format: str) -> None:
         device.peak_flops(number_format)
@@ -46,9 +63,47 @@ class DeviceModel:
         self.number_format = number_format
         self._price = lru_cache(maxsize=None)(self._priced)
 
+    @property
+    def configurations(self) -> int:
+        """The one device."""
+        return 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the device, the framework and the number format of products."""
+        return content_key(to_json(self.device).decode(), to_json(self.software).decode(), self.number_format)
+
+    @property
+    def stream_bytes_per_s(self) -> float:
+        """Memory bandwidth that copies and element-wise kernels reach."""
+        return self.device.memory.stream_bytes_per_s()
+
+    @property
+    def accumulation_bytes(self) -> float:
+        """As the framework does it."""
+        return self.software.accumulation.value
+
+    def peak_flops(self, number_format: str) -> FloatArray:
+        """As the device states it, shape (1,).
+
+        Raises:
+            InputError: the device does not compute in that format.
+        """
+        return np.array([self.device.peak_flops(number_format)])
+
+    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
+        """See OperatorCostModel; ``rows`` can only choose the one device, or nothing."""
+        times = [self.operator_time(operator) for operator in graph.operators]
+        copies = len(np.zeros(1)[slice(None) if rows is None else rows])
+        arithmetic_s, memory_s, launch_s, host_s = (
+            np.tile([getattr(time, name) for time in times], (copies, 1)).astype(np.float64)
+            for name in ("arithmetic_s", "memory_s", "launch_s", "host_s")
+        )
+        return PricedOperators(OperatorCosts(arithmetic_s, memory_s, launch_s, host_s, joules=None), on_one_core=None)
+
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Adding the weight gradients of a micro-batch to those of the ones before it."""
-        return KernelTime(memory_s=self.software.accumulation.value * parameters / self.device.memory.stream_bytes_per_s())
+        return KernelTime(memory_s=self.accumulation_bytes * parameters / self.stream_bytes_per_s)
 
     def operator_time(self, operator: Operator) -> KernelTime:
         """Time of one operator."""
@@ -116,14 +171,13 @@ class DeviceModel:
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _stream(self, traffic_bytes: float, functions: tuple[str, ...]) -> KernelTime:
-        seconds = traffic_bytes / self.device.memory.stream_bytes_per_s(functions)
-        return KernelTime(memory_s=seconds + self.device.launch.gap.value, host_s=self.software.host_issue.value)
+        return self._launched(0.0, traffic_bytes / self.device.memory.stream_bytes_per_s(functions))
 
     def _kernel(self, time: ProductTime) -> KernelTime:
-        gap, host_s = self.device.launch.gap.value, self.software.host_issue.value
-        if time.arithmetic_s >= time.traffic_s:
-            return KernelTime(arithmetic_s=time.arithmetic_s + gap, host_s=host_s)
-        return KernelTime(time.arithmetic_s, time.traffic_s - time.arithmetic_s + gap, host_s)
+        return self._launched(time.arithmetic_s, max(time.traffic_s - time.arithmetic_s, 0.0))
+
+    def _launched(self, arithmetic_s: float, memory_s: float) -> KernelTime:
+        return KernelTime(arithmetic_s, memory_s, self.device.launch.gap.value, self.software.host_issue.value)
 
 
 def _element_bytes(operator: Operator) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster, IntArray
@@ -20,7 +21,7 @@ from Estimator.network.crossings import Crossings, crossings
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
-from GraphExtractor.graph import CollectiveKind
+from GraphExtractor.graph import CollectiveKind, OperatorGraph
 
 
 def collective_s(
@@ -77,6 +78,19 @@ def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> l
     if cluster.library is None:
         return textbook_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else textbook_costs(kind, crossed)
     return library_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else library_costs(kind, crossed, cluster.library)
+
+
+def innermost_collectives_s(graph: OperatorGraph, cluster: Cluster) -> NDArray[np.float64]:
+    """Seconds of the collectives of ``graph``, in its order, each among neighbouring devices; shape (collectives,).
+
+    This is where tensor-parallel groups lie. Where context- and expert-parallel groups lie depends on the plan.
+
+    Raises:
+        InputError: a group does not fit on the cluster.
+    """
+    found = (operator.collective for operator in graph.operators if operator.collective is not None)
+    seconds = [collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster) for each in found]
+    return np.array(seconds, dtype=np.float64)
 
 
 def slowest_collective_s(

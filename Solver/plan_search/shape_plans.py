@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.collectives import collective_lines, collective_s, transfer_s
+from Estimator.network.collectives import collective_costs_of
 from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.layer_costs import LayerSizes
 from Plans.plan import GroupOrder, TrainingPlan
 from Plans.policy import training_policy
-from Plans.rates import Machine, link_tiers, plan_rates, whole_bytes
+from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
 from Solver.cuts.kernels import Links, Priced, fill_prices, least_largest
@@ -22,6 +22,8 @@ from Solver.plan_search.space import PlanArrays
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+MOST_ALGORITHMS = 6  # of a collective on any cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,6 @@ class ShapePlans:
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
         self._degrees: dict[int, PricedDegrees] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
-        self._message_tables: dict[frozenset[int], tuple[FloatArray, FloatArray]] = {}
 
     def __len__(self) -> int:
         return len(self.plans)
@@ -124,59 +125,46 @@ class ShapePlans:
     @cached_property
     def sync_bounds(self) -> SyncBounds:
         """Bounds of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
-        shape, cluster = self.plans.shape, self.machine.cluster
-        per_parameter = self._gradient_bytes, training_policy(shape.optimizer, 0).weight_bytes
-        found: dict[tuple[CollectiveKind, int, int], list[tuple[float, float]]] = {}
-        rows: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]] = []
-        nothing = [(0.0, 0.0)]
-
-        def collective(kind: CollectiveKind, size: int, stride: int, bytes_each: float) -> list[tuple[float, float]]:
-            key = (kind, size, stride)
-            if key not in found:
-                found[key] = [(line.fixed_s, line.per_byte_s) for line in collective_lines(kind, size, stride, cluster)]
-            return [(fixed, per_byte * bytes_each) for fixed, per_byte in found[key]]
-
-        overlaps = [self._overlaps(value) for value in self.plans.space.overlap_gradients]
-        for pp, dp, zero, order, overlap in zip(
-            self.plans.pp.tolist(),
-            self.plans.dp.tolist(),
-            self.plans.zero_stage.tolist(),
-            self.plans.order.tolist(),
-            self.plans.overlap.tolist(),
-            strict=True,
-        ):
-            if overlaps[overlap] or zero == 3 or dp == 1:
-                rows.append((nothing, nothing))
-                continue
-            inner = shape.tp * shape.cp
-            stride = inner if self.plans.space.group_orders[order] is GroupOrder.DATA_INNER else inner * pp
-            joined = stride == inner
-            size, first = (dp * shape.cp, shape.tp) if joined else (dp, stride)
-            left = 1.0 if joined else 1.0 / shape.cp
-            gradient, weight = (each * left for each in per_parameter)
-            if zero == 0:
-                rows.append((collective(CollectiveKind.ALL_REDUCE, size, first, gradient), nothing))
-            elif zero == 1:
-                scatter = collective(CollectiveKind.REDUCE_SCATTER, size, first, gradient)
-                rows.append((scatter, collective(CollectiveKind.ALL_GATHER, size, first, weight)))
-            else:
-                rows.append((collective(CollectiveKind.ALL_GATHER, size, first, weight), nothing))
-        most = max((len(lines) for row in rows for lines in row), default=1)
-        fixed_s, per_parameter_s = np.full((len(rows), 2, most), np.inf), np.zeros((len(rows), 2, most))
-        for index, row in enumerate(rows):
-            for which, lines in enumerate(row):
-                for place, (fixed, per_byte) in enumerate(lines):
-                    fixed_s[index, which, place], per_parameter_s[index, which, place] = fixed, per_byte
-        return SyncBounds(fixed_s, per_parameter_s)
+        shape, plans = self.plans.shape, self.plans
+        inner = shape.tp * shape.cp
+        data_inner = self._stage_strides != inner
+        joined = data_inner | (plans.pp == 1)  # context-parallel devices and replicas are neighbours
+        sizes = np.where(joined, plans.dp * shape.cp, plans.dp)
+        strides = np.where(joined, shape.tp, inner * plans.pp)
+        overlaps = np.array([self._overlaps(value) for value in plans.space.overlap_gradients])[plans.overlap]
+        nothing = overlaps | (plans.zero_stage == 3) | (plans.dp == 1)
+        left = np.where(joined, 1.0, 1.0 / shape.cp)
+        gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
+        wanted = (
+            ({0: CollectiveKind.ALL_REDUCE, 1: CollectiveKind.REDUCE_SCATTER}, gradient),
+            ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
+        )
+        found: list[tuple[FloatArray, FloatArray]] = []
+        for kinds, bytes_each in wanted:
+            fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
+            fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
+            for zero, kind in kinds.items():
+                here = np.flatnonzero((plans.zero_stage == zero) & ~nothing)
+                if len(here):
+                    costs = collective_costs_of(kind, sizes[here], strides[here], self.machine.cluster)
+                    algorithms = np.arange(len(costs.fixed_s))
+                    fixed_s[here] = np.inf
+                    fixed_s[here[:, None], algorithms] = costs.fixed_s.T
+                    finite = np.where(np.isfinite(costs.per_byte_s), costs.per_byte_s, 0.0)
+                    per_parameter_s[here[:, None], algorithms] = finite.T * bytes_each[here, None]
+            found.append((fixed_s, per_parameter_s))
+        return SyncBounds(*(np.stack([each[which] for each in found], axis=1) for which in range(2)))
 
     @cached_property
     def tied_s(self) -> FloatArray:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
         payload = self.stages.tied_parameters * self._gradient_bytes
-        strides = np.maximum((self.plans.pp - 1) * self._stage_strides, 1)
-        distinct, like = np.unique(strides, return_inverse=True)
-        seconds = [collective_s(CollectiveKind.ALL_REDUCE, payload, 2, int(each), self.machine.cluster) for each in distinct]
-        return np.where(self.plans.pp > 1, np.array(seconds)[like.reshape(-1)], 0.0)
+        several = np.flatnonzero(self.plans.pp > 1)
+        strides = ((self.plans.pp - 1) * self._stage_strides)[several]
+        costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
+        seconds = np.zeros(len(self))
+        seconds[several] = costs.seconds(np.full(len(several), payload))
+        return seconds
 
     @property
     def _stage_strides(self) -> IntArray:
@@ -194,22 +182,19 @@ class ShapePlans:
         nearest = np.minimum(np.searchsorted(sizes, self._stage_strides, side="right"), len(tiers) - 1)
         by_tier = np.zeros((2, len(tiers)))
         for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
-            each = [self.message_tables(frozenset({outer})) for outer in range(tier, len(tiers))]
-            by_tier[0, tier] = min(float((forward + backward)[1:-1].min()) for forward, backward in each)
-            by_tier[1, tier] = min(float(np.minimum(forward, backward)[1:-1].min()) for forward, backward in each)
+            inner = self.message_tables[tier:, :, 1:-1]
+            by_tier[:, tier] = inner.sum(axis=1).min(), inner.min()
         seconds: FloatArray = by_tier[:, nearest]
         return seconds
 
-    def message_tables(self, tiers: frozenset[int]) -> tuple[FloatArray, FloatArray]:
-        """Seconds of messages into every node, forward and back, over the slowest of ``tiers``; shapes (nodes,)."""
-        if tiers not in self._message_tables:
-            crosses = self.stages.crossing
-            forward, backward = (
-                np.array([self._message_s(float(size), tiers) for size in sizes])
-                for sizes in (crosses.activation_bytes, crosses.gradient_bytes)
-            )
-            self._message_tables[tiers] = forward, backward
-        return self._message_tables[tiers]
+    @cached_property
+    def message_tables(self) -> FloatArray:
+        """Seconds of messages into every node over each tier, forward and back; shape (tiers, 2, nodes)."""
+        cluster, crosses = self.machine.cluster, self.stages.crossing
+        messages = Messages(self.plans.shape, cluster)
+        tiers = np.arange(len(cluster.tiers), dtype=np.int8)[:, None]
+        both = (crosses.activation_bytes, crosses.gradient_bytes)
+        return np.stack([messages.seconds(each[None, :], tiers) for each in both], axis=1)
 
     def degrees(self, index: int) -> PricedDegrees:
         """Plan ``index``, with what its degrees cost."""
@@ -251,23 +236,11 @@ class ShapePlans:
     def _overlaps(self, value: bool | None) -> bool:
         return self.machine.software.overlap_gradients if value is None else value
 
-    def _message_s(self, payload_bytes: float, tiers: frozenset[int]) -> float:
-        shape, cluster = self.plans.shape, self.machine.cluster
-        if not payload_bytes:
-            return 0.0
-        whole = max(transfer_s(payload_bytes, cluster.tiers[tier]) for tier in tiers)
-        if shape.tp == 1 or shape.sequence_parallel:
-            return whole
-        part = max(transfer_s(payload_bytes / shape.tp, cluster.tiers[tier]) for tier in tiers)
-        gather = min(line.seconds(payload_bytes) for line in collective_lines(CollectiveKind.ALL_GATHER, shape.tp, 1, cluster))
-        return min(whole, part + gather)
-
     def _links(self, plan: TrainingPlan) -> Links:
-        crossed = [link_tiers(plan, self.machine.cluster, stage, stage + 1) for stage in range(plan.pp - 1)]
-        kinds = list(dict.fromkeys(crossed)) or [frozenset({0})]
-        tables = np.array([self.message_tables(kind) for kind in kinds])
-        kind_of = np.array([kinds.index(each) for each in reversed(crossed)] or [0], dtype=np.int64)
+        tables = self.message_tables
+        crossed = Messages(plan, self.machine.cluster).boundary_tiers()[: plan.pp - 1].astype(np.int64)[::-1]
+        kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
         inner = tables.sum(axis=1)[:, 1:-1]
-        least = inner.min(axis=1) if inner.shape[1] else np.zeros(len(kinds))
-        least_s = np.concatenate([[0.0], np.cumsum(least[kind_of[: plan.pp - 1]])]) if plan.pp > 1 else np.zeros(1)
+        least = inner.min(axis=1) if inner.shape[1] else np.zeros(len(tables))
+        least_s = np.concatenate([[0.0], np.cumsum(least[crossed])])
         return Links(tables, kind_of, least_s)

@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 from Common.arrays import load_arrays, store_arrays
 from Common.files import load_or_set_aside
 from Common.progress import Advance
-from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
+from Estimator.pass_parts import PassParts, operator_parts
 from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph, Recompute
-from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
+from Plans.layer_costs import GraphNetwork, LayerCosts, PassCosts, layer_sizes, moded_layers
+from Solver.schedule.attribution import attributed
+from Solver.schedule.problem import CoreType, Mode, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import Effort, ScheduleSolver
 
 FloatArray = NDArray[np.float64]
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 FEW_ROWS = 1024  # accelerators that are all worth a thorough search
+ATTRIBUTION_TIME_LIMIT_S = 60.0
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 
 
@@ -53,17 +55,17 @@ class GraphTimes:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledGraph:
-    """The layer times of ``graph`` on ``accelerators``, and what they were made from."""
+    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from."""
 
     graph: ModelGraph
     table: LatencyTable
-    accelerators: AcceleratorSet
+    network: GraphNetwork
     solver: ScheduleSolver
     times: GraphTimes
 
     def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
         """The scheduling problem of one layer pass on accelerator ``row``."""
-        return schedule_problem(operators, self.table, self.accelerators, row)
+        return schedule_problem(operators, self.table, row, self.network.collectives_s(operators))
 
 
 def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
@@ -73,53 +75,95 @@ def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
     return ScheduleStructure(tuple(core_type(operator) for operator in graph.operators), edges)
 
 
-def schedule_problem(graph: OperatorGraph, table: LatencyTable, accelerators: AcceleratorSet, row: int) -> ScheduleProblem:
-    """The scheduling problem of one layer pass on accelerator ``row``."""
-    times = table.times(graph, np.array([row]))
+def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, collective_s: FloatArray) -> ScheduleProblem:
+    """The scheduling problem of one layer pass on accelerator ``row``, whose collectives take ``collective_s`` seconds."""
+    times = table.times(graph, np.array([row]), collective_s)
     return ScheduleProblem(
         schedule_structure(graph),
         times.single_s[0],
         times.all_s[0],
-        int(accelerators.num_tc[row]),
-        int(accelerators.num_vc[row]),
+        int(table.accelerators.num_tc[row]),
+        int(table.accelerators.num_vc[row]),
     )
 
 
 def scheduled_graph(
-    graph: ModelGraph,
-    table: LatencyTable,
-    accelerators: AcceleratorSet,
-    solver: ScheduleSolver,
-    store: Path | None,
-    advance: Advance,
+    graph: ModelGraph, table: LatencyTable, network: GraphNetwork, solver: ScheduleSolver, store: Path | None, advance: Advance
 ) -> ScheduledGraph:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
-    Where many accelerators are left without a proof they keep what was found (``refined`` goes on with some of them).
+    ``network`` prices collectives; what is stored was priced by the same one. Where many accelerators are left without a proof
+    they keep what was found (``refined`` goes on with some of them).
     """
     stored = None if store is None else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
-    if stored is not None and len(stored.forward_s) == len(accelerators):
-        advance(3 * len(graph.layers))
-        return ScheduledGraph(graph, table, accelerators, solver, stored)
-    times = _scheduled(graph, table, accelerators, solver, np.arange(len(accelerators)), Effort.QUICK, advance)
-    scheduled = ScheduledGraph(graph, table, accelerators, solver, times)
-    unproven = np.flatnonzero(times.excess > 1.0)
+    if stored is not None and len(stored.forward_s) == len(table.accelerators):
+        advance(1)
+        return ScheduledGraph(graph, table, network, solver, stored)
+    every = np.arange(len(table.accelerators))
+    scheduled = ScheduledGraph(graph, table, network, solver, _scheduled(graph, table, network, solver, every, Effort.QUICK))
+    unproven = np.flatnonzero(scheduled.times.excess > 1.0)
     if 0 < len(unproven) <= FEW_ROWS:
         scheduled = refined(scheduled, unproven)
     if store is not None:
         store_arrays(store, scheduled.times)
+    advance(1)
     return scheduled
 
 
 def refined(scheduled: ScheduledGraph, rows: NDArray[np.int64]) -> ScheduledGraph:
     """``scheduled`` with the accelerators ``rows`` scheduled again, with more effort."""
-    what = scheduled.graph, scheduled.table, scheduled.accelerators, scheduled.solver
-    better = _scheduled(*what, rows, Effort.THOROUGH, lambda _: None)
+    what = scheduled.graph, scheduled.table, scheduled.network, scheduled.solver
+    better = _scheduled(*what, rows, Effort.THOROUGH)
     merged = {}
     for field in fields(GraphTimes):
         merged[field.name] = getattr(scheduled.times, field.name).copy()
         merged[field.name][rows] = getattr(better, field.name)
     return replace(scheduled, times=GraphTimes(**merged))
+
+
+def attributed_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, row: int) -> LayerCosts:
+    """Layer costs on accelerator ``row`` alone, each pass attributed to causes along the critical path of its schedule."""
+    whole = chip_layer_costs(scheduled, recompute).rows(np.array([row]))
+    distinct, _ = moded_layers(scheduled.graph, recompute)
+    layers = [(scheduled.graph.layers[each.index], each.mode) for each in distinct]
+    forward = [_pass_parts(scheduled, layer.forward, row) for layer, _ in layers]
+    backward = [_pass_parts(scheduled, layer.backward_graph(mode), row) for layer, mode in layers]
+    again = [parts if mode is Recompute.FULL else NO_PARTS for parts, (_, mode) in zip(forward, layers, strict=True)]
+    return replace(
+        whole,
+        forward=_costs_of(forward, whole.forward.arithmetic_s),
+        recompute=_costs_of(again, whole.recompute.arithmetic_s),
+        backward=_costs_of(backward, whole.backward.arithmetic_s),
+    )
+
+
+NO_PARTS = PassParts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -> PassParts:
+    if not operators.operators:
+        return NO_PARTS
+    problem = scheduled.problem(operators, row)
+    schedule = scheduled.solver.solve(problem, time_limit_s=ATTRIBUTION_TIME_LIMIT_S)
+    alone = np.zeros(len(operators.operators), dtype=np.bool_)
+    for each in schedule.assignments:
+        alone[each.operator] = each.mode is Mode.ALL
+    priced = scheduled.table.price(operators, np.array([row]))
+    parts = operator_parts(operators, priced, 0, alone, scheduled.network.collectives_s(operators))
+    return attributed(problem, schedule, parts)
+
+
+def _costs_of(parts: Sequence[PassParts], total_s: FloatArray) -> PassCosts:
+    """Parts of distinct layers as costs of one configuration; ``total_s`` (1, layers) is what the search found for each."""
+    nothing = np.zeros((1, len(parts)))
+    columns = {
+        field.name: np.array([[getattr(each, field.name) for each in parts]])
+        for field in fields(PassParts)
+    }
+    known_s = np.array([[each.total_s for each in parts]])
+    scale = np.divide(total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0)  # 1 but for rounding
+    scaled = {name: column * scale for name, column in columns.items()}
+    return PassCosts(host_s=nothing, products_s=nothing, **scaled)
 
 
 def chip_layer_costs(scheduled: ScheduledGraph, recompute: Recompute) -> LayerCosts:
@@ -150,11 +194,10 @@ def chip_layer_costs(scheduled: ScheduledGraph, recompute: Recompute) -> LayerCo
 def _scheduled(
     graph: ModelGraph,
     table: LatencyTable,
-    accelerators: AcceleratorSet,
+    network: GraphNetwork,
     solver: ScheduleSolver,
     rows: NDArray[np.int64],
     effort: Effort,
-    advance: Advance,
 ) -> GraphTimes:
     """Times of the accelerators ``rows`` alone."""
     passes = (
@@ -162,9 +205,14 @@ def _scheduled(
         [layer.backward for layer in graph.layers],
         [layer.backward_selective for layer in graph.layers],
     )
-    forward, backward, selective = (
-        _stacked([_pass_times(each, table, accelerators, solver, rows, effort, advance) for each in one]) for one in passes
-    )
+    known: dict[OperatorGraph, _PassTimes] = {}
+
+    def times_of(operators: OperatorGraph) -> _PassTimes:
+        if operators not in known:  # many layers have nothing that selective recomputation runs again
+            known[operators] = _pass_times(operators, table, network.collectives_s(operators), solver, rows, effort)
+        return known[operators]
+
+    forward, backward, selective = (_stacked([times_of(each) for each in one]) for one in passes)
     return GraphTimes(
         forward_s=forward.seconds,
         backward_s=backward.seconds,
@@ -188,25 +236,23 @@ class _PassTimes:
 def _pass_times(
     graph: OperatorGraph,
     table: LatencyTable,
-    accelerators: AcceleratorSet,
+    collective_s: FloatArray,
     solver: ScheduleSolver,
     rows: NDArray[np.int64],
     effort: Effort,
-    advance: Advance,
 ) -> _PassTimes:
     seconds, joules, excess = np.zeros(len(rows)), np.zeros(len(rows)), np.ones(len(rows))
     if graph.operators:
-        structure = schedule_structure(graph)
+        structure, accelerators = schedule_structure(graph), table.accelerators
         for first in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
-            times = table.times(graph, rows[part])
+            times = table.times(graph, rows[part], collective_s)
             cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
             solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
             seconds[part] = solved.makespan_s
             joules[part] = _energy_j(times, solved.all_mode)
             unproven = solved.bound_s < solved.makespan_s * (1.0 - PROVEN_GAP)
             excess[part][unproven] = solved.makespan_s[unproven] / solved.bound_s[unproven]
-    advance(1)
     return _PassTimes(seconds, joules, excess)
 
 

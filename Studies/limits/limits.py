@@ -46,6 +46,13 @@ class _Chip:
         self._run, self._graphs, self._given = run, graphs, given
         self._accelerators = AcceleratorSet.of([accelerator])
         self._priced = priced(run, graphs, self._accelerators)
+        self._communicates = any(
+            operator.collective is not None
+            for widths in graphs
+            for graph in widths
+            for layer in graph.layers
+            for operator in (*layer.forward.operators, *layer.backward.operators)
+        )
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
@@ -62,8 +69,7 @@ class _Chip:
         return gain_of(np.array([self.value(circumstances)]), base)
 
     def _same_layer_times(self, circumstances: Circumstances) -> bool:
-        collectives = any(item.table.work.collective for item in self._priced.inputs)
-        same_network = circumstances.cluster == self._given.cluster or not collectives
+        same_network = circumstances.cluster == self._given.cluster or not self._communicates
         return circumstances.platform == self._given.platform and same_network
 
 

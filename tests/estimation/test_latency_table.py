@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from operators_by_hand import collective_operator, gemm_operator, model_graph, vector_operator
 
-from Common.errors import InputError
+from Common.errors import InputError, PhazeError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import LatencyTable, load_or_populate, populate_estimates
 from Estimator.chips.signatures import Occupies, distinct_work, occupies, operator_signature
 from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor.graph import Gemm, ModelGraph, OperatorGraph, VectorWork
 
 GRAPH = model_graph()
+NO_COLLECTIVES = np.zeros(0)
 Load = Callable[..., LatencyTable]
 
 
@@ -27,14 +29,14 @@ def few(accelerators: AcceleratorSet) -> AcceleratorSet:
 
 
 @pytest.fixture(scope="module")
-def table(few: AcceleratorSet, platform: Platform, flat_cluster: Cluster) -> LatencyTable:
-    return populate_estimates([GRAPH], few, platform, flat_cluster)
+def table(few: AcceleratorSet, platform: Platform) -> LatencyTable:
+    return populate_estimates([GRAPH], few, platform)
 
 
 def test_every_operator_costs_time_and_energy_on_every_accelerator(table: LatencyTable, few: AcceleratorSet) -> None:
     for graph in (GRAPH.layers[0].forward, GRAPH.layers[0].backward):
-        times = table.times(graph, slice(None))
         busy = [operator.collective is None for operator in graph.operators]
+        times = table.times(graph, slice(None), np.zeros(busy.count(False)))
         for array in vars(times).values():
             assert array.shape == (len(few), len(graph.operators))
             assert np.isfinite(array).all() and (array[:, busy] > 0).all()
@@ -43,19 +45,19 @@ def test_every_operator_costs_time_and_energy_on_every_accelerator(table: Latenc
 
 def test_rows_select_accelerators(table: LatencyTable) -> None:
     graph = GRAPH.layers[0].forward
-    everyone, some = table.times(graph, slice(None)), table.times(graph, np.array([5, 0, 30]))
+    everyone, some = (table.times(graph, rows, np.ones(1)) for rows in (slice(None), np.array([5, 0, 30])))
     for name, array in vars(some).items():
         assert (array == getattr(everyone, name)[[5, 0, 30]]).all()
 
 
-def test_price_in_seconds_by_hand(platform: Platform, flat_cluster: Cluster) -> None:
+def test_price_in_seconds_by_hand(platform: Platform) -> None:
     """BERT-large's first feed-forward product with its GELU: bound by HBM, in seconds (the original mistook 1.05 GHz)."""
     product = Gemm(1, 512, 1024, 4096)
     operator = gemm_operator(0, product, (VectorWork("gelu", 512 * 4096),))
     chip = AcceleratorSet.of([Accelerator(32, 256, 64, 128, 64, 4 << 20, 0.0)])
     layer = replace(GRAPH.layers[0], forward=OperatorGraph((operator,), ()))
     graph = replace(GRAPH, layers=(layer,))
-    times = populate_estimates([graph], chip, platform, flat_cluster).times(layer.forward, slice(None))
+    times = populate_estimates([graph], chip, platform).times(layer.forward, slice(None), NO_COLLECTIVES)
     operands = 2 * (512 * 1024 + 1024 * 4096 + 512 * 4096)
     skew_cycles = 128 + 64 - 2  # outputs stay in place: no weights to load
     assert times.all_s[0, 0] == pytest.approx(operands / 1.2e12 + skew_cycles / 1.05e9 + 2e-7, rel=1e-12)
@@ -63,10 +65,10 @@ def test_price_in_seconds_by_hand(platform: Platform, flat_cluster: Cluster) -> 
 
 @pytest.mark.parametrize("kind", ["tensor", "vector"])
 def test_more_cores_or_buffer_never_slow_any_accelerator_down(
-    kind: str, accelerators: AcceleratorSet, platform: Platform, flat_cluster: Cluster
+    kind: str, accelerators: AcceleratorSet, platform: Platform
 ) -> None:
     """Every operator of a layer of BERT-large's size, on the whole space, in both directions of an axis."""
-    table = populate_estimates([model_graph(1, 512, 1024, 16)], accelerators, platform, flat_cluster)
+    table = populate_estimates([model_graph(1, 512, 1024, 16)], accelerators, platform)
     cores = vars(accelerators.tensor_cores if kind == "tensor" else accelerators.vector_cores)
     seconds = getattr(table, kind).all_s
     for axis in ("num", "glb_bytes"):
@@ -86,14 +88,15 @@ def test_equal_operators_are_priced_once() -> None:
     assert operator_signature(renamed) == operator_signature(operators[1])
 
 
-def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, platform: Platform, flat_cluster: Cluster) -> None:
+def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, platform: Platform) -> None:
     gemm = Gemm(1, 256, 256, 256)
     plain = gemm_operator(0, gemm)
     light = gemm_operator(1, gemm, (VectorWork("add", 1),))
     heavy = gemm_operator(2, gemm, (VectorWork("tanh", 10**10),))
     graph = OperatorGraph((plain, light, heavy), ())
     layer = replace(GRAPH.layers[0], forward=graph)
-    times = populate_estimates([replace(GRAPH, layers=(layer,))], few, platform, flat_cluster).times(graph, slice(None))
+    table = populate_estimates([replace(GRAPH, layers=(layer,))], few, platform)
+    times = table.times(graph, slice(None), NO_COLLECTIVES)
     assert (times.all_s[:, 1] == times.all_s[:, 0]).all()
     lanes = few.num_vc * few.width_vc
     assert times.all_s[:, 2] == pytest.approx(np.ceil(1e10 / lanes) * 27 / platform.frequency_hz)
@@ -103,7 +106,8 @@ def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, pl
 def test_collective_takes_its_network_time_in_both_modes(few: AcceleratorSet, platform: Platform, flat_cluster: Cluster) -> None:
     graph = model_graph(tp=4)
     forward = graph.layers[0].forward
-    times = populate_estimates([graph], few, platform, flat_cluster).times(forward, slice(None))
+    collective_s = innermost_collectives_s(forward, flat_cluster)
+    times = populate_estimates([graph], few, platform).times(forward, slice(None), collective_s)
     payload = 128 * 256 * 2
     assert times.single_s[:, 4] == pytest.approx(2 * 3 / 4 * payload / 4 / 2**30)
     assert (times.single_s[:, 4] == times.all_s[:, 4]).all()
@@ -121,16 +125,23 @@ def test_cores_an_operator_occupies() -> None:
 def test_unpriced_operator_is_refused(table: LatencyTable) -> None:
     stranger = OperatorGraph((gemm_operator(0, Gemm(1, 7, 7, 7)),), ())
     with pytest.raises(InputError, match="no price for TensorWork"):
-        table.times(stranger, slice(None))
+        table.times(stranger, slice(None), NO_COLLECTIVES)
+    with pytest.raises(InputError, match="no price for TensorWork"):
+        table.price(stranger)
+
+
+def test_every_collective_needs_its_seconds(table: LatencyTable) -> None:
+    with pytest.raises(PhazeError, match="1 collectives was given seconds of shape"):
+        table.times(GRAPH.layers[0].forward, slice(None), NO_COLLECTIVES)
 
 
 class TestFile:
     """The estimates on disk."""
 
     @pytest.fixture
-    def load(self, few: AcceleratorSet, platform: Platform, flat_cluster: Cluster, tmp_path: Path) -> Load:
+    def load(self, few: AcceleratorSet, platform: Platform, tmp_path: Path) -> Load:
         def load(graph: ModelGraph = GRAPH, platform: Platform = platform) -> LatencyTable:
-            return load_or_populate([graph], few, platform, flat_cluster, tmp_path)
+            return load_or_populate([graph], few, platform, tmp_path)
 
         return load
 
@@ -145,8 +156,8 @@ class TestFile:
         monkeypatch.setattr("Estimator.chips.latency_table.TensorCoreModel", None)
         again = load()
         graph = GRAPH.layers[0].backward
-        for name, array in vars(again.times(graph, slice(None))).items():
-            assert (array == getattr(table.times(graph, slice(None)), name)).all()
+        for name, array in vars(again.times(graph, slice(None), NO_COLLECTIVES)).items():
+            assert (array == getattr(table.times(graph, slice(None), NO_COLLECTIVES), name)).all()
 
     def test_other_inputs_are_another_file(self, load: Load, platform: Platform, tmp_path: Path) -> None:
         load()

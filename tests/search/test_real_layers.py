@@ -7,6 +7,7 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
+from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey
 from Solver.results import Status
@@ -24,11 +25,11 @@ def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
     platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
     accelerators = AcceleratorSet.of(CHIPS)
     graph = extract_graph(GraphKey(model, 1, 512, tp))
-    table = populate_estimates([graph], accelerators, platform, cluster)
+    table = populate_estimates([graph], accelerators, platform)
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward):
             for row in range(len(accelerators)):
-                problem = schedule_problem(operators, table, accelerators, row)
+                problem = schedule_problem(operators, table, accelerators, row, innermost_collectives_s(operators, cluster))
                 native = solver_named("native").solve(problem)
                 ilp = confirm_with_ilp(problem, native)
                 check_schedule(problem, native)

@@ -61,7 +61,8 @@ def one_by_one(study, micro_batch_size, hbm_bytes):
     for row in range(len(run.hardware.accelerators)):
 
         def makespan(operators, row=row):
-            return solver.solve(schedule_problem(operators, inputs.table, run.hardware.accelerators, row)).makespan_s
+            what = operators, inputs.table, run.hardware.accelerators, row, run.collective_s(operators)
+            return solver.solve(schedule_problem(*what)).makespan_s
 
         for index, plan in enumerate(problem.variants):
             layers = [graph.layers[position] for position in graph.sequence]

@@ -13,6 +13,7 @@ import pytest
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
+from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor import extract_graph
 from GraphExtractor.graph import Attention, GraphKey
 from Solver.schedule.registry import solver_named
@@ -28,10 +29,11 @@ def hardware_utilization(platform: Platform, chip: Accelerator, cluster: str, mo
     graph = extract_graph(GraphKey(model, micro_batch, 2048, tp, Attention.EAGER, sequence_parallel=True))
     block = graph.layers[int(np.bincount(np.array(graph.sequence)).argmax())]
     chips = AcceleratorSet.of([chip])
-    table = populate_estimates([graph], chips, platform, load_cluster(cluster))
+    table, network = populate_estimates([graph], chips, platform), load_cluster(cluster)
     solver = solver_named("native")
     forward, backward = (
-        solver.solve(schedule_problem(part, table, chips, 0)).makespan_s for part in (block.forward, block.backward)
+        solver.solve(schedule_problem(part, table, chips, 0, innermost_collectives_s(part, network))).makespan_s
+        for part in (block.forward, block.backward)
     )
     peak = 2 * chip.num_tc * chip.depth * chip.width * platform.frequency_hz
     return 4 * block.forward.flops / (2 * forward + backward) / peak

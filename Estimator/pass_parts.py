@@ -1,0 +1,100 @@
+"""The time of a layer pass by cause: of each of its operators, and of the whole pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.chips.technology import FloatArray
+from Estimator.cost_model import PricedOperators, collective_positions
+from GraphExtractor.graph import CollectiveGroup, CollectiveKind, OperatorGraph
+
+
+@dataclass(frozen=True)
+class PassParts:
+    """Seconds of a pass: arithmetic, what memories add to it, starting operators, and exposed collectives by group.
+
+    ``sequence_s`` are the gathers and scatters among tensor-parallel devices that sequence parallelism makes of all-reduces.
+    """
+
+    arithmetic_s: float
+    memory_s: float
+    launch_s: float
+    tensor_s: float
+    sequence_s: float
+    context_s: float
+    expert_s: float
+
+    @property
+    def total_s(self) -> float:
+        """All parts."""
+        return self.arithmetic_s + self.memory_s + self.launch_s + self.communication_s
+
+    @property
+    def communication_s(self) -> float:
+        """Collectives of all groups."""
+        return self.tensor_s + self.sequence_s + self.context_s + self.expert_s
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorParts:
+    """The same parts of every operator of a pass: float64 arrays of shape (operators,)."""
+
+    arithmetic_s: FloatArray
+    memory_s: FloatArray
+    launch_s: FloatArray
+    tensor_s: FloatArray
+    sequence_s: FloatArray
+    context_s: FloatArray
+    expert_s: FloatArray
+
+    @property
+    def total_s(self) -> FloatArray:
+        """All parts; shape (operators,)."""
+        return self.arithmetic_s + self.memory_s + self.launch_s + self.communication_s
+
+    @property
+    def communication_s(self) -> FloatArray:
+        """Collectives of all groups; shape (operators,)."""
+        return self.tensor_s + self.sequence_s + self.context_s + self.expert_s
+
+    def weighted(self, weights: FloatArray) -> PassParts:
+        """Sum over operators, each times its weight; ``weights`` has shape (operators,)."""
+        return PassParts(**{field.name: float(getattr(self, field.name) @ weights) for field in fields(self)})
+
+
+def operator_parts(
+    graph: OperatorGraph, priced: PricedOperators, row: int, alone: NDArray[np.bool_], collective_s: FloatArray
+) -> OperatorParts:
+    """Parts of the operators of ``graph`` on the priced configuration ``row``.
+
+    ``alone`` (operators,) says which have the whole device, the others being on one core; ``collective_s`` (collectives,) are
+    the network's seconds of the graph's collectives, in its order.
+
+    Raises:
+        PhazeError: there are not as many seconds as collectives.
+    """
+    positions = collective_positions(graph, collective_s)
+    sent = {group: np.zeros(len(graph.operators)) for group in CollectiveGroup}
+    sequence_s = np.zeros(len(graph.operators))
+    for position, seconds in zip(positions, collective_s, strict=True):
+        collective = graph.operators[position].collective
+        assert collective is not None  # that is what the positions are
+        gathers = collective.group is CollectiveGroup.TENSOR and collective.kind is not CollectiveKind.ALL_REDUCE
+        (sequence_s if gathers else sent[collective.group])[position] = seconds
+    on_one_core = priced.on_one_core or priced.alone
+    arithmetic_s, memory_s, launch_s = (
+        np.where(alone, getattr(priced.alone, name)[row], getattr(on_one_core, name)[row])
+        for name in ("arithmetic_s", "memory_s", "launch_s")
+    )
+    return OperatorParts(
+        arithmetic_s=arithmetic_s,
+        memory_s=memory_s,
+        launch_s=launch_s,
+        tensor_s=sent[CollectiveGroup.TENSOR],
+        sequence_s=sequence_s,
+        context_s=sent[CollectiveGroup.CONTEXT],
+        expert_s=sent[CollectiveGroup.EXPERT],
+    )
