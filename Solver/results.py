@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from Common.choices import Objective as Objective
 from Estimator.chips.accelerator import Accelerator
 
 
@@ -16,14 +17,6 @@ class Status(StrEnum):
     INFEASIBLE = "infeasible"
     TIMED_OUT = "timed_out"
     FAILED = "failed"
-
-
-class Objective(StrEnum):
-    """What the search maximises. Energy is that of the operators, per sample."""
-
-    THROUGHPUT = "throughput"  # samples per second of the cluster
-    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
-    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
 
 
 @dataclass(frozen=True)

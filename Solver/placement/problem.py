@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import GroupOrder as GroupOrder
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import LayerTensor, Recompute
 from Solver.results import Breakdown, Status
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-class GroupOrder(StrEnum):
-    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
-
-    DATA_INNER = "tensor-data-pipeline"
-    PIPELINE_INNER = "tensor-pipeline-data"
 
 
 @dataclass(frozen=True)
