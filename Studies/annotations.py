@@ -90,12 +90,13 @@ class StatedField:
     def setting(self, mode: Mode) -> Setting:
         """The setting as a mode takes it."""
         about = self.about
-        default = about.evaluated if mode is Mode.EVALUATE and about.evaluated else about.default
         many = self.holds_many and mode in about.lists
+        everything = ", 'all' for every possible one" if many and about.takes_all else ""
+        default = about.evaluated if mode is Mode.EVALUATE and about.evaluated else about.default
         return Setting(
             self.key,
             _kind(self.item),
-            f"{about.help} (default {default})" if default else about.help,
+            f"{about.help}{everything}" + (f" (default {default})" if default else ""),
             about.aliases,
             many=many,
             repeats=about.repeats,

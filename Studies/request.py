@@ -50,7 +50,7 @@ class Request:
     Settings of a plan (``tp`` to ``overlap_tensor``) hold the values to search, one value where it is fixed, None where all that
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
-    of the run where it is neither ``output`` nor the one that follows from ``name``.
+    of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
     """
 
     mode: Mode
@@ -287,6 +287,7 @@ class Request:
         About("extract graphs again even where they are on disk", aliases=("force_reextract",), modes=SEARCH, decides=False),
     ] = False
     run_folder: Path | None = None
+    name_given: bool = field(default=False, compare=False)
 
     @property
     def on_devices(self) -> bool:
@@ -331,25 +332,23 @@ class Request:
     def as_mapping(self) -> dict[str, Any]:
         """Every setting that applies, by its key, as plain values: ``resolve`` of it gives the same request.
 
-        Lists where several values may be given, the word ``all`` where every possible one is searched.
+        Lists where several values may be given, the word ``all`` where every possible one is searched. A name made from the
+        inputs is left out: with another input it is another study, which must not overwrite this one.
         """
-        return {each.key: plain for each in self.applying() if (plain := _plain(getattr(self, each.name), each)) is not None}
+        values = {each.key: _plain(getattr(self, each.name), each) for each in self.applying() if each.name != "name"}
+        name = {"name": self.name} if self.name_given else {}
+        return {key: value for key, value in (values | name).items() if value is not None}
 
     def applying(self) -> tuple[StatedField, ...]:
         """The settings that apply to what is asked."""
         kind = Hardware.DEVICES if self.on_devices else Hardware.CHIPS
         return tuple(each for each in request_fields() if self.mode in each.about.modes and each.about.hardware in {None, kind})
 
-    def to_yaml(self, *, named: bool = True) -> str:
-        """The resolved request as a file that ``--config`` reads back; ``named`` False leaves the name open.
-
-        A name made from the inputs should stay open: with another input it is another study, which must not overwrite this one.
-        """
+    def to_yaml(self) -> str:
+        """The resolved request as a file that ``--config`` reads back."""
         import yaml
 
-        mapping = self.as_mapping()
-        shown = mapping if named else {key: mapping[key] for key in mapping if key != "name"}
-        return yaml.safe_dump(shown, sort_keys=False, default_flow_style=None)
+        return yaml.safe_dump(self.as_mapping(), sort_keys=False, default_flow_style=None)
 
 
 @cache

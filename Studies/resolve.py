@@ -74,7 +74,7 @@ def resolve(
         },
     )
     check_request(request, families)
-    return replace(request, name=request.name or default_name(request))
+    return replace(request, name=request.name or default_name(request), name_given=bool(request.name))
 
 
 def default_name(request: Request) -> str:

@@ -17,12 +17,12 @@ from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
 from Plans.plan import TrainingPlan, plan_mapping
-from Solver.plan_search.request import PlanRequest
 from Solver.plan_search.results import FoundChunk, FoundPlan, PlanAnswer, PlanManifest, PlanPoint, PlanSearchResult
 from Solver.plan_search.search import search_plans
-from Studies.named_content import file_contents
+from Studies.adapters import PlanRequest
+from Studies.file_contents import file_contents
+from Studies.folders import REPOSITORY
 from Studies.run_directory import folder_is_writable, git_commit, library_versions, peak_bytes
-from Studies.study import REPOSITORY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def run_plan_search(request: PlanRequest, progress: Progress) -> PlanRun:
         PhazeError: the run directory cannot be written.
     """
     folder_is_writable(request.run)
-    start, contents = perf_counter(), file_contents(request)
+    start, contents = perf_counter(), file_contents(request.request)
     run = answer_request(request, progress)
     _write(run, perf_counter() - start, contents)
     return run
@@ -67,9 +67,9 @@ def answer_request(request: PlanRequest, progress: Progress) -> PlanRun:
     keys = list(dict.fromkeys(_key(request, shape) for shape in shapes))
     with progress.phase(f"training graphs of {request.model}", len(keys)) as advance:
         for key in keys:
-            graphs[key] = load_or_extract(key, request.graphs, force=request.force_reextract)
+            graphs[key] = load_or_extract(key, request.graphs, force=request.request.force_reextract_model)
             advance(1)
-    check_functions(graphs.values(), TENSORS_MOVED, strict=request.strict)
+    check_functions(graphs.values(), TENSORS_MOVED, strict=request.request.strict)
     model = DeviceModel(request.device, request.software, request.space.base.precision.matrix_format)
     with progress.phase(f"plans of {request.model} on {request.cluster.num_devices} devices", len(shapes)) as advance:
         result = search_plans(request.space, lambda shape: graphs[_key(request, shape)], model, request.cluster, advance)
@@ -162,17 +162,17 @@ def designs_table(points: Sequence[PlanPoint]) -> pd.DataFrame:
 
 def _write(run: PlanRun, seconds: float, contents: dict[str, str]) -> None:
     """Write every file of the run, best.json last, so that its presence says that the rest is complete."""
-    import yaml
-
     request, folder = run.request, run.request.run
     (folder / "best.json").unlink(missing_ok=True)
-    write_atomically(folder / "study.yaml", yaml.safe_dump(request.as_mapping(), sort_keys=False).encode())
+    write_atomically(folder / "study.yaml", request.request.to_yaml().encode())
     designs = designs_table(run.result.points)
     buffer = io.BytesIO()
     designs.to_parquet(buffer, index=False, compression="zstd")
     write_atomically(folder / "designs.parquet", buffer.getvalue())
-    if request.csv:
+    if request.request.csv:
         write_atomically(folder / "designs.csv", designs.to_csv(index=False).encode())
+    else:
+        (folder / "designs.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
     manifest = PlanManifest(
         versions=library_versions(),
         contents=contents,

@@ -16,14 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from Solver.search.cosearch import space_size
-    from Studies.library import explain, open_run, run_solver, study
+    from Studies.library import explain, open_run, run_solver, space_size, study
 
 _HOMES = {
     "explain": "Studies.library",
     "open_run": "Studies.library",
     "run_solver": "Studies.library",
-    "space_size": "Solver.search.cosearch",
+    "space_size": "Studies.library",
     "study": "Studies.library",
 }
 

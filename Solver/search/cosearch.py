@@ -24,8 +24,10 @@ from Solver.search.points import PointGroup, PointStatus
 from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules
 from Solver.search.winner_schedules import kept_schedules
-from Studies.hardware import load_hardware
-from Studies.named_content import file_contents
+from Studies.adapters import ChipStudy
+from Studies.file_contents import file_contents
+from Studies.folders import REPOSITORY
+from Studies.hardware import hardware_to_design
 from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
@@ -35,15 +37,14 @@ from Studies.run_directory import (
     library_versions,
     write_run,
 )
-from Studies.study import REPOSITORY, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def space_size(study: Study) -> SpaceSize:
+def space_size(study: ChipStudy) -> SpaceSize:
     """Count what ``run_solver`` would search, without searching."""
-    accelerators = len(load_hardware(study).accelerators)
+    accelerators = len(hardware_to_design(study.request).accelerators)
     plans = len(study.tp_widths) * len(study.recompute)
     sizes = len(study.hbm_sizes_gb) * len(study.micro_batch_sizes) * len(study.models)
     return SpaceSize(
@@ -56,7 +57,7 @@ def space_size(study: Study) -> SpaceSize:
     )
 
 
-def run_solver(study: Study, progress: Progress) -> SearchResult:
+def run_solver(study: ChipStudy, progress: Progress) -> SearchResult:
     """Answer ``study`` and write its run directory.
 
     Raises:
@@ -64,8 +65,8 @@ def run_solver(study: Study, progress: Progress) -> SearchResult:
         PhazeError: an artefact cannot be written, or a solver failed.
     """
     folder_is_writable(study.folders.run)
-    contents = file_contents(study)
-    run = Run(study, load_hardware(study), solver_named(study.solver), _stores(study), progress)
+    contents = file_contents(study.request)
+    run = Run(study, hardware_to_design(study.request), solver_named(study.solver), _stores(study), progress)
     with run.phase("graphs"):
         graphs = extract_all(run)
     with run.phase("layer times"):
@@ -125,7 +126,7 @@ def explore(run: Run, inputs: Sequence[ModelInputs]) -> list[PointGroup]:
     return groups
 
 
-def _stores(study: Study) -> Stores:
+def _stores(study: ChipStudy) -> Stores:
     folders = study.folders
     return Stores(folders.graphs, folders.estimates, folders.run / "points")
 
@@ -185,4 +186,4 @@ def _write(
         pareto_front_points=int(designs["on_front"].sum()),
     )
     schedules = KeptSchedules(tuple(each for one in scored for each in kept_schedules(one.point.hbm_bytes, one.schedules)))
-    write_run(run.study.folders.run, run.study.to_yaml(), manifest, result, schedules, designs, csv=run.study.csv)
+    write_run(run.study.folders.run, run.study.request.to_yaml(), manifest, result, schedules, designs, csv=run.study.csv)

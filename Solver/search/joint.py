@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from Solver.placement.problem import FloatArray
 from Solver.results import Objective
 from Solver.search.points import ROUNDING, PointGroup, PointStatus
-from Studies.study import Study
+from Studies.adapters import ChipStudy
 
 CANDIDATES_AT_ONCE = 32
 
@@ -78,7 +78,7 @@ def joint_optimum(
     )
 
 
-def best_for_all_models(study: Study, groups: Sequence[PointGroup], hbm_bytes: int) -> JointOptimum | None:
+def best_for_all_models(study: ChipStudy, groups: Sequence[PointGroup], hbm_bytes: int) -> JointOptimum | None:
     """The joint optimum of the study's models for one HBM size, out of all its point groups."""
     by_model = {
         model.name: [group for group in groups if group.key.model == model.name and group.key.hbm_bytes == hbm_bytes]

@@ -14,9 +14,10 @@ from Common.progress import Progress
 from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet
 from Solver.schedule.solver import ScheduleSolver
+from Studies.adapters import ChipStudy
+from Studies.folders import REPOSITORY
 from Studies.hardware import Hardware
 from Studies.run_directory import PhaseRecord, peak_bytes
-from Studies.study import REPOSITORY, Study
 
 PRICED_BY = ("Estimator", "Plans", "Solver")  # rooms whose code makes earlier prices stale
 
@@ -34,7 +35,7 @@ class Stores:
 class Run:
     """The context of a search; ``phases`` collects the time and memory of each phase."""
 
-    study: Study
+    study: ChipStudy
     hardware: Hardware
     solver: ScheduleSolver
     stores: Stores
@@ -69,4 +70,4 @@ class Run:
 
     def with_widths(self, *tp_widths: int) -> Run:
         """The same run with other tensor parallel widths."""
-        return replace(self, study=replace(self.study, tp_widths=tp_widths))
+        return replace(self, study=self.study.with_values(tp=tp_widths))

@@ -36,24 +36,25 @@ def test_every_field_is_a_setting_of_some_mode_and_reads_back(asked: dict[str, o
     assert resolve(mapping, {}, mode) == request
     assert resolve({}, mapping, mode) == request
     assert resolve(yaml.safe_load(request.to_yaml()), {}, mode) == request
-    unnamed = yaml.safe_load(request.to_yaml(named=False))
-    assert "name" not in unnamed and resolve(unnamed, {}, mode) == request
+    assert "name" not in mapping and resolve({}, asked | {"name": "mine"}).as_mapping()["name"] == "mine"
 
 
 def test_what_applies_is_recorded() -> None:
-    """Only what may be absent is: a chip, a folder of one's own, stages of one's own."""
+    """Only what may be absent is not: a name, a chip, a folder of one's own, stages of one's own."""
     for asked, mode in KINDS.values():
         request = resolve({}, asked, mode)
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
         applies = {each.key for each in request_fields() if mode in each.about.modes and each.about.hardware in {None, kind}}
-        assert applies - set(request.as_mapping()) <= {"chip", "output", "stage_layers"}
+        assert applies - set(request.as_mapping()) <= {"name", "chip", "output", "stage_layers"}
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_every_name_of_a_setting_is_its_own(mode: Mode) -> None:
     names = [name for setting in settings_for(mode).settings for name in (setting.key, *setting.aliases)]
     assert len(names) == len(set(names))
-    assert {field.name for field in request_fields()} | {"mode", "hardware", "run_folder"} == set(Request.__dataclass_fields__)
+    assert {field.name for field in request_fields()} | {"mode", "hardware", "run_folder", "name_given"} == set(
+        Request.__dataclass_fields__
+    )
 
 
 def test_accelerators_are_searched_over_what_they_always_were() -> None:
@@ -204,4 +205,4 @@ def test_any_mapping_gives_a_request_or_an_input_error(base: dict[str, object], 
         assert "\n" not in str(error).strip()
     else:
         assert resolve(yaml.safe_load(request.to_yaml()), {}, mode) == request
-        assert resolve(yaml.safe_load(request.to_yaml(named="name" in asked)), {}, mode).name == request.name
+        assert resolve(request.as_mapping(), {}, mode).name == request.name
