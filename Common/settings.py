@@ -17,6 +17,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
+ALL = "all"  # in place of a list: every value that is possible
 
 
 class Kind(Enum):
@@ -34,8 +35,8 @@ class Setting:
     """One thing a user may ask for.
 
     ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of both, the original's
-    among them. ``many`` settings take a list, in which a value may stand twice if it ``repeats``. Numbers lie within
-    ``least`` .. ``most``, choices among ``choices``.
+    among them. ``many`` settings take a list, in which a value may stand twice if it ``repeats``, and the word ``all`` where it
+    ``takes_all``; others take a list of one for its value. Numbers lie within ``least`` .. ``most``, choices among ``choices``.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Setting:
     aliases: tuple[str, ...] = ()
     many: bool = False
     repeats: bool = False
+    takes_all: bool = False
     choices: tuple[str, ...] = ()
     least: float = 1
     most: float = 2**30
@@ -57,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingTable:
-    """All that a user may ask for in one kind of file and its flags. ``rivals`` are different names for the same wish."""
+    """All that a user may ask for in one kind of file and its flags. ``rivals`` are settings of which one may be given."""
 
     settings: tuple[Setting, ...]
     rivals: tuple[frozenset[str], ...] = ()
@@ -95,7 +97,7 @@ class SettingTable:
         return {key: value for key, value in below.items() if key not in beaten} | dict(above)
 
     def read(self, given: Mapping[str, object], source: str) -> dict[str, Any]:
-        """Values of ``given`` by key, checked: int, float, str, bool, or tuples of them; None (null: the default) stays.
+        """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``; None (the default) stays.
 
         Raises:
             InputError: as ``canonical``, or a value that is not what the setting takes; says what is allowed.
@@ -118,7 +120,9 @@ def _is_original(name: str) -> bool:
 def _read(setting: Setting, value: object, source: str) -> object:
     try:
         if not setting.many:
-            return _item(setting, value)
+            return _item(setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
+        if setting.takes_all and _says_all(value):
+            return ALL
         items = tuple(_item(setting, item) for item in _listed(value, setting.kind))
         if not items:
             raise _NotAllowedError(value, "a list of at least one value")
@@ -129,6 +133,11 @@ def _read(setting: Setting, value: object, source: str) -> object:
         twice = next(item for item in items if items.count(item) > 1)
         raise InputError(f"{source}: {setting.key} lists {twice} twice; list every value once")
     return items
+
+
+def _says_all(value: object) -> bool:
+    word = value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+    return isinstance(word, str) and word.strip().lower() == ALL
 
 
 class _NotAllowedError(ValueError):

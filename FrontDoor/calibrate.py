@@ -13,7 +13,8 @@ from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exits import DONE
 from FrontDoor.printing import print_answer
-from Studies.plan_settings import EVALUATION
+from Studies.annotations import Mode
+from Studies.request import settings_for
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,7 @@ def calibrate(command: Command) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
     from Common.files import named_file, user_path, write_atomically
 
-    named = EVALUATION.read(command.given, "command line")
+    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
         given = "both" if named else "neither"
         raise InputError(f"{given} of --device and --cluster was given; name what is to be fitted with one of them")

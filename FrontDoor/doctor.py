@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from Common.errors import PhazeError
-from Studies.study import REPOSITORY, Folders
+from Studies.folders import REPOSITORY, Folders
 
 OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models

@@ -14,12 +14,14 @@ logger = logging.getLogger(__name__)
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
     from FrontDoor.compiled import find_place
-    from Studies.plan_files import evaluation_from
-    from Studies.study import REPOSITORY
+    from Studies.adapters import evaluation as evaluation_of
+    from Studies.folders import REPOSITORY
+    from Studies.plan_files import evaluate_request
 
     find_place(REPOSITORY / "Solver")
-    evaluation = evaluation_from(command.config, command.given)
-    for note in evaluation.notes:
+    request = evaluate_request(command.config, command.given)
+    evaluation = evaluation_of(request)
+    for note in request.notes:
         logger.info(note)
     from Reporter.training_tables import prediction_json, prediction_tables
     from Solver.results import Status

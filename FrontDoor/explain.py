@@ -16,7 +16,7 @@ def explain(command: Command) -> int:
     from FrontDoor.compiled import find_place
     from Reporter.explain_tables import print_explanation
     from Solver import search
-    from Studies.study import REPOSITORY
+    from Studies.folders import REPOSITORY
 
     find_place(REPOSITORY / "Solver")
     run = search.open_run(user_path(command.runs[0]))

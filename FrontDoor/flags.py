@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
-from Solver.plan_search.settings import RUN_SOLVER
-from Studies.plan_settings import DEVICE, EVALUATION, OUTPUT, SOFTWARE
-from Studies.settings import CLUSTER, DESIGN_SPACE, MODEL, STUDY
+from Studies.annotations import Mode
+from Studies.request import settings_for
 
 STUDY_MODES = {
     "run_solver": "search the best accelerator and placement (default)",
@@ -70,21 +69,17 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
     return modes
 
 
-def _add_search(parser: Parser) -> None:
-    _add_study(parser, RUN_SOLVER)
-
-
-def _add_study(parser: Parser, table: SettingTable = STUDY) -> None:
+def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
-    _add_table(parser, "study", table)
+    _add_table(parser, "study", settings_for(Mode.SEARCH))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
 
 
 def _add_evaluate(parser: Parser) -> None:
-    _add_table(parser, "plan", EVALUATION)
+    _add_table(parser, "plan", settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
         dest="config",
@@ -96,17 +91,15 @@ def _add_evaluate(parser: Parser) -> None:
 
 def _add_validate(parser: Parser) -> None:
     parser.add_argument("runs", nargs="?", metavar="RUNS.csv", help="measured runs (default: the published ones that ship)")
-    for setting, name in ((DEVICE, "device"), (CLUSTER, "cluster"), (SOFTWARE, "software")):
-        _add_setting(
-            parser, EVALUATION, setting, help_text=f"{name} of all runs, by name or YAML file (default: as each run says)"
-        )
-    _add_setting(parser, EVALUATION, OUTPUT)
+    for name in ("device", "cluster", "software"):
+        _add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
+    _add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
     parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png or .svg")
 
 
 def _add_calibrate(parser: Parser) -> None:
-    _add_setting(parser, EVALUATION, DEVICE, "device to start from, by name or YAML file; fits tables of operators")
-    _add_setting(parser, EVALUATION, CLUSTER, "cluster to start from, by name or YAML file; fits tables of collectives")
+    _add_one(parser, Mode.EVALUATE, "device", "device to start from, by name or YAML file; fits tables of operators")
+    _add_one(parser, Mode.EVALUATE, "cluster", "cluster to start from, by name or YAML file; fits tables of collectives")
     parser.add_argument(
         "--table", dest="tables", action="append", metavar="FILE", help="CSV of measurements; may be repeated", default=[]
     )
@@ -124,7 +117,11 @@ def _add_sweep(parser: Parser) -> None:
         help="settings as for run_solver --config; each value of a list is a point of its own, a list in a list one value",
     )
     parser.add_argument(
-        "--set", action=_Set, table=RUN_SOLVER, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
+        "--set",
+        action=_Set,
+        table=settings_for(Mode.SEARCH),
+        metavar="KEY=VALUE",
+        help="a setting by its key, value in YAML; may be repeated",
     )
     parser.add_argument("--output", metavar="DIR", help="folder of the table and of every point (default: Solver/output/NAME)")
     parser.add_argument("--executor", choices=("joblib", "ray"), default="joblib", help="what runs the points (default joblib)")
@@ -168,7 +165,7 @@ def _add_models(parser: Parser) -> None:
 
 
 def _add_accelerators(parser: Parser) -> None:
-    _add_setting(parser, STUDY, DESIGN_SPACE)
+    _add_one(parser, Mode.SEARCH, "design_space")
     parser.add_argument(
         "--output", metavar="FILE", help="file to write (default Estimator/arch_configs/cores.json; - for stdout)"
     )
@@ -195,14 +192,20 @@ def _add_table(parser: Parser, title: str, table: SettingTable) -> None:
     )
 
 
+def _add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None) -> None:
+    """A single setting of a mode, with what it means elsewhere."""
+    table = settings_for(mode)
+    _add_setting(parser, table, next(setting for setting in table.settings if setting.key == key), help_text)
+
+
 def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
     metavar = "{" + ",".join(setting.choices) + "}" if setting.choices else _METAVARS[setting.kind]
     arity: dict[str, Any] = {"metavar": metavar}
-    if setting.many:
+    if setting.kind is Kind.SWITCH:
+        arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
+    elif setting.many:
         arity["nargs"] = "+"
-    elif setting.kind is Kind.SWITCH:
-        arity = {"nargs": "?", "const": True, "metavar": "true|false"}
-    if setting.key == MODEL.key:
+    if setting.key == "model":
         arity["metavar"] = "NAME"
     group.add_argument(
         *setting.flags,
@@ -217,7 +220,6 @@ def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting
 
 _FLAGS: dict[str, Callable[[Parser], None]] = {
     **dict.fromkeys(STUDY_MODES, _add_study),
-    "run_solver": _add_search,
     "evaluate": _add_evaluate,
     "validate": _add_validate,
     "calibrate": _add_calibrate,
@@ -242,7 +244,7 @@ class _Give(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        self.give(options, {self.dest: values})
+        self.give(options, {self.dest: True if values == [] else values})  # a switch alone
 
     def give(self, options: argparse.Namespace, given: dict[str, object]) -> None:
         """Put settings over those given so far."""

@@ -6,11 +6,12 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
 from FrontDoor.evaluate import evaluate
@@ -27,7 +28,7 @@ from FrontDoor.validate import validate
 if TYPE_CHECKING:
     from Common.progress import Progress
     from GraphExtractor.graph import ModelGraph
-    from Studies.study import Study
+    from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 
@@ -36,20 +37,18 @@ STDOUT = "-"
 
 def run_solver(command: Command) -> int:
     """Search the study and print the best accelerator and plan; with a device only the plan."""
-    from Solver.plan_search.settings import asks_for_device
-    from Studies.study import read_config
-
-    if asks_for_device({} if command.config is None else read_config(command.config), command.given):
-        return search_plans(command)
-    study = _study(command)
+    request = _request(command)
+    if request.on_devices:
+        return search_plans(request, command)
     if command.dry_run:
-        return _print_size(study, command)
+        return _print_size(request, command)
     from Reporter.tables import print_result
     from Solver.results import Status
-    from Solver.search import run_solver as search
+    from Solver.search.cosearch import run_solver as search
+    from Studies.adapters import chip_study
     from Studies.run_directory import best_json
 
-    result = search(study, _progress(command))
+    result = search(chip_study(request), _progress(command))
     if command.output_format == "json":
         sys.stdout.write(best_json(result).decode() + "\n")
     else:
@@ -61,30 +60,32 @@ def run_solver(command: Command) -> int:
 
 def extract_graph(command: Command) -> int:
     """Extract the graphs of the study, or find them on disk, and print what is in them."""
-    study = _study(command)
+    request = _request(command)
     if command.dry_run:
-        return _print_size(study, command)
-    rows = [_described(graph) for graphs in _graphs(study, _progress(command)) for graph in graphs]
+        return _print_size(request, command)
+    rows = [_described(graph) for graphs in _graphs(request, _progress(command)) for graph in graphs]
     print_rows("training graphs, per device", rows, command)
-    logger.info("graphs are in %s", study.folders.graphs)
+    logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
 
 def prepopulate_estimates(command: Command) -> int:
     """Price the operators of the study's graphs on all core configurations and print how many there are."""
-    study = _study(command)
+    request = _request(command)
+    if request.on_devices:
+        raise InputError("estimates are tables over accelerators to design, but the device is given; leave --device out")
     if command.dry_run:
-        return _print_size(study, command)
+        return _print_size(request, command)
     from Estimator.chips.latency_table import load_or_populate
-    from Studies.hardware import load_hardware
+    from Studies.hardware import hardware_to_design
 
-    progress, hardware = _progress(command), load_hardware(study)
-    accelerators = hardware.accelerators
+    progress, hardware = _progress(command), hardware_to_design(request)
+    accelerators, folder = hardware.accelerators, request.folders.estimates
     rows = []
-    for graphs in _graphs(study, progress):
+    for graphs in _graphs(request, progress):
         key = graphs[0].key
         with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}", 1) as advance:
-            load_or_populate(graphs, accelerators, hardware.platform, study.folders.estimates)
+            load_or_populate(graphs, accelerators, hardware.platform, folder)
             advance(1)
         rows.append(
             {
@@ -96,26 +97,29 @@ def prepopulate_estimates(command: Command) -> int:
             }
         )
     print_rows("operator estimates", rows, command)
-    logger.info("estimates are in %s", study.folders.estimates)
+    logger.info("estimates are in %s", folder)
     return DONE
 
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.files import output_file
+    from Common.files import named_file, output_file
     from Estimator.chips.cores_file import write_cores_json
     from Estimator.chips.design_space import load_design_space
-    from Studies.study import Study, design_space_from
+    from Studies.annotations import Mode
+    from Studies.folders import folders_of
+    from Studies.hardware import CORES
+    from Studies.request import Request, settings_for
 
-    name = design_space_from(command.given)
+    given = settings_for(Mode.SEARCH).read(command.given, "command line").get("design_space")
+    name = named_file("design_space", given or str(Request.design_space))
     generated = load_design_space(name).generate()
     if command.output == STDOUT:
         with tempfile.TemporaryDirectory() as folder:
-            write_cores_json(generated, Path(folder) / "cores.json")
-            sys.stdout.write((Path(folder) / "cores.json").read_text(encoding="utf-8"))
+            write_cores_json(generated, Path(folder) / CORES)
+            sys.stdout.write((Path(folder) / CORES).read_text(encoding="utf-8"))
         return DONE
-    default = Study(models=()).folders.arch_configs / "cores.json"
-    path = output_file(command.output or str(default), ", or - for standard output")
+    path = output_file(command.output or str(folders_of(None).arch_configs / CORES), ", or - for standard output")
     write_cores_json(generated, path)
     row = {
         "design_space": name,
@@ -134,10 +138,10 @@ def doctor(command: Command) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
     from Common.files import user_path
     from FrontDoor.doctor import Verdict, examine
-    from Studies.study import Study
+    from Studies.folders import folders_of
 
     output = None if command.output is None else user_path(command.output)
-    findings = examine(Study(models=(), name="study", output=output).folders)
+    findings = examine(folders_of(output, "study"))
     print_rows("doctor", [asdict(finding) for finding in findings], command)
     return FAILED if any(finding.verdict is Verdict.MISSING for finding in findings) else DONE
 
@@ -159,16 +163,18 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 }
 
 
-def _study(command: Command) -> Study:
+def _request(command: Command) -> Request:
     from FrontDoor.compiled import find_place
-    from Studies.study import REPOSITORY, read_config, study_from
+    from Studies.config_files import read_config
+    from Studies.folders import REPOSITORY
+    from Studies.resolve import resolve
 
     find_place(REPOSITORY / "Solver")
     config = {} if command.config is None else read_config(command.config)
-    study = study_from(config, command.given, str(command.config))
-    for note in study.notes:
+    request = resolve(config, command.given, source=str(command.config))
+    for note in request.notes:
         logger.info(note)
-    return study
+    return request
 
 
 def _progress(command: Command) -> Progress:
@@ -177,24 +183,29 @@ def _progress(command: Command) -> Progress:
     return progress_for(sys.stderr, quiet=command.quiet)
 
 
-def _graphs(study: Study, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
-    """Graphs of every model and micro-batch size, one per tensor parallel width."""
-    from Estimator.chips.design_space import load_design_space
+def _graphs(request: Request, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
+    """Graphs of every model and micro-batch size, one per tensor parallel width; on devices those of all plans together."""
     from Estimator.coverage import check_functions
+    from Estimator.devices.functions import TENSORS_MOVED
     from GraphExtractor import load_or_extract
+    from Studies.adapters import graph_keys
+    from Studies.hardware import design_space_of
 
-    priced = load_design_space(study.design_space, study.technology).platform.vector_functions.cycles_per_element
-    for model in study.models:
-        for size in study.micro_batch_sizes:
-            with progress.phase(f"training graphs of {model.name}, micro-batch {size}", len(study.tp_widths)) as advance:
-                graphs = []
-                for tp in study.tp_widths:
-                    key = study.graph_key(model.name, size, tp)
-                    graphs.append(load_or_extract(key, study.folders.graphs, force=study.force_reextract))
-                    advance(1)
-            if size == study.micro_batch_sizes[0]:  # others have the same operators
-                check_functions(graphs, priced, strict=study.strict)
-            yield tuple(graphs)
+    priced: Collection[str] = TENSORS_MOVED
+    if not request.on_devices:
+        priced = design_space_of(request).platform.vector_functions.cycles_per_element
+    checked = set()
+    for keys in graph_keys(request):
+        model, size = keys[0].model, keys[0].micro_batch_size
+        with progress.phase(f"training graphs of {model}, micro-batch {size}", len(keys)) as advance:
+            graphs = []
+            for key in keys:
+                graphs.append(load_or_extract(key, request.folders.graphs, force=request.force_reextract_model))
+                advance(1)
+        if model not in checked:  # other micro-batch sizes have the same operators
+            check_functions(graphs, priced, strict=request.strict)
+            checked.add(model)
+        yield tuple(graphs)
 
 
 def _described(graph: ModelGraph) -> dict[str, object]:
@@ -214,10 +225,14 @@ def _described(graph: ModelGraph) -> dict[str, object]:
     }
 
 
-def _print_size(study: Study, command: Command) -> int:
+def _print_size(request: Request, command: Command) -> int:
     from Reporter.tables import space_table
-    from Solver.search import space_size
+    from Solver.results import SpaceSize
+    from Studies.library import space_size
 
-    size = space_size(study)
-    print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
+    size = space_size(request)
+    if isinstance(size, SpaceSize):
+        print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
+    else:
+        print_rows("size of the space", [asdict(size)], command)
     return DONE

@@ -26,7 +26,7 @@ def report(command: Command) -> int:
     from Common.files import output_file, user_path, write_atomically
     from FrontDoor.compiled import find_place
     from Studies.finished_run import open_run
-    from Studies.study import REPOSITORY
+    from Studies.folders import REPOSITORY
 
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")

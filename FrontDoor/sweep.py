@@ -23,7 +23,7 @@ def sweep(command: Command) -> int:
     from Common.files import user_path
     from Common.progress import progress_for
     from FrontDoor.compiled import find_place
-    from Studies.study import REPOSITORY
+    from Studies.folders import REPOSITORY
     from Studies.sweep.axes import read_sweep
 
     find_place(REPOSITORY / "Solver")
@@ -57,11 +57,11 @@ def sweep(command: Command) -> int:
 
 def _print_points(asked: Sweep, command: Command) -> int:
     from Reporter.sweep_tables import asked_rows
-    from Studies.sweep.run import ask
+    from Studies.sweep.run import resolved_points
     from Studies.sweep.store import Store
 
-    points, store = ask(asked), Store(asked.store)
-    there = [point.question is not None and store.load(point.question.key) is not None for point in points]
-    sizes = [None if point.question is None else point.question.size for point in points]
+    points, store = resolved_points(asked), Store(asked.store)
+    there = [point.point is not None and store.load(point.point.key) is not None for point in points]
+    sizes = [None if point.point is None else point.point.size for point in points]
     print_rows(f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command)
     return DONE

@@ -18,7 +18,7 @@ def trace(command: Command) -> int:
     from FrontDoor.compiled import find_place
     from Reporter.trace import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
-    from Studies.study import REPOSITORY
+    from Studies.folders import REPOSITORY
 
     find_place(REPOSITORY / "Solver")
     run = open_run(user_path(command.runs[0]))

@@ -10,7 +10,8 @@ from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exits import DONE
 from FrontDoor.printing import print_answer
-from Studies.plan_settings import EVALUATION
+from Studies.annotations import Mode
+from Studies.request import settings_for
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,9 @@ def validate(command: Command) -> int:
     from Common.files import named_file, user_path
     from Common.progress import progress_for
     from FrontDoor.compiled import find_place
-    from Studies.study import REPOSITORY, Study
+    from Studies.folders import REPOSITORY, folders_of
 
-    named = EVALUATION.read(command.given, "command line")
+    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
     output = user_path(named["output"]) if "output" in named else None
     runs_file = user_path(command.runs[0]) if command.runs else None
@@ -37,7 +38,7 @@ def validate(command: Command) -> int:
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
     with progress.phase("measured runs", len(read_runs(runs_file))) as advance:
-        report = compare(runs_file, device, cluster, software, Study(models=(), output=output).folders.graphs, advance)
+        report = compare(runs_file, device, cluster, software, folders_of(output).graphs, advance)
     print_answer(report_json(report).decode(), lambda: report_tables(report), command)
     if picture is not None:
         from Reporter.validation_plot import draw

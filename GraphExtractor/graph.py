@@ -13,6 +13,8 @@ from functools import cached_property
 
 import networkx as nx
 
+from Common.choices import Attention as Attention
+from Common.choices import Recompute as Recompute
 from GraphExtractor.names import label
 
 SCHEMA_VERSION = 3
@@ -59,21 +61,6 @@ class Yields(StrEnum):
     OUTPUT = "output"
     INPUT_GRADIENT = "input_gradient"
     WEIGHT_GRADIENT = "weight_gradient"
-
-
-class Attention(StrEnum):
-    """How attention is executed: fused and tiled, or as separate GEMMs and softmax with the scores in HBM."""
-
-    FLASH = "flash"
-    EAGER = "eager"
-
-
-class Recompute(StrEnum):
-    """Activation recomputation: keep everything, recompute core attention, recompute the whole layer."""
-
-    NONE = "none"
-    SELECTIVE = "selective"
-    FULL = "full"
 
 
 class CollectiveKind(StrEnum):

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
+from Common.choices import GroupOrder as GroupOrder
+from Common.choices import Precision as Precision
 from Common.errors import InputError
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-
-
-class GroupOrder(StrEnum):
-    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
-
-    DATA_INNER = "tensor-data-pipeline"
-    PIPELINE_INNER = "tensor-pipeline-data"
-
-
-class Precision(StrEnum):
-    """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-    FP8 = "fp8"
-
-    @property
-    def graph_dtype(self) -> str:
-        """Format of the tensors between operators."""
-        return "float16" if self is Precision.FP16 else "bfloat16"
-
-    @property
-    def matrix_format(self) -> str:
-        """Format of products with weights."""
-        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}[self.value]
 
 
 def usual_precision(device: Device) -> Precision:

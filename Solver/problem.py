@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from Common.choices import Objective as Objective
 from GraphExtractor.graph import GraphKey
 from Plans.plan import TrainingPlan
 from Solver.plan_search.space import PlanSpace
-
-
-class Objective(StrEnum):
-    """What the search maximises. Energy is that of the operators, per sample."""
-
-    THROUGHPUT = "throughput"  # samples per second of the cluster
-    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
-    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
 
 
 @dataclass(frozen=True)

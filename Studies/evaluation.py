@@ -33,17 +33,6 @@ class Evaluation:
         """The training graph that the prediction starts from."""
         return self.plan.graph_key(self.model, self.sequence_length)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know about how the request is understood."""
-        samples = self.plan.micro_batch_size * self.plan.dp
-        if self.plan.global_batch_size % samples == 0:
-            return ()
-        return (
-            f"global batch size {self.plan.global_batch_size} is not a multiple of micro-batch size x dp = {samples}: "
-            f"the last micro-batches are counted as whole ones",
-        )
-
     def plan_mapping(self) -> dict[str, Any]:
         """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
         return {**plan_mapping(self.plan), "sequence_length": self.sequence_length}

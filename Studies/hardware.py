@@ -1,18 +1,73 @@
-"""The hardware a study compares: its accelerators, what they share, and the cluster they are in."""
+"""The hardware that a request names, each file of it read once."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
-from Estimator.chips.accelerator import AcceleratorSet, Platform
+from Common.errors import InputError
+from Common.records import to_json
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.cores_file import read_cores_json
-from Estimator.chips.design_space import ReferenceChip, load_design_space
+from Estimator.chips.design_space import DesignSpace, ReferenceChip, load_chip, load_design_space
+from Estimator.devices.device import Device, Software
+from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
-from Studies.study import Study
+from Studies.request import Request
 
 logger = logging.getLogger(__name__)
+CORES = "cores.json"
+Record = TypeVar("Record")
+
+
+class HardwareFiles:
+    """Reads hardware by name or path, each once: requests resolved with the same one see the same records."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, ...], Any] = {}
+
+    def device(self, name: str) -> Device:
+        """A device, as ``load_device``."""
+        return self._once(load_device, name)
+
+    def cluster(self, name: str) -> Cluster:
+        """A cluster, as ``load_cluster``."""
+        return self._once(load_cluster, name)
+
+    def software(self, name: str) -> Software:
+        """A training framework, as ``load_software``."""
+        return self._once(load_software, name)
+
+    def design_space(self, name: str, technology: str | None) -> DesignSpace:
+        """A design space, as ``load_design_space``."""
+        return self._once(load_design_space, name, technology)
+
+    def _once(self, load: Callable[..., Record], *names: str | None) -> Record:
+        key = (load.__name__, *map(str, names))
+        if key not in self._read:
+            self._read[key] = load(*names)
+        return cast(Record, self._read[key])
+
+
+@dataclass(frozen=True)
+class ResolvedHardware:
+    """The records behind the names of a request. ``cluster`` has as many devices as are in use.
+
+    ``space`` is None where the devices exist, ``device`` and ``software`` where they are designed; ``chip`` is the one
+    accelerator asked for. ``contents`` are hashes of what was read from files of the user's own, by setting.
+    """
+
+    cluster: Cluster
+    device: Device | None = None
+    software: Software | None = None
+    space: DesignSpace | None = None
+    chip: Accelerator | None = None
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,22 +80,62 @@ class Hardware:
     references: tuple[ReferenceChip, ...]
 
 
-def load_hardware(study: Study) -> Hardware:
-    """Read the design space and the cluster of ``study``.
+def hardware_to_design(request: Request) -> Hardware:
+    """The accelerators that ``request`` compares, with what they share.
 
     As with the original, an existing ``cores.json`` is used instead of generating the default space.
 
     Raises:
-        InputError: an unknown name, or a file that is not readable, incomplete or contradictory.
+        InputError: the file is no list of accelerators, or the space has none.
     """
-    space = load_design_space(study.design_space, study.technology)
-    cores = study.folders.arch_configs / "cores.json"
-    default = Study(models=())
-    if (study.design_space, study.technology) == (default.design_space, default.technology) and cores.exists():
+    space = design_space_of(request)
+    cores = replaced_by(request)
+    if request.hardware.chip is not None:
+        accelerators = AcceleratorSet.of([request.hardware.chip])
+    elif cores is not None:
         accelerators = read_cores_json(cores)
         logger.info(
             "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
         )
     else:
         accelerators = space.generate()
-    return Hardware(accelerators, space.platform, load_cluster(study.cluster), space.references)
+    return Hardware(accelerators, space.platform, request.hardware.cluster, space.references)
+
+
+def design_space_of(request: Request) -> DesignSpace:
+    """The design space of a request that designs accelerators.
+
+    Raises:
+        InputError: its devices exist.
+    """
+    if request.hardware.space is None:
+        raise InputError(f"there is no accelerator to design, since the device {request.device} is given; leave --device out")
+    return request.hardware.space
+
+
+def replaced_by(request: Request) -> Path | None:
+    """The file whose accelerators are searched instead of the default space, where there is one."""
+    space, path = request.hardware.space, request.folders.arch_configs / CORES
+    if space is None or request.design_space != Request.design_space or space.technology != space.own_technology:
+        return None
+    return path if request.chip is None and path.exists() else None
+
+
+def chip_named(name: str, space: DesignSpace) -> Accelerator:
+    """A known chip of the design space, or one described by a YAML file (an absolute path).
+
+    Raises:
+        InputError: no known chip has that name, or the file is unreadable.
+    """
+    if "/" in name:
+        return load_chip(Path(name), space.platform)
+    known = {chip.name: chip.accelerator for chip in space.references}
+    if name not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise InputError(f"the design space {space.name} has no known chip {name!r}; it has {names}, or give a YAML file")
+    return known[name]
+
+
+def content_of(record: object) -> str:
+    """Hash of a record, however the file that it was read from writes it."""
+    return hashlib.blake2b(to_json(record), digest_size=10).hexdigest()

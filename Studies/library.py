@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from Common.progress import Progress, SilentProgress
-from Solver.plan_search.request import PlanRequest, plan_request
 from Solver.plan_search.results import PlanAnswer
-from Solver.plan_search.settings import asks_for_device
-from Solver.results import SearchResult
+from Solver.results import SearchResult, SpaceSize
 from Studies import finished_run
+from Studies.adapters import PlanSpaceSize, chip_study, plan_search
+from Studies.annotations import Mode
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedPlanSearch, FinishedRun
-from Studies.study import Study, study_from
+from Studies.request import Request, settings_for
+from Studies.resolve import resolve
 
 logger = logging.getLogger(__name__)
 
@@ -26,103 +28,60 @@ Text = str | os.PathLike[str]
 SOURCE = "search.study"  # what refusals name
 
 
-class CommonSettings(TypedDict, total=False):
-    """Settings of both kinds of search; ``phaze run_solver --help`` says what each means and what it is by default."""
-
-    micro_batch_size: int | Sequence[int]
-    max_tp: int
-    tp: int | Sequence[int]
-    sequence_length: int
-    recompute: str | Sequence[str]
-    attention: str
-    sequence_parallel: bool
-    global_batch_size: int
-    optimizer: str
-    cluster: Text
-    strict: bool
-    name: str
-    output: Text
-    csv: bool
-    force_reextract_model: bool
-
-
-class ChipSettings(CommonSettings, total=False):
-    """Settings of a search that designs the accelerator."""
-
-    hbm_size: float | Sequence[float]
-    zero_stage: int
-    design_space: Text
-    technology: Text
-    objective: str
-    solver: str
-
-
-class DeviceSettings(CommonSettings, total=False):
-    """Settings of a search on devices that exist."""
-
-    software: Text
-    devices: int
-    interleave: int | Sequence[int]
-    ep: int | Sequence[int]
-    precision: str
-    zero_stage: int | Sequence[int]
-
-
-@overload
-def study(
-    *, model: Text | Sequence[Text] | Mapping[str, float], device: None = None, **settings: Unpack[ChipSettings]
-) -> Study: ...
-
-
-@overload
-def study(*, model: Text, device: Text, **settings: Unpack[DeviceSettings]) -> PlanRequest: ...
-
-
-def study(**settings: Any) -> Study | PlanRequest:
+def study(**settings: Any) -> Request:
     """What to search: the settings of ``phaze run_solver`` by their names, lists where several values are to be tried.
 
     A mapping of models gives their weights. With a ``device`` the plan alone is searched, on devices that exist. Relative paths
-    are those from the current folder.
+    are those from the current folder. ``help(search.study)`` lists the settings, ``phaze run_solver --help`` says what they mean.
 
     Raises:
         InputError: a setting, model or file that does not exist, or values that are not allowed or contradict each other.
     """
     given = {key: _plain(value) for key, value in settings.items() if value is not None}
-    if asks_for_device(given):
-        return plan_request(given, {}, SOURCE)
-    asked = study_from(given, {}, SOURCE)
+    asked = resolve(given, {}, source=SOURCE)
     for note in asked.notes:
         logger.info("%s", note)
     return asked
 
 
-@overload
-def run_solver(study: Study, progress: Progress | None = None) -> SearchResult: ...
+study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in settings_for(Mode.SEARCH).keys],
+    return_annotation=Request,
+)
 
 
-@overload
-def run_solver(study: PlanRequest, progress: Progress | None = None) -> PlanAnswer: ...
+def space_size(request: Request) -> SpaceSize | PlanSpaceSize:
+    """Count what ``run_solver`` would search, without searching.
+
+    Raises:
+        InputError: the request asks for what no search can do yet.
+    """
+    if request.on_devices:
+        return plan_search(request).size
+    from Solver.search.cosearch import space_size as size
+
+    return size(chip_study(request))
 
 
-def run_solver(study: Study | PlanRequest, progress: Progress | None = None) -> SearchResult | PlanAnswer:
-    """Search, and write the run directory: ``run_directory`` of the result, or ``run`` of a request on given devices.
+def run_solver(request: Request, progress: Progress | None = None) -> SearchResult | PlanAnswer:
+    """Search, and write the run directory, ``request.folders.run``: a ``PlanAnswer`` with a device, else a ``SearchResult``.
 
     Nothing feasible is an answer too, with its ``reason``. ``progress`` is silent by default; ``Common.progress`` has others.
 
     Raises:
-        InputError: what the study names does not fit together after all.
+        InputError: what the request names does not fit together after all.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
     progress = progress or SilentProgress()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # of a library that would draw bars in a notebook
-        if isinstance(study, Study):
-            from Solver.search.cosearch import run_solver as search
+        if request.on_devices:
+            from Solver.plan_search.run import answer, run_plan_search
 
-            return search(study, progress)
-        from Solver.plan_search.run import answer, run_plan_search
+            return answer(run_plan_search(plan_search(request), progress))
+        from Solver.search.cosearch import run_solver as search
 
-        return answer(run_plan_search(study, progress))
+        return search(chip_study(request), progress)
 
 
 def open_run(folder: Text) -> FinishedRun:
@@ -145,10 +104,10 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
         InputError: an alternative that cannot be read or that nothing has, or a run that cannot be asked again.
     """
     from Studies.explain.alternatives import alternative
-    from Studies.explain.asking import ask_again
+    from Studies.explain.constraints import read_design_constraint, read_plan_constraint
     from Studies.explain.explanation import explain as explained
-    from Studies.explain.plan_alternatives import ask_plans_again, plan_alternative
-    from Studies.explain.wishes import read_plan_wish, read_wish
+    from Studies.explain.plan_alternatives import plan_alternative, repeat_plan_search
+    from Studies.explain.repeat import repeat_search
 
     explanation = explained(run)
     texts = (instead,) if isinstance(instead, str) else tuple(instead)
@@ -156,12 +115,12 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
         return explanation
     progress = progress or SilentProgress()
     if isinstance(run, FinishedPlanSearch):
-        plan_wishes = [read_plan_wish(text) for text in texts]
-        plans = ask_plans_again(run, progress)
-        return replace(explanation, alternatives=tuple(plan_alternative(plans, wish) for wish in plan_wishes))
-    wishes = [read_wish(text) for text in texts]
-    asker = ask_again(run, progress)
-    return replace(explanation, alternatives=tuple(alternative(asker, wish) for wish in wishes))
+        of_plans = [read_plan_constraint(text) for text in texts]
+        plans = repeat_plan_search(run, progress)
+        return replace(explanation, alternatives=tuple(plan_alternative(plans, each) for each in of_plans))
+    constraints = [read_design_constraint(text) for text in texts]
+    search = repeat_search(run, progress)
+    return replace(explanation, alternatives=tuple(alternative(search, each) for each in constraints))
 
 
 def _plain(value: object) -> object:

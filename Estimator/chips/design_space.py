@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from Common.errors import InputError
+from Common.files import beside
 from Common.records import read_yaml, to_record
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
@@ -94,9 +95,14 @@ class ReferenceChip:
 
 @dataclass(frozen=True)
 class DesignSpace:
-    """A design space with the platform all its accelerators share."""
+    """A design space with the platform all its accelerators share; ``technology`` names what the platform's areas come from.
+
+    ``own_technology`` is the one that the file of the space names; both are names or absolute paths.
+    """
 
     name: str
+    technology: str
+    own_technology: str
     platform: Platform
     axes: Axes
     budget_mm2: float
@@ -152,16 +158,30 @@ def load_design_space(name_or_path: str, technology: str | None = None) -> Desig
     functions = load_vector_functions(stated.vector_functions, path.parent)
     platform = load_platform(stated.platform, areas, functions, path.parent)
     references = tuple(
-        ReferenceChip(each.name, each.source, _accelerator(each.accelerator, platform)) for each in stated.references
+        ReferenceChip(each.name, each.source, accelerator_of(each.accelerator, platform)) for each in stated.references
     )
     limit = stated.budget.area_mm2
     if stated.budget.accelerator is not None:
-        limit = _accelerator(stated.budget.accelerator, platform).area_mm2
+        limit = accelerator_of(stated.budget.accelerator, platform).area_mm2
     assert limit is not None
-    return DesignSpace(stated.name, platform, stated.axes, limit, stated.keep, references)
+    own = str(beside(path.parent.absolute(), stated.technology))
+    return DesignSpace(stated.name, technology or own, own, platform, stated.axes, limit, stated.keep, references)
 
 
-def _accelerator(size: ChipSize, platform: Platform) -> Accelerator:
+def load_chip(path: Path, platform: Platform) -> Accelerator:
+    """Read an accelerator from a YAML file of its sizes (``ChipSize``).
+
+    Raises:
+        InputError: unreadable file, bad key or value.
+    """
+    size = to_record(ChipSize, read_yaml(path), str(path))
+    for key, value in vars(size).items():
+        require(0 < value <= LARGEST_VALUE, path, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
+    return accelerator_of(size, platform)
+
+
+def accelerator_of(size: ChipSize, platform: Platform) -> Accelerator:
+    """The accelerator of these sizes, with its area on a platform."""
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
     return Accelerator(*cores, area_mm2=float(area_mm2(*cores, platform)))
 

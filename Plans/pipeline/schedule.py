@@ -18,24 +18,16 @@ pp micro-batches; backward in the reverse order of the chunks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import PipelineSchedule as PipelineSchedule
 from Common.errors import InputError
 from Plans.results import PipelineReport
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-
-class PipelineSchedule(StrEnum):
-    """The order in which a stage runs its forward and backward passes."""
-
-    GPIPE = "gpipe"
-    ONE_F_ONE_B = "1f1b"
-    INTERLEAVED = "interleaved"
 
 
 @dataclass(frozen=True, eq=False)

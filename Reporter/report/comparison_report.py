@@ -17,7 +17,7 @@ from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import duration
 from Solver.results import Objective
-from Studies.explain.records import Change, Comparison, Move
+from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Studies.words import UNITS, number
 
@@ -66,8 +66,8 @@ def _sections(
     same = [] if changed else ["Nothing in the inputs differs."]
     same += [] if moved else ["Nothing in the answer differs."]
     yield Section("changes", "What changed", (Part("", tuple(same), (), tuple(changed + moved)),))
-    if comparison.moves:
-        figure = _moves_figure(comparison.moves, answers[1].unit)
+    if comparison.exchanges:
+        figure = _exchanges_figure(comparison.exchanges, answers[1].unit)
         yield Section("moves", "What each change does to the objective", (Part("", (), (figure,)),))
     shared = [model for model in answers[0].models if model in answers[1].models]
     several = len(shared) > 1
@@ -135,18 +135,21 @@ def _terms(comparison: Comparison, model: str, answers: tuple[Answers, Answers])
     return breakdown_figure(bars, _suffix(model, answers))
 
 
-def _moves_figure(moves: tuple[Move, ...], unit: str) -> Figure:
+def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
     """The objective as inputs change."""
     import altair as alt
 
-    rows = [(move.what, move.value, "does not fit" if move.value is None else number(move.value)) for move in moves]
-    names = [textwrap.wrap(move.what, LABEL) for move in moves]
+    rows = [
+        (exchange.what, exchange.value, "does not fit" if exchange.value is None else number(exchange.value))
+        for exchange in exchanges
+    ]
+    names = [textwrap.wrap(exchange.what, LABEL) for exchange in exchanges]
     data = inline_data(
         ("what", "value", "text", "label"),
         ((*row, "\n".join(name)) for row, name in zip(rows, names, strict=True)),
         words={"what", "text", "label"},
     )
-    y = alt.Y("what:N", sort=[move.what for move in moves], axis=None)
+    y = alt.Y("what:N", sort=[exchange.what for exchange in exchanges], axis=None)
     bars = (
         alt.Chart(data)
         .mark_bar(color=colour("mark"), height=BAR, yOffset=BAR)
@@ -172,7 +175,7 @@ def _moves_figure(moves: tuple[Move, ...], unit: str) -> Figure:
     shown = table("The objective as inputs change", columns, ((what, text) for what, _, text in rows), words={"what"})
     caption = "The objective of a design when only some of the inputs change."
     return Figure(
-        "moves", "What each change does to the objective", caption, sized(chart, row * len(moves)), 2 * len(moves), shown
+        "moves", "What each change does to the objective", caption, sized(chart, row * len(exchanges)), 2 * len(exchanges), shown
     )
 
 

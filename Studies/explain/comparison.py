@@ -8,18 +8,16 @@ from typing import Any
 from Common.errors import PhazeError
 from Common.progress import Progress, SilentProgress
 from Common.units import GIB
-from GraphExtractor.models.registry import find_model
 from GraphExtractor.names import label
 from Solver.results import Objective
 from Solver.search.limits.gains import gained
-from Studies.explain.moves import Moved, moved_chips, moved_plans, names_of
+from Studies.explain.exchanges import ExchangedDesigns, exchanged_chips, exchanged_plans, names_of
 from Studies.explain.plan_alternatives import terms_of_plans
 from Studies.explain.plan_explanation import found_plan_words
 from Studies.explain.reasons import gap_words, terms_of
 from Studies.explain.records import Change, Comparison, Term
+from Studies.file_contents import changes_no_answer
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
-from Studies.settings import HOUSEKEEPING
-from Studies.study import split_weight
 from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, percent, plan_words
 
 NOT_GIVEN = "-"
@@ -37,24 +35,26 @@ def compare_runs(before: FinishedRun, after: FinishedRun, progress: Progress | N
     answers = tuple(Change(key, one.get(key, NOT_GIVEN), two.get(key, NOT_GIVEN)) for key in differing)
     terms = _terms(before, after)
     keys = [change.key for change in changes if change.key in {*before.settings, *after.settings}]
-    moved, lost = _moved(before, after, keys, progress or SilentProgress()) if changes else (None, "")
+    exchanged, missing = _exchanged(before, after, keys, progress or SilentProgress()) if changes else (None, "")
     sentences = [*_verdict(before, after), *_inputs(changes), *_designs(before, after, answers)]
-    sentences += moved.sentences() if moved else [lost] if lost else []
-    if moved and any(change.key == "code" or change.key.startswith((CONTENT, "version of")) for change in changes):
+    sentences += exchanged.sentences() if exchanged else [missing] if missing else []
+    if exchanged and any(change.key == "code" or change.key.startswith((CONTENT, "version of")) for change in changes):
         sentences.append(
             "Exchanged designs and questions are priced with the code and files of today, the runs' own values with those of "
             "their time: a difference between them is part of these figures."
         )
     for model, seconds in _iterations(before, after).items():
         sentences += gap_words(label(model), *seconds, [term for term in terms if term.model == model])
-    return Comparison(*names_of(before, after), changes, answers, terms, moved.moves() if moved else (), tuple(sentences))
+    return Comparison(
+        *names_of(before, after), changes, answers, terms, exchanged.exchanges() if exchanged else (), tuple(sentences)
+    )
 
 
 def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     one, two = before.settings, after.settings
     keys = dict.fromkeys([*one, *two]) if type(before) is type(after) else [key for key in one if key in two]
     for key in keys:
-        if key not in HOUSEKEEPING and _resolved(one, key) != _resolved(two, key):
+        if not changes_no_answer(key) and one.get(key) != two.get(key):
             yield Change(key, _shown(one.get(key)), _shown(two.get(key)))
     contents = before.manifest.contents, after.manifest.contents
     for name in dict.fromkeys([*contents[0], *contents[1]]):
@@ -67,18 +67,6 @@ def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     for name in dict.fromkeys([*versions[0], *versions[1]]):
         if versions[0].get(name) != versions[1].get(name):
             yield Change(f"version of {name}", *(each.get(name, NOT_GIVEN) for each in versions))
-
-
-def _resolved(settings: Mapping[str, Any], key: str) -> Any:
-    """The value of a setting, the default length of a single model included."""
-    value = settings.get(key)
-    models = settings.get("model")
-    if key != "sequence_length" or value is not None or not models or (isinstance(models, list) and len(models) > 1):
-        return value
-    try:
-        return find_model(split_weight(models if isinstance(models, str) else models[0])[0]).sequence_length
-    except PhazeError:  # the file of the model is gone
-        return value
 
 
 def _shown(value: Any) -> str:
@@ -197,13 +185,15 @@ def _designs(before: FinishedRun, after: FinishedRun, answers: Sequence[Change])
             yield f"The {change.key} changes from {change.before} to {change.after}."
 
 
-def _moved(before: FinishedRun, after: FinishedRun, keys: Sequence[str], progress: Progress) -> tuple[Moved | None, str]:
+def _exchanged(
+    before: FinishedRun, after: FinishedRun, keys: Sequence[str], progress: Progress
+) -> tuple[ExchangedDesigns | None, str]:
     """What moved, or what keeps it from being known."""
     try:
         if isinstance(before, FinishedSearch) and isinstance(after, FinishedSearch):
-            return moved_chips(before, after, keys, progress), ""
+            return exchanged_chips(before, after, keys, progress), ""
         if isinstance(before, FinishedPlanSearch) and isinstance(after, FinishedPlanSearch):
-            return moved_plans(before, after, keys, progress), ""
+            return exchanged_plans(before, after, keys, progress), ""
     except PhazeError as error:
         return None, f"Why the answer moved cannot be computed any more: {error}."
     return None, ""

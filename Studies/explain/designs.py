@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import AcceleratorSet
 from Solver.results import Objective
+from Studies.config_files import split_weight
 from Studies.finished_run import FinishedSearch
-from Studies.study import split_weight
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from Common.units import GIB, MIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan
-from Studies.explain.asking import Designed
 from Studies.explain.attribution import blame_s
 from Studies.explain.records import Term
+from Studies.explain.repeat import Designed
 from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, part_words, percent, plan_words, size_words, time_words
 
 WORTH_SAYING = 0.05  # of the gap

@@ -62,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Move:
+class Exchange:
     """The objective of a design when only some inputs change: ``what`` in words, and the value (None: it does not fit)."""
 
     what: str
@@ -78,5 +78,5 @@ class Comparison:
     changes: tuple[Change, ...]
     answers: tuple[Change, ...]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
     terms: tuple[Term, ...]  # best_s before, other_s after
-    moves: tuple[Move, ...]
+    exchanges: tuple[Exchange, ...]
     sentences: tuple[str, ...]

@@ -10,12 +10,13 @@ import numpy as np
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
-from Estimator.chips.design_space import DesignSpace, load_design_space
+from Estimator.chips.design_space import DesignSpace
 from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint, Limit
 from Solver.search.limits.gains import binds, gain_of, gained
 from Solver.search.run import Run
 from Solver.search.what_if import priced
+from Studies.hardware import design_space_of
 from Studies.words import EQUAL, accelerator_words, listed, number
 
 MORE_MM2 = 1.0
@@ -26,7 +27,7 @@ def area_limit(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignP
 
     None where the accelerators are not those that the design space generates.
     """
-    space = load_design_space(run.study.design_space, run.study.technology)
+    space = design_space_of(run.study.request)
     if space.generate().fingerprint != run.hardware.accelerators.fingerprint:
         return None
     budget, chip = space.budget_mm2, best.accelerator

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.files import beside, content_key, user_path
-from Solver.plan_search.settings import RUN_SOLVER
-from Studies.settings import MODEL
-from Studies.study import FOLDER_NAME, Study, model_beside, read_config
+from Common.files import content_key, user_path
+from Studies.annotations import Mode
+from Studies.config_files import MODELS, read_config, setting_beside
+from Studies.folders import check_name, folders_of
+from Studies.request import settings_for
 
 MOST_POINTS = 100_000
-FILES = frozenset({"cluster", "design_space", "technology", "device", "software"})  # settings that may name a YAML file
 OWN = frozenset({"name", "output", "csv"})  # settings of the sweep itself, not of its points
 FORCE = "force_reextract_model"
 
@@ -49,7 +49,7 @@ class Sweep:
     @property
     def folder(self) -> Path:
         """Where the table goes."""
-        return Study(models=(), name=self.name, output=self.output).folders.run
+        return folders_of(self.output, self.name).run
 
     @property
     def store(self) -> Path:
@@ -89,7 +89,7 @@ def read_sweep(path: Path, given: Mapping[str, object], output: str | None = Non
         InputError: the file cannot be read, names an unknown setting or lists no value.
     """
     below = _settings(read_config(path), path.parent, str(path))
-    asked = RUN_SOLVER.override(below, _settings(given, Path.cwd(), "command line"))
+    asked = settings_for(Mode.SEARCH).override(below, _settings(given, Path.cwd(), "command line"))
     for key in sorted(OWN & asked.keys()):
         if isinstance(asked[key], list | dict):
             raise InputError(f"{path}: {key} is one for the whole sweep, but several values are given; give one")
@@ -98,15 +98,12 @@ def read_sweep(path: Path, given: Mapping[str, object], output: str | None = Non
             f"{path}: {FORCE} cannot be asked of a sweep, which computes no point twice; leave it out, and remove the points "
             "whose models read files that they do not import"
         )
-    own = RUN_SOLVER.read({key: asked.pop(key) for key in OWN if key in asked}, str(path))
+    own = settings_for(Mode.SEARCH).read({key: asked.pop(key) for key in OWN if key in asked}, str(path))
     axes = tuple(_axis(key, value, path) for key, value in asked.items())
-    if not any(axis.key == MODEL.key for axis in axes):
+    if not any(axis.key == MODELS for axis in axes):
         raise InputError(f"{path} names no model; add one or more, for instance model: [bertlarge, gpt2]")
     name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
-    if not FOLDER_NAME.fullmatch(name):
-        raise InputError(
-            f"name {name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
-        )
+    check_name(name)
     chosen = output or own.get("output")
     sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")))
     if sweep.count > MOST_POINTS:
@@ -116,15 +113,8 @@ def read_sweep(path: Path, given: Mapping[str, object], output: str | None = Non
 
 def _settings(mapping: Mapping[str, object], folder: Path, source: str) -> dict[str, Any]:
     """Settings under their keys, with paths made absolute against ``folder``."""
-    return {key: _located(key, value, folder) for key, value in RUN_SOLVER.canonical(mapping, source).items()}
-
-
-def _located(key: str, value: Any, folder: Path) -> Any:
-    if key == MODEL.key:
-        return model_beside(folder, value)
-    if key not in FILES:
-        return value
-    return [beside(folder, item) for item in value] if isinstance(value, list) else beside(folder, value)
+    stated = settings_for(Mode.SEARCH).canonical(mapping, source)
+    return {key: setting_beside(folder, key, value) for key, value in stated.items()}
 
 
 def _axis(key: str, value: Any, path: Path) -> Axis:

@@ -47,7 +47,7 @@ class JoblibExecutor:
         When a worker dies it takes all that run at that moment along; each of these gets a second chance, alone, which tells
         those that bring their worker down from those that were beside them.
         """
-        left = {task.question.key: task for task in tasks}
+        left = {task.point.key: task for task in tasks}
         while left:
             started: list[Task] = []
             try:
@@ -56,7 +56,7 @@ class JoblibExecutor:
                     yield outcome
             except BrokenExecutor:
                 for task in started:
-                    if left.pop(task.question.key, None) is not None:
+                    if left.pop(task.point.key, None) is not None:
                         yield self._alone(task)
 
     def _alone(self, task: Task) -> Outcome:

@@ -107,5 +107,5 @@ def _outcome(reference: Any, task: Task) -> Outcome:
     except ray.exceptions.RayError as error:
         why = str(error).strip().splitlines()[-1]
         problem = f"Ray could not run it ({why}); every machine of the cluster needs the same phaze and Python"
-        return Outcome(task.question.key, Ending.FAILED, problem=problem)
+        return Outcome(task.point.key, Ending.FAILED, problem=problem)
     return outcome

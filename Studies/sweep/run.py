@@ -12,9 +12,10 @@ from typing import Any
 from Common.errors import InputError, PhazeError
 from Common.files import write_atomically
 from Common.progress import Progress
+from Studies.hardware import HardwareFiles
 from Studies.sweep.axes import Combination, Sweep
 from Studies.sweep.executors import Executor
-from Studies.sweep.questions import Question, question
+from Studies.sweep.points import SweepPoint, sweep_point
 from Studies.sweep.store import FinishedPoint, Store
 from Studies.sweep.work import Ending, Outcome, Task
 
@@ -22,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class AskedPoint:
-    """A combination of settings, with its question or the sentence why there is none."""
+class ResolvedPoint:
+    """A combination of settings, with its point or the sentence why there is none."""
 
     combination: Combination
-    question: Question | None
+    point: SweepPoint | None
     problem: str
 
 
@@ -45,23 +46,22 @@ class SweptPoint:
 OnPoint = Callable[[SweptPoint], None]
 
 
-def ask(sweep: Sweep) -> list[AskedPoint]:
+def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     """Resolve every point of a sweep.
 
     Raises:
         InputError: no point is possible; says why the first is not.
     """
-    asked = []
+    resolved, files = [], HardwareFiles()
     for combination in sweep.combinations():
         try:
-            asked.append(AskedPoint(combination, question(combination.settings, sweep.output), ""))
+            resolved.append(ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files), ""))
         except InputError as error:
-            asked.append(AskedPoint(combination, None, str(error)))
-    if all(point.question is None for point in asked):
-        raise InputError(
-            asked[0].problem if len(asked) == 1 else f"no point of the sweep is possible; the first: {asked[0].problem}"
-        )
-    return asked
+            resolved.append(ResolvedPoint(combination, None, str(error)))
+    if all(each.point is None for each in resolved):
+        first = resolved[0].problem
+        raise InputError(first if len(resolved) == 1 else f"no point of the sweep is possible; the first: {first}")
+    return resolved
 
 
 def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint) -> list[SweptPoint]:
@@ -73,19 +73,19 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
         InputError: no point is possible.
         PhazeError: the sweep's folders cannot be written.
     """
-    asked = ask(sweep)
+    resolved = resolved_points(sweep)
     write_atomically(sweep.folder / "sweep.yaml", sweep.to_yaml().encode())
     store = Store(sweep.store)
-    ended = _Ended(asked, on_point)
-    for point in asked:
-        if point.question is None:
-            ended.failed(point)
-    questions = {point.question.key: point.question for point in asked if point.question}
+    ended = _Ended(resolved, on_point)
+    for each in resolved:
+        if each.point is None:
+            ended.failed(each)
+    by_key = {each.point.key: each.point for each in resolved if each.point}
     missing = []
-    for key, each in questions.items():
+    for key, point in by_key.items():
         finished = store.load(key)
         if finished is None:
-            missing.append(each)
+            missing.append(point)
         else:
             ended.tell(key, finished, "", found=True)
     tasks = [Task(each, sweep.store, store.identity()) for each in _spread(missing)]
@@ -100,7 +100,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
                     advance(1)
             if busy:
                 logger.info("%d points are being computed by another sweep; waiting for it", len(busy))
-                again = [replace(task, wait=True) for task in tasks if task.question.key in busy]
+                again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
                 for outcome in _outcomes(executor, again, store):
                     ended.tell(outcome.key, outcome.point, outcome.problem, found=outcome.ending is Ending.THERE)
                     advance(1)
@@ -110,20 +110,21 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
 class _Ended:
     """The points that ended so far, told one by one."""
 
-    def __init__(self, asked: Sequence[AskedPoint], on_point: OnPoint) -> None:
+    def __init__(self, resolved: Sequence[ResolvedPoint], on_point: OnPoint) -> None:
         self._on_point = on_point
         self._points: dict[int, SweptPoint] = {}
         self._by_key: dict[str, list[Combination]] = defaultdict(list)
-        for point in asked:
-            if point.question:
-                self._by_key[point.question.key].append(point.combination)
+        for each in resolved:
+            if each.point:
+                self._by_key[each.point.key].append(each.combination)
 
-    def failed(self, asked: AskedPoint) -> None:
-        """A combination that is no question."""
-        self._add(SweptPoint(asked.combination.number, asked.combination.settings, "", None, asked.problem, found=False))
+    def failed(self, resolved: ResolvedPoint) -> None:
+        """A combination that cannot be."""
+        combination = resolved.combination
+        self._add(SweptPoint(combination.number, combination.settings, "", None, resolved.problem, found=False))
 
     def tell(self, key: str, point: FinishedPoint | None, problem: str, *, found: bool) -> None:
-        """All combinations that ask the same question, which is run once."""
+        """All combinations that are the same point, which is run once."""
         for combination in self._by_key[key]:
             self._add(SweptPoint(combination.number, combination.settings, key, point, problem, found))
 
@@ -137,7 +138,7 @@ class _Ended:
 
 
 def _outcomes(executor: Executor, tasks: Sequence[Task], store: Store) -> Iterable[Outcome]:
-    """What the executor answers, with points from machines that do not see the store put into it."""
+    """What comes of the tasks, with points from machines that do not see the store put into it."""
     with closing(executor.outcomes(tasks)) as outcomes:  # type: ignore[type-var]
         for outcome in outcomes:
             for message in outcome.warnings:
@@ -153,10 +154,10 @@ def _outcomes(executor: Executor, tasks: Sequence[Task], store: Store) -> Iterab
                 yield outcome
 
 
-def _spread(questions: Sequence[Question]) -> list[Question]:
+def _spread(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     """First one of each family, then a second of each, and so on: those of a family share layer times, made by the first."""
-    families: dict[str, list[Question]] = defaultdict(list)
-    for each in questions:
+    families: dict[str, list[SweepPoint]] = defaultdict(list)
+    for each in points:
         families[each.family].append(each)
     rounds = range(max((len(family) for family in families.values()), default=0))
     return [family[turn] for turn in rounds for family in families.values() if turn < len(family)]

@@ -17,7 +17,7 @@ from pathlib import Path
 from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
-from Studies.sweep.answers import PointAnswer
+from Studies.sweep.results import PointResult
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ _FILES = ("best.json", "designs.parquet", "manifest.json", "schedules.json.gz", 
 
 @dataclass(frozen=True)
 class FinishedPoint:
-    """A point's answer, the seconds it took to compute (on ``machine``), and the digests of the files beside it."""
+    """A point's result, the seconds it took to compute (on ``machine``), and the digests of the files beside it."""
 
     key: str
-    answer: PointAnswer
+    result: PointResult
     seconds: float
     machine: str
     files: dict[str, str]
@@ -91,7 +91,7 @@ class Store:
         shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # where a run was killed just before it did so
         return stored
 
-    def finish(self, key: str, answer: PointAnswer, seconds: float) -> FinishedPoint:
+    def finish(self, key: str, result: PointResult, seconds: float) -> FinishedPoint:
         """Say that the run directory of a point is whole, and remove what only an unfinished one needs.
 
         Raises:
@@ -99,7 +99,7 @@ class Store:
         """
         folder = self.folder(key)
         files = {name: _digest_of(folder / name) for name in _FILES if (folder / name).exists()}
-        point = FinishedPoint(key, answer, seconds, os.uname().nodename, files)
+        point = FinishedPoint(key, result, seconds, os.uname().nodename, files)
         self._record(point)
         return point
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from Common.files import write_atomically
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
-from Studies.settings import MODEL
-from Studies.sweep.answers import PlanRow
+from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
+from Studies.sweep.results import PlanRow
 from Studies.sweep.run import SweptPoint
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any
 
     The plan (``plan_*``, ``*_s`` ...) stands where the point has one model; where it has several, ``plans`` lists theirs as JSON.
     """
-    shown = [key for key in (MODEL.key, *sweep.swept) if key in points[0].settings]
+    shown = [key for key in (MODELS, *sweep.swept) if key in points[0].settings]
     shown = list(dict.fromkeys(shown))
-    chips = sorted({name for each in points if each.point for name in each.point.answer.over_references})
+    chips = sorted({name for each in points if each.point for name in each.point.result.over_references})
     terms = _terms(points)
-    several = any(each.point and len(each.point.answer.plans) > 1 for each in points)
+    several = any(each.point and len(each.point.result.plans) > 1 for each in points)
     return [_row(each, shown, chips, terms, several=several) for each in points]
 
 
@@ -63,37 +63,37 @@ def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
     write_atomically(sweep.folder / "timings.parquet", _parquet(pa.table(timings)))
 
 
-def value_words(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value of a setting as text: parts of a list with blanks between, a mapping as name=value."""
     if value is None:
         return "default"
     if isinstance(value, Mapping):
         return " ".join(f"{name}={weight}" for name, weight in value.items())
     if isinstance(value, list | tuple):
-        return " ".join(value_words(item) for item in value)
+        return " ".join(value_text(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], terms: Sequence[str], *, several: bool) -> dict[str, Any]:
-    answer = each.point.answer if each.point else None
-    plan = answer.plans[0] if answer and len(answer.plans) == 1 else None
-    chip = answer.accelerator if answer else None
+    result = each.point.result if each.point else None
+    plan = result.plans[0] if result and len(result.plans) == 1 else None
+    chip = result.accelerator if result else None
     return {
         "point": each.number,
         **{key: each.settings[key] for key in shown},
-        "status": answer.status.value if answer else FAILED,
-        "optimal": answer.optimal if answer else None,
-        "objective_value": answer.value if answer else None,
-        "objective_bound": answer.bound if answer else None,
+        "status": result.status.value if result else FAILED,
+        "optimal": result.optimal if result else None,
+        "objective_value": result.value if result else None,
+        "objective_bound": result.bound if result else None,
         **{field.name: getattr(chip, field.name, None) for field in fields(Accelerator)},
-        "hbm_gib": answer.hbm_bytes / GIB if answer and answer.hbm_bytes else None,
+        "hbm_gib": result.hbm_bytes / GIB if result and result.hbm_bytes else None,
         **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
         **{f"part_{name}": plan.breakdown_s.get(name) if plan else None for name in terms},
-        **({"plans": _plans_json(answer.plans) if answer and not plan else None} if several else {}),
-        **{f"over_{name}": answer.over_references.get(name) if answer else None for name in chips},
-        "design_points": answer.design_points if answer else None,
+        **({"plans": _plans_json(result.plans) if result and not plan else None} if several else {}),
+        **{f"over_{name}": result.over_references.get(name) if result else None for name in chips},
+        "design_points": result.design_points if result else None,
         "key": each.key or None,
-        "problem": (answer.reason if answer else each.problem) or None,
+        "problem": (result.reason if result else each.problem) or None,
     }
 
 
@@ -112,7 +112,7 @@ def _plans_json(plans: Sequence[PlanRow]) -> str | None:
 
 def _terms(points: Sequence[SweptPoint]) -> list[str]:
     """Parts of an iteration that any plan has, in the order in which records name them."""
-    named = [plan.breakdown_s for each in points if each.point for plan in each.point.answer.plans]
+    named = [plan.breakdown_s for each in points if each.point for plan in each.point.result.plans]
     return list(dict.fromkeys(name for breakdown in sorted(named, key=len) for name in breakdown))
 
 
@@ -142,7 +142,7 @@ def _setting_column(values: Sequence[Any]) -> pa.Array:
             return pa.array(values, arrow)
     if kinds and kinds <= {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array([None if value is None else value_words(value) for value in values], pa.string())
+    return pa.array([None if value is None else value_text(value) for value in values], pa.string())
 
 
 def _result_types() -> dict[str, pa.DataType]:

@@ -18,10 +18,10 @@ from time import perf_counter
 
 from Common.errors import PhazeError
 from Common.progress import SilentProgress
-from Solver.plan_search.request import PlanRequest
-from Studies.study import Study
-from Studies.sweep.answers import PointAnswer, of_plan_search, of_search
-from Studies.sweep.questions import Question, key_of
+from Studies.adapters import chip_study, plan_search
+from Studies.request import Request
+from Studies.sweep.points import SweepPoint, key_of
+from Studies.sweep.results import PointResult, of_plan_search, of_search
 from Studies.sweep.store import FinishedPoint, Store
 
 
@@ -38,7 +38,7 @@ class Ending(Enum):
 class Task:
     """A point to compute into the store in the folder ``store``, whose ``identity`` tells whether that is the same disk here."""
 
-    question: Question
+    point: SweepPoint
     store: Path
     identity: str
     wait: bool = False  # for another process that computes the same point
@@ -61,7 +61,7 @@ class Outcome:
 
 def compute(task: Task) -> Outcome:
     """Compute a point and store it; whatever goes wrong is told in the outcome."""
-    key = task.question.key
+    key = task.point.key
     try:
         return _computed(task)
     except PhazeError as error:
@@ -94,7 +94,7 @@ def compute_apart(task: Task) -> Outcome:
 def died(task: Task) -> Outcome:
     """The outcome of a task whose worker did not survive it."""
     return Outcome(
-        task.question.key,
+        task.point.key,
         Ending.FAILED,
         problem="its worker process died, killed for want of memory perhaps; run fewer points at a time with --workers, "
         "or use a machine with more memory",
@@ -102,47 +102,47 @@ def died(task: Task) -> Outcome:
 
 
 def _computed(task: Task) -> Outcome:
-    question, store = task.question, Store(task.store)
+    point, store = task.point, Store(task.store)
     if not store.is_called(task.identity):
-        return _computed_elsewhere(question)
-    with store.locked(question.key, wait=task.wait) as held:
+        return _computed_elsewhere(point)
+    with store.locked(point.key, wait=task.wait) as held:
         if not held:
-            return Outcome(question.key, Ending.BUSY)
-        point = store.load(question.key)
-        if point is not None:
-            return Outcome(question.key, Ending.THERE, point)
-        return Outcome(question.key, Ending.COMPUTED, _solved(question, question.in_folder(store.folder(question.key)), store))
+            return Outcome(point.key, Ending.BUSY)
+        finished = store.load(point.key)
+        if finished is not None:
+            return Outcome(point.key, Ending.THERE, finished)
+        return Outcome(point.key, Ending.COMPUTED, _solved(point, point.in_folder(store.folder(point.key)), store))
 
 
-def _computed_elsewhere(question: Question) -> Outcome:
+def _computed_elsewhere(point: SweepPoint) -> Outcome:
     """On a machine that does not see the store: the files travel with the outcome."""
     root = _private_folder()
     store = Store(root / "points")
     try:
-        point = _solved(question, question.moved_to(root, store.folder(question.key)), store)
-        return Outcome(question.key, Ending.COMPUTED, point, contents=store.contents(point))
+        finished = _solved(point, point.moved_to(root, store.folder(point.key)), store)
+        return Outcome(point.key, Ending.COMPUTED, finished, contents=store.contents(finished))
     finally:
-        shutil.rmtree(store.folder(question.key), ignore_errors=True)
+        shutil.rmtree(store.folder(point.key), ignore_errors=True)
 
 
-def _solved(question: Question, request: Study | PlanRequest, store: Store) -> FinishedPoint:
+def _solved(point: SweepPoint, request: Request, store: Store) -> FinishedPoint:
     start = perf_counter()
-    if key_of(question.request) != question.key:
+    if key_of(point.request) != point.key:
         raise PhazeError(
             f"files that this point names, or phaze itself, differ on {os.uname().nodename} from when and where the sweep "
             "started; run the sweep again, with the same version everywhere"
         )
-    return store.finish(question.key, _answer(request), perf_counter() - start)
+    return store.finish(point.key, _result(request), perf_counter() - start)
 
 
-def _answer(request: Study | PlanRequest) -> PointAnswer:
-    if isinstance(request, Study):
-        from Solver.search import run_solver  # compiles its inner loops, which a sweep that finds everything does not need
+def _result(request: Request) -> PointResult:
+    if request.on_devices:
+        from Solver.plan_search.run import answer, run_plan_search
 
-        return of_search(run_solver(request, SilentProgress()))
-    from Solver.plan_search.run import answer, run_plan_search
+        return of_plan_search(answer(run_plan_search(plan_search(request), SilentProgress())))
+    from Solver.search.cosearch import run_solver  # compiles inner loops, which a sweep that finds everything does not need
 
-    return of_plan_search(answer(run_plan_search(request, SilentProgress())))
+    return of_search(run_solver(chip_study(request), SilentProgress()))
 
 
 @cache

@@ -16,21 +16,21 @@ from Solver.search.inputs import placement_problem
 from Solver.search.points import row_times
 from Solver.search.variants import batch_times
 from Studies.explain.alternatives import alternative
-from Studies.explain.asking import ask_again, designed
+from Studies.explain.constraints import read_design_constraint
 from Studies.explain.reasons import terms_of
-from Studies.explain.wishes import read_wish
+from Studies.explain.repeat import designed, repeat_search
 
 
 @pytest.fixture(scope="module")
-def asker(finished):
-    return ask_again(finished, SilentProgress())
+def search(finished):
+    return repeat_search(finished, SilentProgress())
 
 
-def exhaustive(asker, accelerators, *, pp=None, dp=None, micro_batch_size=None, recompute=None):
+def exhaustive(search, accelerators, *, pp=None, dp=None, micro_batch_size=None, recompute=None):
     """Samples per second of the best plan of every cut, degree and mode on any of the accelerators, one by one."""
-    study, best = asker.study, 0.0
+    study, best = search.request, 0.0
     for chip in accelerators:
-        priced = asker.price(AcceleratorSet.of([chip]))
+        priced = search.price(AcceleratorSet.of([chip]))
         for item in priced.inputs:
             if micro_batch_size not in {None, item.micro_batch_size}:
                 continue
@@ -49,75 +49,75 @@ def exhaustive(asker, accelerators, *, pp=None, dp=None, micro_batch_size=None, 
     return best
 
 
-def space_of(asker):
-    space = asker.run.hardware.accelerators
+def space_of(search):
+    space = search.run.hardware.accelerators
     return [space.accelerator(row) for row in range(len(space))]
 
 
 @pytest.mark.parametrize("asked", ["pp=2", "pp=3,dp=4", "pp=2,micro_batch_size=4", "pp=1,recompute=full", "dp=1,pp=3"])
-def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(asker, asked):
-    wish = read_wish(asked)
-    found = alternative(asker, wish)
-    values = {name: value for name, value in wish.of_the_plan.items() if name != "tp"}
-    expected = exhaustive(asker, [asker.best.point.accelerator], **values)
+def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
+    constraint = read_design_constraint(asked)
+    found = alternative(search, constraint)
+    values = {name: value for name, value in constraint.of_the_plan.items() if name != "tp"}
+    expected = exhaustive(search, [search.best.point.accelerator], **values)
     assert found.point.value == pytest.approx(expected, rel=1e-9)
-    assert found.slower == pytest.approx(asker.best.point.value / expected, rel=1e-9)
+    assert found.slower == pytest.approx(search.best.point.value / expected, rel=1e-9)
     (plan,) = found.point.models.values()
-    assert all(getattr(plan, name) == value for name, value in wish.of_the_plan.items())
+    assert all(getattr(plan, name) == value for name, value in constraint.of_the_plan.items())
     assert sum(term.other_s for term in found.terms) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
-    assert found.point.accelerator == asker.best.point.accelerator
+    assert found.point.accelerator == search.best.point.accelerator
 
 
 @pytest.mark.parametrize("asked", ["num_tc=1", "width=32,num_vc=1", "glb_mib=32,num_tc=16"])
-def test_an_accelerator_with_given_values_is_the_best_of_them_all(asker, asked):
-    wish = read_wish(asked)
-    found = alternative(asker, wish)
-    chips = [chip for chip in space_of(asker) if all(getattr(chip, name) == value for name, value in wish.axes.items())]
-    each = [designed(asker.price(AcceleratorSet.of([chip])), asker.best.point.hbm_bytes) for chip in chips]
+def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked):
+    constraint = read_design_constraint(asked)
+    found = alternative(search, constraint)
+    chips = [chip for chip in space_of(search) if all(getattr(chip, name) == value for name, value in constraint.axes.items())]
+    each = [designed(search.price(AcceleratorSet.of([chip])), search.best.point.hbm_bytes) for chip in chips]
     assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
-    assert all(getattr(found.point.accelerator, name) == value for name, value in wish.axes.items())
+    assert all(getattr(found.point.accelerator, name) == value for name, value in constraint.axes.items())
     assert found.sentences
 
 
-def test_chip_and_plan_are_chosen_together(asker):
-    wish = read_wish("num_tc=1,pp=2,micro_batch_size=1")
-    chips = [chip for chip in space_of(asker) if chip.num_tc == 1]
-    expected = exhaustive(asker, chips, pp=2, micro_batch_size=1)
-    assert alternative(asker, wish).point.value == pytest.approx(expected, rel=1e-9)
+def test_chip_and_plan_are_chosen_together(search):
+    constraint = read_design_constraint("num_tc=1,pp=2,micro_batch_size=1")
+    chips = [chip for chip in space_of(search) if chip.num_tc == 1]
+    expected = exhaustive(search, chips, pp=2, micro_batch_size=1)
+    assert alternative(search, constraint).point.value == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_the_best_design_has_is_the_best_design(asker):
-    (plan,) = asker.best.point.models.values()
-    chip = asker.best.point.accelerator
+def test_what_the_best_design_has_is_the_best_design(search):
+    (plan,) = search.best.point.models.values()
+    chip = search.best.point.accelerator
     for asked in (f"pp={plan.pp}", f"num_tc={chip.num_tc},dp={plan.dp}", f"recompute={plan.recompute},width={chip.width}"):
-        found = alternative(asker, read_wish(asked))
-        assert found.slower == 1.0 and found.point == asker.best.point
+        found = alternative(search, read_design_constraint(asked))
+        assert found.slower == 1.0 and found.point == search.best.point
         assert all(term.best_s == term.other_s for term in found.terms)
 
 
-def test_the_best_design_asked_again_is_what_the_run_says(asker, finished):
-    assert asker.unchanged
-    now, then = asker.best.point, finished.result.best
+def test_the_best_design_asked_again_is_what_the_run_says(search, finished):
+    assert search.unchanged
+    now, then = search.best.point, finished.result.best
     assert now.value == pytest.approx(then.value, rel=1e-12)
     for one, two in ((term.best_s, term.other_s) for term in terms_of(then, now)):
         assert one == pytest.approx(two, rel=1e-12)
 
 
-def test_other_sizes_than_the_study_has_may_be_asked(asker):
-    larger = alternative(asker, read_wish("micro_batch_size=2"))
+def test_other_sizes_than_the_study_has_may_be_asked(search):
+    larger = alternative(search, read_design_constraint("micro_batch_size=2"))
     (plan,) = larger.point.models.values()
     assert plan.micro_batch_size == 2 and larger.slower > 0.0
-    memory = alternative(asker, read_wish("hbm_size=1"))
+    memory = alternative(search, read_design_constraint("hbm_size=1"))
     assert memory.point is None or memory.point.hbm_bytes == 2**30
 
 
-def test_a_known_chip_costs_what_the_run_said(asker, finished):
-    found = alternative(asker, read_wish("chip=outside"))
+def test_a_known_chip_costs_what_the_run_said(search, finished):
+    found = alternative(search, read_design_constraint("chip=outside"))
     known = next(point for point in finished.result.references if point.hbm_bytes == found.point.hbm_bytes)
     assert found.point.value == pytest.approx(known.value, rel=1e-9)
     assert "not in the design space" in found.sentences[0]
     named = "num_tc=2,num_vc=2,width=64,depth=64,width_vc=64,glb_mib=16"
-    assert alternative(asker, read_wish(named)).point == found.point
+    assert alternative(search, read_design_constraint(named)).point == found.point
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_known_chip_costs_what_the_run_said(asker, finished):
         ("dp=100", "100 replicas were asked for, but there are 64 micro-batches"),
     ],
 )
-def test_what_does_not_fit_says_by_how_much(asker, asked, reason):
-    found = alternative(asker, read_wish(asked))
+def test_what_does_not_fit_says_by_how_much(search, asked, reason):
+    found = alternative(search, read_design_constraint(asked))
     assert found.status is Status.INFEASIBLE and found.point is None and found.slower is None
     assert reason in found.reason and "None" not in found.reason
 
@@ -146,9 +146,9 @@ def test_what_does_not_fit_says_by_how_much(asker, asked, reason):
         ("width=32,width_vc=128", "has width 32 and width_vc 128 together"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(asker, asked, message):
+def test_what_cannot_be_asked_is_refused(search, asked, message):
     with pytest.raises(InputError, match=message):
-        alternative(asker, read_wish(asked))
+        alternative(search, read_design_constraint(asked))
 
 
 @pytest.mark.parametrize(
@@ -164,36 +164,36 @@ def test_what_cannot_be_asked_is_refused(asker, asked, message):
         ("recompute=some", "one of none, selective, full"),
     ],
 )
-def test_what_is_no_wish_is_refused(asked, message):
+def test_what_cannot_be_read_is_refused(asked, message):
     with pytest.raises(InputError, match=message):
-        read_wish(asked)
+        read_design_constraint(asked)
 
 
 def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, caplog):
     best = dataclasses.replace(finished.result.best, value=finished.result.best.value * 1.01)
     other = dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=best))
-    asker = ask_again(other, SilentProgress())
-    assert not asker.unchanged and "have changed since" in caplog.text
-    found = alternative(asker, read_wish("num_tc=1"))  # the bounds of the run cannot be relied upon
+    search = repeat_search(other, SilentProgress())
+    assert not search.unchanged and "have changed since" in caplog.text
+    found = alternative(search, read_design_constraint("num_tc=1"))  # the bounds of the run cannot be relied upon
     assert math.isfinite(found.point.value)
-    same = alternative(dataclasses.replace(asker, unchanged=True, finished=finished), read_wish("num_tc=1"))
+    same = alternative(dataclasses.replace(search, unchanged=True, finished=finished), read_design_constraint("num_tc=1"))
     assert found.point == same.point
 
 
 def test_a_study_whose_files_are_gone_is_refused_in_a_sentence(finished):
     gone = dataclasses.replace(finished, settings=finished.settings | {"cluster": "/nowhere/cluster.yaml"})
-    with pytest.raises(InputError, match=r"cannot be asked again: cluster '/nowhere/cluster.yaml' is not a file"):
-        ask_again(gone, SilentProgress())
+    with pytest.raises(InputError, match=r"cannot be repeated: cluster '/nowhere/cluster.yaml' is not a file"):
+        repeat_search(gone, SilentProgress())
 
 
 def test_nothing_is_compared_with_nothing(finished):
     nothing = dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=None))
     with pytest.raises(InputError, match="nothing to compare"):
-        ask_again(nothing, SilentProgress())
+        repeat_search(nothing, SilentProgress())
 
 
-def test_numbers_are_plain(asker):
-    found = alternative(asker, read_wish("num_tc=1,num_vc=1"))
+def test_numbers_are_plain(search):
+    found = alternative(search, read_design_constraint("num_tc=1,num_vc=1"))
     assert found.point.accelerator.num_tc == found.point.accelerator.num_vc == 1
     assert not any("nan" in sentence or "inf " in sentence for sentence in found.sentences)
     assert np.isfinite([term.other_s for term in found.terms]).all()

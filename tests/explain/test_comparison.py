@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import run_plan_search
+from Studies.adapters import plan_search
 from Studies.explain.comparison import _changes, compare_runs
 from Studies.finished_run import open_run
+from Studies.resolve import resolve
 from tests.explain.conftest import PLANS
 from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
@@ -52,7 +53,7 @@ def test_inputs_and_answers_that_differ_are_listed(comparison, finished, slower)
 
 
 def test_each_chip_under_the_other_question_is_what_a_search_of_it_alone_finds(comparison, finished, slower, tmp_path):
-    moves = {move.what: move.value for move in comparison.moves}
+    moves = {move.what: move.value for move in comparison.exchanges}
     one, two = comparison.before, comparison.after
     cluster = Path(slower.settings["cluster"])
     here = of_one_chip(tmp_path, finished.result.best.accelerator, CLUSTER) | {"cluster": str(cluster)}
@@ -69,7 +70,7 @@ def test_each_chip_under_the_other_question_is_what_a_search_of_it_alone_finds(c
 
 
 def test_no_other_design_beats_the_best_of_its_own_question(comparison, finished, slower):
-    moves = {move.what: move.value for move in comparison.moves}
+    moves = {move.what: move.value for move in comparison.exchanges}
     one, two = comparison.before, comparison.after
     assert moves[f"accelerator of {one}, asked as {two}"] <= slower.result.best.value * (1 + 1e-9)
     assert moves[f"accelerator of {two}, asked as {one}"] <= finished.result.best.value * (1 + 1e-9)
@@ -90,7 +91,7 @@ def test_the_sentences_say_what_changed_and_what_it_did(comparison):
 
 def test_a_run_and_itself_differ_in_nothing(finished):
     same = compare_runs(finished, finished)
-    assert same.changes == same.answers == same.moves == ()
+    assert same.changes == same.answers == same.exchanges == ()
     assert all(term.best_s == term.other_s for term in same.terms)
     assert "Both runs asked the same, of the same code." in same.sentences
 
@@ -100,40 +101,40 @@ def test_different_models_and_objectives_are_compared_only_where_they_can_be(fin
     comparison = compare_runs(finished, other)
     assert "different models, bertbase and opt" in " ".join(comparison.sentences)
     assert comparison.terms == ()
-    assert {move.what.split(", ")[1] for move in comparison.moves} == {f"asked as {comparison.after}", "as found"}
-    assert len(comparison.moves) == 2
+    assert {move.what.split(", ")[1] for move in comparison.exchanges} == {f"asked as {comparison.after}", "as found"}
+    assert len(comparison.exchanges) == 2
 
 
 def test_a_search_and_a_plan_search_say_what_they_are(finished, finished_plans):
     comparison = compare_runs(finished, finished_plans)
     text = " ".join(comparison.sentences)
     assert "designs accelerators" in text and "places a model on devices that exist" in text
-    assert comparison.moves == comparison.terms == ()
+    assert comparison.exchanges == comparison.terms == ()
 
 
 def test_a_run_that_found_nothing_is_compared_too(finished, tmp_path):
     nothing = another(finished, tmp_path, hbm_size=[0.125])
     comparison = compare_runs(finished, nothing)
     assert any("nothing fits" in sentence for sentence in comparison.sentences)
-    assert comparison.moves == ()
+    assert comparison.exchanges == ()
     assert compare_runs(nothing, finished).answers
 
 
 def test_files_that_are_gone_are_said_and_the_rest_is_compared(finished, slower):
     gone = dataclasses.replace(slower, settings=slower.settings | {"cluster": "/nowhere/cluster.yaml"})
     comparison = compare_runs(finished, gone)
-    assert comparison.moves == () and comparison.terms
+    assert comparison.exchanges == () and comparison.terms
     assert any("cannot be computed any more" in sentence for sentence in comparison.sentences)
 
 
 def test_plans_on_devices_are_compared_under_each_others_questions(finished_plans, tmp_path):
     shutil.copytree(finished_plans.folder / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
     changes = {"device": "h100", "devices": 16, "output": str(tmp_path / "out")}
-    request = plan_request(PLANS, changes)
+    request = plan_search(resolve(PLANS, changes))
     run_plan_search(request, SilentProgress())
     other = open_run(tmp_path / "out")
     comparison = compare_runs(finished_plans, other)
-    moves = {move.what: move.value for move in comparison.moves}
+    moves = {move.what: move.value for move in comparison.exchanges}
     names = comparison.before, comparison.after
     assert moves[f"plan of {names[0]}, asked as {names[1]}"] <= other.answer.value * (1 + 1e-9)
     assert moves[f"plan of {names[1]}, asked as {names[0]}"] <= finished_plans.answer.value * (1 + 1e-9)

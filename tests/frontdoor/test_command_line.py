@@ -17,9 +17,9 @@ from Common.errors import ArtefactError, InfeasibleError, PhazeError
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
 from FrontDoor.flags import MODES, STUDY_MODES
-from Studies.plan_files import evaluation_from
-from Studies.plan_settings import EVALUATION
-from Studies.settings import SETTINGS
+from Studies.annotations import Mode
+from Studies.plan_files import evaluate_request
+from Studies.request import settings_for
 
 
 @dataclass
@@ -37,9 +37,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran]:
 
     def instead(command: Command) -> int:
         if command.mode in STUDY_MODES:
-            modes._study(command)
+            modes._request(command)
         elif command.mode == "evaluate":
-            evaluation_from(command.config, command.given)
+            evaluate_request(command.config, command.given)
         record.commands.append(command)
         if record.raises is not None:
             raise record.raises
@@ -71,16 +71,16 @@ def test_original_flags_and_the_short_ones_are_the_same_command(ran: Ran) -> Non
     )
     assert phaze.main(original.split()) == 0
     assert phaze.main(short.split()) == 0
-    first, second = (modes._study(command) for command in ran.commands)
+    first, second = (modes._request(command) for command in ran.commands)
     assert first == second
-    assert not first.force_reextract
+    assert not first.force_reextract_model
     assert {command.mode for command in ran.commands} == {"run_solver"}
 
 
 @pytest.mark.parametrize("name", ["--phaze_model", "--phaze_model_names", "--model", "--models"])
 def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
     assert phaze.main([name, "bertlarge", "gpt2=2"]) == 0
-    assert [model.name for model in modes._study(ran.commands[0]).models] == ["bertlarge", "gpt2"]
+    assert [model.name for model in modes._request(ran.commands[0]).models] == ["bertlarge", "gpt2"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
 )
 def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value: bool) -> None:
     assert phaze.main(["--model", "bertlarge", "--force_reextract_model", *words]) == 0
-    assert modes._study(ran.commands[0]).force_reextract is value
+    assert modes._request(ran.commands[0]).force_reextract_model is value
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -113,15 +113,15 @@ def test_flags_and_set_beat_the_config_file_and_the_later_one_wins(ran: Ran, tmp
     words = ["--config", str(config), "--hbm-size", "64", "--set", "hbm_size=[80, 96]", "--set", "optimizer=sgd", "--tp", "2"]
     assert phaze.main(words) == 0
     assert phaze.main([*words, "--hbm-size", "40"]) == 0
-    studies = [modes._study(command) for command in ran.commands]
-    assert [study.hbm_sizes_gb for study in studies] == [(80.0, 96.0), (40.0,)]
-    assert {(study.zero_stage, study.optimizer.value, study.tp_widths) for study in studies} == {(1, "sgd", (2,))}
+    studies = [modes._request(command) for command in ran.commands]
+    assert [study.hbm_size for study in studies] == [(80.0, 96.0), (40.0,)]
+    assert {(study.zero_stage, study.optimizer.value, study.tp) for study in studies} == {((1,), "sgd", (2,))}
 
 
 def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
     for value in ("32 64", "32,64", "[32, 64]"):
         assert phaze.main(["--model", "bertlarge", "--set", f"hbm-size={value}"]) == 0
-    assert {modes._study(command).hbm_sizes_gb for command in ran.commands} == {(32.0, 64.0)}
+    assert {modes._request(command).hbm_size for command in ran.commands} == {(32.0, 64.0)}
 
 
 BAD = {
@@ -150,7 +150,7 @@ BAD = {
     "evaluation without a device": ("evaluate --model bertlarge", "no device was given; name one with --device: "),
     "evaluation without a model": ("evaluate --device a100_80gb", "no model was given"),
     "two values for one": ("evaluate --model bertlarge --device a100_80gb --tp 1 2", "unexpected argument '2'"),
-    "flag of the search": ("evaluate --hbm-size 32", "unknown flag '--hbm-size' of evaluate"),
+    "flag of the search": ("evaluate --objective throughput", "unknown flag '--objective' of evaluate"),
     "missing plan": ("evaluate --plan nowhere.yaml", "cannot read nowhere.yaml"),
     "output that is a file": (f"--model bertlarge --output {__file__}", "is a file"),
     "unknown boolean": ("--model bertlarge --force_reextract_model maybe", "true or false"),
@@ -228,12 +228,12 @@ def test_help_and_version_end_well(capsys: pytest.CaptureFixture[str], words: li
 def test_help_of_the_search_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     phaze.main(["run_solver", "--help"])
     shown = capsys.readouterr().out
-    for setting in SETTINGS:
+    for setting in settings_for(Mode.SEARCH).settings:
         assert all(flag in shown for flag in setting.flags)
 
 
 FLAGS = [
-    *(flag for setting in (*SETTINGS, *EVALUATION.settings) for flag in setting.flags),
+    *(flag for mode in Mode for setting in settings_for(mode).settings for flag in setting.flags),
     "--plan",
     "--table",
     "--plot",

@@ -1,7 +1,7 @@
 """The doctor's checks against made-up installations."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -10,12 +10,12 @@ import pytest
 import phaze
 from FrontDoor import doctor
 from FrontDoor.doctor import COMFORTABLE_DISK_BYTES, Finding, Verdict, examine
-from Studies.study import Folders, Study
+from Studies.folders import Folders, folders_of
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    return replace(Study(models=()), output=tmp_path / "not yet" / "there").folders
+    return folders_of(tmp_path / "not yet" / "there")
 
 
 def verdicts(findings: list[Finding]) -> dict[str, Verdict]:

@@ -13,9 +13,9 @@ import phaze
 from Common.errors import InputError
 from GraphExtractor.models.registry import canonical_name, listed_aliases, listed_models
 from GraphExtractor.names import label
-from Solver.plan_search.request import plan_request
-from Studies.plan_files import evaluation_from
-from Studies.study import read_config, study_from
+from Studies.config_files import read_config
+from Studies.plan_files import evaluate_request
+from Studies.resolve import resolve
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL = """\
@@ -81,13 +81,13 @@ def test_a_study_of_a_file_reads_back_as_itself(mine: Path, tmp_path: Path) -> N
     spaced = tmp_path / "a folder, with = signs" / "mine.py"
     spaced.parent.mkdir()
     spaced.write_text(MODEL)
-    study = study_from({}, {"model": [f"{mine}=2", str(spaced), "bertbase"]})
+    study = resolve({}, {"model": [f"{mine}=2", str(spaced), "bertbase"]})
     assert [(model.name, model.weight) for model in study.models] == [(str(mine), 2), (str(spaced), 1), ("bertbase", 1)]
     assert "/" not in study.name
-    assert study_from(yaml.safe_load(study.to_yaml()), {}) == study
-    assert study.graph_key(str(mine), 1, 1).sequence_length == 16
+    assert resolve(yaml.safe_load(study.to_yaml()), {}) == study
+    assert study.sequence_length_of(str(mine)) == 16
     with pytest.raises(InputError, match="given twice"):
-        study_from({}, {"model": [str(mine), f"{tmp_path}/./mine.py"]})
+        resolve({}, {"model": [str(mine), f"{tmp_path}/./mine.py"]})
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_study_of_a_file_reads_back_as_itself(mine: Path, tmp_path: Path) -> N
 def test_paths_in_a_file_are_relative_to_it(mine: Path, written: str, weights: list[float]) -> None:
     config = mine.with_name("study.yaml")
     config.write_text(f"model: {written}\n")
-    study = study_from(read_config(config), {})
+    study = resolve(read_config(config), {})
     assert study.models[0].name == ("vit-b-16" if written == "vit-b/16" else str(mine))
     assert [model.weight for model in study.models] == weights
     if weights == [1]:
-        assert evaluation_from(config, {"device": "a100_80gb"}).model == study.models[0].name
-        request = plan_request(read_config(config), {"device": "a100_80gb", "devices": 8})
-        assert request.model == study.models[0].name and "/" not in request.name
+        assert evaluate_request(config, {"device": "a100_80gb"}).models[0].name == study.models[0].name
+        request = resolve(read_config(config), {"device": "a100_80gb", "devices": 8})
+        assert request.models[0].name == study.models[0].name and "/" not in request.name
 
 
 def test_a_search_of_a_file_leaves_a_plan_that_evaluates(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,7 +213,7 @@ def test_set_up_says_what_is_missing(bare: Path) -> None:
 def test_a_python_without_the_packages_goes_on_in_the_environment_of_setup(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("phaze.py", "Common", "FrontDoor", "Solver", "GraphExtractor"):
+    for name in ("phaze.py", "Common", "FrontDoor", "Studies"):
         (checkout / name).symlink_to(REPOSITORY / name)
     (checkout / "phaze.py").unlink()
     (checkout / "phaze.py").write_text((REPOSITORY / "phaze.py").read_text())

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Common.errors import InputError
-from GraphExtractor.graph import Attention, Recompute
-from Solver.results import Objective
-from Studies.settings import SETTINGS, Kind
-from Studies.study import Optimizer, SolverName, WeightedModel, read_config, study_from
+from GraphExtractor.graph import Recompute
+from Studies.annotations import Mode
+from Studies.config_files import read_config
+from Studies.request import WeightedModel, settings_for
+from Studies.resolve import resolve
 
 BERT = {"model": "bertlarge"}
 
 
 def test_the_original_example() -> None:
-    study = study_from(
+    study = resolve(
         {},
         {
             "phaze_model": ["bertlarge"],
@@ -30,44 +31,44 @@ def test_the_original_example() -> None:
         },
     )
     assert study.models == (WeightedModel("bertlarge", 1.0),)
-    assert study.micro_batch_sizes == (1, 2, 4)
-    assert study.tp_widths == (1, 2, 4)
-    assert study.sequence_length == 512
+    assert study.micro_batch_size == (1, 2, 4)
+    assert study.tp == (1, 2, 4)
+    assert study.sequence_length == (512,)
     assert study.hbm_sizes_bytes == (32 * 2**30, 64 * 2**30, 80 * 2**30)
     assert study.recompute == (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
 def test_defaults_are_lists_where_the_original_had_bare_numbers() -> None:
-    study = study_from({}, BERT)
-    assert (study.micro_batch_sizes, study.tp_widths, study.hbm_sizes_gb) == ((1,), (1,), (32.0,))
+    study = resolve({}, BERT)
+    assert (study.micro_batch_size, study.tp, study.hbm_size) == ((1,), (1,), (32.0,))
 
 
 def test_precedence_command_line_over_config_over_defaults() -> None:
     config = {"model": "gpt2", "hbm_size": [64], "micro_batch_size": 2}
-    study = study_from(config, {"hbm_size": 80})
-    assert (study.hbm_sizes_gb, study.micro_batch_sizes, study.models[0].name) == ((80.0,), (2,), "gpt2")
+    study = resolve(config, {"hbm_size": 80})
+    assert (study.hbm_size, study.micro_batch_size, study.models[0].name) == ((80.0,), (2,), "gpt2")
     assert study.global_batch_size == 4096
 
 
 def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> None:
-    assert study_from(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp_widths == (1, 2, 4)
-    assert study_from(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp_widths == (4,)
+    assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp == (1, 2, 4)
+    assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp == (4,)
     with pytest.raises(InputError, match="max_tp and tp contradict"):
-        study_from(BERT | {"max_tp": 8, "tp": [4]}, {})
+        resolve(BERT | {"max_tp": 8, "tp": [4]}, {})
 
 
 @pytest.mark.parametrize(("largest", "widths"), [(1, (1,)), (2, (1, 2)), (4, (1, 2, 4)), (8, (1, 2, 4, 8))])
 def test_largest_width_means_all_powers_of_two_up_to_it(largest: int, widths: tuple[int, ...]) -> None:
-    assert study_from(BERT, {"max_tp": largest}).tp_widths == widths
+    assert resolve(BERT, {"max_tp": largest}).tp == widths
 
 
 def test_null_in_a_file_means_the_default_and_on_top_of_a_value_resets_it() -> None:
-    assert study_from(BERT | {"sequence_length": None}, {}).sequence_length is None
-    assert study_from(BERT | {"sequence_length": 512}, {"sequence_length": None}).sequence_length is None
+    assert resolve(BERT | {"sequence_length": None}, {}).sequence_length == (512,)
+    assert resolve(BERT | {"sequence_length": 128}, {"sequence_length": None}).sequence_length == (512,)
 
 
 def test_the_resolved_study_reads_back_as_itself() -> None:
-    study = study_from(
+    study = resolve(
         {},
         {
             "model": ["bertlarge=2", "bertbase"],
@@ -84,42 +85,27 @@ def test_the_resolved_study_reads_back_as_itself() -> None:
             "output": "somewhere",
         },
     )
-    assert study_from(yaml.safe_load(study.to_yaml()), {}) == study
+    assert resolve(yaml.safe_load(study.to_yaml()), {}) == study
 
 
 def test_an_earlier_study_with_another_input_is_another_study() -> None:
-    earlier = study_from({}, BERT)
+    earlier = resolve({}, BERT)
     config = yaml.safe_load(earlier.to_yaml())
-    assert study_from(config, {}) == earlier
-    assert study_from(config, {"hbm_size": 80}).name not in {earlier.name, ""}
-    named = study_from({}, BERT | {"name": "mine"})
-    assert study_from(yaml.safe_load(named.to_yaml()), {"hbm_size": 80}).name == "mine"
-
-
-def test_study_covers_every_setting_and_the_names_of_choices_are_those_of_the_records() -> None:
-    study = study_from({}, BERT)
-    assert set(study.as_mapping()) == {setting.key for setting in SETTINGS} - {"max_tp"}
-    choices = {setting.key: setting.choices for setting in SETTINGS if setting.kind is Kind.CHOICE}
-    for key, names in {
-        "recompute": Recompute,
-        "attention": Attention,
-        "objective": Objective,
-        "optimizer": Optimizer,
-        "solver": SolverName,
-    }.items():
-        assert choices.pop(key) == tuple(name.value for name in names)
-    assert not choices
+    assert resolve(config, {}) == earlier
+    assert resolve(config, {"hbm_size": 80}).name not in {earlier.name, ""}
+    named = resolve({}, BERT | {"name": "mine"})
+    assert resolve(yaml.safe_load(named.to_yaml()), {"hbm_size": 80}).name == "mine"
 
 
 def test_names_differ_when_anything_that_matters_differs_and_only_then() -> None:
-    study = study_from({}, BERT)
+    study = resolve({}, BERT)
     assert study.name.startswith("bertlarge-")
-    assert study_from({}, BERT | {"zero_stage": 1}).name != study.name
-    assert study_from({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).name == study.name
+    assert resolve({}, BERT | {"zero_stage": 1}).name != study.name
+    assert resolve({}, BERT | {"csv": True, "force_reextract_model": True, "output": "x"}).name == study.name
 
 
 def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Path) -> None:
-    study = study_from({}, BERT | {"name": "mine"})
+    study = resolve({}, BERT | {"name": "mine"})
     repository = Path(__file__).resolve().parent.parent.parent
     assert study.folders.run == repository / "Solver" / "output" / "mine"
     assert study.folders.graphs == repository / "GraphExtractor" / "out"
@@ -129,15 +115,15 @@ def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Pat
 
 
 def test_a_global_batch_that_does_not_divide_is_noted() -> None:
-    assert study_from({}, BERT | {"micro_batch_size": "1 3"}).notes == (
+    assert resolve({}, BERT | {"micro_batch_size": "1 3"}).notes == (
         "global batch size 4096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
     )
 
 
 def test_aliases_of_a_model_are_one_model() -> None:
-    assert study_from({}, {"model": "gpt2-xl"}).models == (WeightedModel("gpt2"),)
+    assert resolve({}, {"model": "gpt2-xl"}).models == (WeightedModel("gpt2"),)
     with pytest.raises(InputError, match="given twice"):
-        study_from({}, {"model": ["gpt2", "gpt2-xl"]})
+        resolve({}, {"model": ["gpt2", "gpt2-xl"]})
 
 
 BAD = {
@@ -179,7 +165,7 @@ BAD = {
 def test_bad_input_is_refused_with_a_sentence(asked: dict[str, object], said: str) -> None:
     for config, command_line in ((asked, {}), ({}, asked)):
         with pytest.raises(InputError, match=re.escape(said)):
-            study_from(config, command_line)
+            resolve(config, command_line)
 
 
 values = st.recursive(
@@ -189,14 +175,14 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([setting.key for setting in SETTINGS]) | st.text(), values, max_size=4))
+@given(st.dictionaries(st.sampled_from(settings_for(Mode.SEARCH).keys) | st.text(), values, max_size=4))
 def test_any_mapping_gives_a_study_or_an_input_error(asked: dict[str, object]) -> None:
     try:
-        study = study_from(BERT | asked, {})
+        study = resolve(BERT | asked, {})
     except InputError as error:
         assert str(error)
     else:
-        assert study_from(yaml.safe_load(study.to_yaml()), {}) == study
+        assert resolve(yaml.safe_load(study.to_yaml()), {}) == study
 
 
 def test_config_files_are_read_and_their_paths_are_relative_to_them(tmp_path: Path) -> None:
@@ -204,9 +190,9 @@ def test_config_files_are_read_and_their_paths_are_relative_to_them(tmp_path: Pa
     (tmp_path / "mine.yaml").write_text(f"name: mine\nnum_devices: 4\ntiers:\n  - {tier}\n")
     config = tmp_path / "study.yaml"
     config.write_text("model: bertlarge\nhbm-size: [32]\ncluster: mine.yaml\n")
-    assert study_from(read_config(config), {}).cluster == str(tmp_path / "mine.yaml")
+    assert resolve(read_config(config), {}).cluster == str(tmp_path / "mine.yaml")
     with pytest.raises(InputError, match="width 8 exceeds the 4 devices of cluster mine"):
-        study_from(read_config(config), {"tp": 8})
+        resolve(read_config(config), {"tp": 8})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +12,16 @@ import pytest
 import phaze
 from Common.errors import InputError
 from Solver import search
-from Solver.plan_search.request import PlanRequest
-from Solver.plan_search.settings import PLAN_SEARCH
-from Solver.results import SearchResult, Status
+from Solver.plan_search.results import PlanAnswer
+from Solver.results import SearchResult, SpaceSize, Status
+from Studies.annotations import Mode
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch
-from Studies.library import ChipSettings, DeviceSettings
-from Studies.settings import STUDY
-from Studies.study import Study, WeightedModel
+from Studies.request import WeightedModel, settings_for
 from tests.search.small_study import write_hardware
 
-FIRST_KEYS = {"model", "device"}  # have a parameter of their own
 
-
-def test_every_setting_of_the_command_line_has_a_type() -> None:
-    assert ChipSettings.__annotations__.keys() == set(STUDY.keys) - FIRST_KEYS
-    assert DeviceSettings.__annotations__.keys() == set(PLAN_SEARCH.keys) - FIRST_KEYS
+def test_every_setting_of_the_command_line_can_be_completed() -> None:
+    assert list(inspect.signature(search.study).parameters) == list(settings_for(Mode.SEARCH).keys)
 
 
 def test_looking_at_the_names_imports_nothing_heavy() -> None:
@@ -58,9 +54,9 @@ def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
         cluster=hardware["cluster"],
         output=tmp_path_factory.mktemp("library") / "run",
     )
-    assert isinstance(study, Study)
     assert study.models == (WeightedModel("bertbase", 2.0),)
     result = search.run_solver(study)
+    assert isinstance(result, SearchResult)
     run = search.open_run(result.run_directory)
     assert isinstance(run, FinishedSearch)
     return result, run
@@ -81,6 +77,7 @@ def test_the_command_line_reads_the_same_study(
 ) -> None:
     result, run = answered
     size = search.space_size(search.study(**run.settings))
+    assert isinstance(size, SpaceSize)
     assert size.points == result.counts.space
     assert phaze.main(["run_solver", "--config", str(run.folder / "study.yaml"), "--dry-run", "--format", "json"]) == 0
     assert f'"points": {size.points}' in capsys.readouterr().out
@@ -103,6 +100,7 @@ def test_an_answer_is_explained_and_compared(answered: tuple[SearchResult, Finis
 def test_nothing_feasible_is_an_answer(hardware: dict[str, str], tmp_path: Path) -> None:
     study = search.study(model="bertbase", sequence_length=64, hbm_size=0.01, global_batch_size=64, output=tmp_path, **hardware)
     result = search.run_solver(study)
+    assert isinstance(result, SearchResult)
     assert (result.best, result.status) == (None, Status.INFEASIBLE)
     assert "no plan fits" in result.reason
 
@@ -119,10 +117,10 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
         recompute="none",
         output=tmp_path,
     )
-    assert isinstance(request, PlanRequest)
     answer = search.run_solver(request)
+    assert isinstance(answer, PlanAnswer)
     assert answer.status is Status.OPTIMAL and answer.models["bertbase"].devices_used == 2
-    run = search.open_run(request.run)
+    run = search.open_run(request.folders.run)
     assert isinstance(run, FinishedPlanSearch)
     assert run.answer == answer
     assert run.designs["time_per_batch_s"].min() == pytest.approx(answer.models["bertbase"].time_per_batch_s)
@@ -136,7 +134,7 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
             {"model": "bertbase", "micro_batch_size": [1, "two"]},
             "search.study: micro_batch_size is 'two', but must be a whole number",
         ),
-        ({"model": "bertbase", "devices": 8}, "devices belongs to a search on devices that exist"),
+        ({"model": "bertbase", "software": "megatron_core"}, "software belongs to devices that exist"),
         ({"model": "bertbase", "device": "a100_80gb", "hbm_size": 32}, "hbm_size is about chips to design"),
         ({"model": ["bertbase", "gpt2"], "device": "a100_80gb"}, "places one model"),
         ({"model": "bertbasse"}, "bertbasse"),
@@ -144,7 +142,7 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
 )
 def test_refusals_are_typed_and_say_what_is_allowed(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        search.study(**settings)  # type: ignore[call-overload]
+        search.study(**settings)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ from Plans.results import Prediction
 from Reporter.plan_search_tables import plan_search_tables
 from Solver.plan_search import stages
 from Solver.plan_search.bounds import iteration_bound_s
-from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import PlanRun
 from Solver.plan_search.search import search_plans
 from Solver.plan_search.space import PlanSpace
 from Solver.plan_search.stages import best_stages
 from Solver.results import Status
+from Studies.adapters import plan_search
+from Studies.resolve import resolve
 
 CLUSTER = load_cluster("dgx_a100")
 BLOCKS = 4  # one dense, then three with experts
@@ -137,21 +138,21 @@ MIXTRAL = {"model": "mixtral-8x7b", "device": "h100", "devices": 32}
 
 
 def test_degrees_that_divide_experts_and_devices_are_searched() -> None:
-    assert plan_request({}, MIXTRAL).space.ep_degrees == (1, 2, 4, 8)
-    assert plan_request({}, MIXTRAL | {"devices": 20}).space.ep_degrees == (1, 2, 4)
-    assert plan_request({}, MIXTRAL | {"ep": "8"}).space.ep_degrees == (8,)
-    assert plan_request({}, MIXTRAL | {"model": "llama2"}).space.ep_degrees == (1,)
-    assert all(shape.tp * shape.ep <= 32 for shape in plan_request({}, MIXTRAL).space.shapes())
+    assert plan_search(resolve({}, MIXTRAL)).space.ep_degrees == (1, 2, 4, 8)
+    assert plan_search(resolve({}, MIXTRAL | {"devices": 20})).space.ep_degrees == (1, 2, 4)
+    assert plan_search(resolve({}, MIXTRAL | {"ep": "8"})).space.ep_degrees == (8,)
+    assert plan_search(resolve({}, MIXTRAL | {"model": "llama2"})).space.ep_degrees == (1,)
+    assert all(shape.tp * shape.ep <= 32 for shape in plan_search(resolve({}, MIXTRAL)).space.shapes())
 
 
 @pytest.mark.parametrize(("given", "says"), [({"ep": "3"}, "8 experts"), ({"model": "llama2", "ep": "2"}, "no experts")])
 def test_degrees_that_do_not_divide_the_experts_are_refused(given: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        plan_request({}, MIXTRAL | given)
+        plan_search(resolve({}, MIXTRAL | given))
 
 
 def test_the_table_of_plans_shows_the_degree() -> None:
-    request = plan_request({}, MIXTRAL)
+    request = plan_search(resolve({}, MIXTRAL))
     result = search_plans(space_of(4), expert_graph_for, device_model(), CLUSTER, lambda done: None)
     shown = plan_search_tables(PlanRun(request, result, ()))[-2]
     assert "ep" in [str(column.header) for column in shown.columns]

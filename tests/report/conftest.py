@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.plan_search.request import plan_request
 from Solver.plan_search.run import run_plan_search
+from Studies.adapters import plan_search
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
+from Studies.resolve import resolve
 from tests.search.small_study import small_study, solved
 
 PLANS = {
@@ -54,7 +55,7 @@ def nothing_fits(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
 def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedPlanSearch:
     """A small model on eight A100, whose batch is too small for data parallelism alone."""
     folder = tmp_path_factory.mktemp("reported-plans")
-    run_plan_search(plan_request(PLANS, {"output": str(folder / "out")}), SilentProgress())
+    run_plan_search(plan_search(resolve(PLANS, {"output": str(folder / "out")})), SilentProgress())
     run = open_run(folder / "out")
     assert isinstance(run, FinishedPlanSearch)
     return run

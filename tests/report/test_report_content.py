@@ -37,7 +37,7 @@ from Reporter.report.why import why
 from Reporter.report.words import layer_words
 from Solver.results import DesignPoint, Limit, ModelPlan, PipelineReport
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Studies.explain.records import Change, Comparison, Move, Term
+from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch
 from Studies.words import accelerator_words, number, time_words
 
@@ -434,7 +434,7 @@ def test_two_runs_are_compared_on_one_page(finished: FinishedSearch) -> None:
         changes=(Change("cluster", "slow", "fast"),),
         answers=(Change("num_tc", "4", "16"),),
         terms=tuple(Term("bertlarge", name, value, value / 2) for name, value in seconds.items()),
-        moves=(Move("the cluster alone", 12.5), Move("the HBM alone", None)),
+        exchanges=(Exchange("the cluster alone", 12.5), Exchange("the HBM alone", None)),
         sentences=("The answer moved.", "Because the network is faster."),
     )
     report = comparison_report(finished, finished, comparison)

@@ -11,7 +11,8 @@ import yaml
 from Common.progress import SilentProgress
 from Solver.results import SearchResult
 from Solver.search import run_solver
-from Studies.study import Study, study_from
+from Studies.request import Request
+from Studies.resolve import resolve
 
 SPACE: dict[str, Any] = {
     "name": "small",
@@ -51,7 +52,7 @@ def write_hardware(folder: Path, space: dict[str, Any] = SPACE, cluster: dict[st
     return {"design_space": str(folder / "space.yaml"), "cluster": str(folder / "cluster.yaml")}
 
 
-def small_study(folder: Path, **changes: object) -> Study:
+def small_study(folder: Path, **changes: object) -> Request:
     """BERT-base at 128 tokens on sixteen devices."""
     settings: dict[str, object] = {
         "model": "bertbase",
@@ -62,9 +63,11 @@ def small_study(folder: Path, **changes: object) -> Study:
         "output": str(folder / "out"),
     }
     hardware = {} if "design_space" in changes else write_hardware(folder)
-    return study_from({}, settings | hardware | changes)
+    return resolve({}, settings | hardware | changes)
 
 
-def solved(study: Study, folder: Path | None = None) -> SearchResult:
+def solved(study: Request, folder: Path | None = None) -> SearchResult:
     """The answer to ``study``, in another folder if given."""
-    return run_solver(study if folder is None else dataclasses.replace(study, output=folder), SilentProgress())
+    result = run_solver(study if folder is None else dataclasses.replace(study, output=folder), SilentProgress())
+    assert isinstance(result, SearchResult)
+    return result

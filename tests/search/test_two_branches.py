@@ -24,7 +24,8 @@ from Solver.search.points import row_times
 from Solver.search.run import Run, Stores
 from Solver.search.variants import batch_times
 from Solver.search.winners import layer_names
-from Studies.hardware import load_hardware
+from Studies.adapters import chip_study
+from Studies.hardware import hardware_to_design
 
 BLOCKS = (3, 4)  # of the towers
 
@@ -83,7 +84,7 @@ def test_the_optimum_is_the_best_chain_of_every_order(tmp_path):
     result = solved(study)
     folders = study.folders
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
-    run = Run(study, load_hardware(study), solver_named("native"), stores, SilentProgress())
+    run = Run(chip_study(study), hardware_to_design(study), solver_named("native"), stores, SilentProgress())
     graph = search_inputs.extract_graphs(run, "bertbase", 4, lambda _: None)
     inputs = model_inputs(run, graph)
     problem = placement_problem(run, inputs, study.hbm_sizes_bytes[0])

@@ -24,8 +24,9 @@ from Solver.search.doubts import model_inputs
 from Solver.search.inputs import placement_problem
 from Solver.search.layer_times import schedule_problem
 from Solver.search.run import Run, Stores
+from Studies.adapters import chip_study
 from Studies.finished_run import open_run
-from Studies.hardware import load_hardware
+from Studies.hardware import hardware_to_design
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,9 @@ def designs(result):
 
 def one_by_one(study, micro_batch_size, hbm_bytes):
     """Iteration seconds of every accelerator and recomputation mode: schedules solved singly, plans by the chain solver."""
-    single = dataclasses.replace(study, micro_batch_sizes=(micro_batch_size,))
+    single = chip_study(dataclasses.replace(study, micro_batch_size=(micro_batch_size,)))
     folders = study.folders
-    run = Run(single, load_hardware(single), solver_named("native"), Stores(*folders_of(folders)), SilentProgress())
+    run = Run(single, hardware_to_design(single.request), solver_named("native"), Stores(*folders_of(folders)), SilentProgress())
     (graphs,) = extract_all(run)
     inputs = model_inputs(run, graphs)
     problem = placement_problem(run, inputs, hbm_bytes)
@@ -83,7 +84,7 @@ def folders_of(folders):
 
 def test_the_optimum_equals_exhaustion_by_another_route(study, result):
     hbm_bytes = study.hbm_sizes_bytes[1]
-    best = {size: min(one_by_one(study, size, hbm_bytes).values()) for size in study.micro_batch_sizes}
+    best = {size: min(one_by_one(study, size, hbm_bytes).values()) for size in study.micro_batch_size}
     rows = {row.micro_batch_size: row for row in result.rows if row.hbm_bytes == hbm_bytes}
     for size, seconds in best.items():
         assert rows[size].throughput_samples_per_s == pytest.approx(study.global_batch_size / seconds, rel=1e-9)
@@ -94,7 +95,7 @@ def test_the_optimum_equals_exhaustion_by_another_route(study, result):
 def test_counts_add_up_to_the_space_and_the_claim_rests_on_them(study, result, designs):
     counts = result.counts
     assert counts.complete
-    assert counts.space == space_size(study).points == len(designs)
+    assert counts.space == space_size(chip_study(study)).points == len(designs)
     assert designs["status"].value_counts().to_dict() | {"open": 0} == {
         "evaluated": counts.evaluated,
         "pruned": counts.pruned,
@@ -193,7 +194,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
     assert found.status is Status.OPTIMAL
     assert [point.value for point in found.per_hbm] == [point.value for point in result.per_hbm]
     assert [point.accelerator for point in found.per_hbm] == [point.accelerator for point in result.per_hbm]
-    all_schedules = len(load_hardware(study).accelerators) * 9 * len(study.micro_batch_sizes)  # three layers, three passes
+    all_schedules = len(hardware_to_design(study).accelerators) * 9 * len(study.micro_batch_size)  # three layers, three passes
     assert 0 < hasty.thorough < all_schedules / 2
 
 

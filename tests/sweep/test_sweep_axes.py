@@ -11,7 +11,7 @@ from sweep_cases import SMALL, write
 
 from Common.errors import InputError
 from Studies.sweep.axes import read_sweep
-from Studies.sweep.run import ask
+from Studies.sweep.run import resolved_points
 
 
 def points(folder: Path, asked: dict[str, object], given: dict[str, object] | None = None) -> list[dict[str, object]]:
@@ -99,15 +99,15 @@ def test_a_sweep_that_cannot_be_is_refused_at_once(tmp_path, asked, said):
 
 def test_a_value_that_no_point_can_have_is_refused_one_that_some_cannot_have_is_not(tmp_path):
     with pytest.raises(InputError, match=r"no point of the sweep is possible; the first: .*nowhere.yaml"):
-        ask(read_sweep(write(tmp_path, SMALL | {"cluster": "nowhere.yaml", "hbm_size": [1, 2]}), {}))
-    asked = ask(read_sweep(write(tmp_path, SMALL | {"hbm_size": [1, 2], "tp": [1, 5]}), {}))
-    assert [point.question is None for point in asked] == [False, True, False, True]
+        resolved_points(read_sweep(write(tmp_path, SMALL | {"cluster": "nowhere.yaml", "hbm_size": [1, 2]}), {}))
+    asked = resolved_points(read_sweep(write(tmp_path, SMALL | {"hbm_size": [1, 2], "tp": [1, 5]}), {}))
+    assert [point.point is None for point in asked] == [False, True, False, True]
     assert "tensor parallel width 5 does not divide bertbase" in asked[1].problem
 
 
 def test_a_sweep_may_mix_chips_to_design_with_devices_that_exist(tmp_path):
     asked = {"model": "bertlarge", "device": [None, "a100_80gb"], "global_batch_size": 64}
-    assert [point.problem for point in ask(read_sweep(write(tmp_path, asked), {}))] == ["", ""]
+    assert [point.problem for point in resolved_points(read_sweep(write(tmp_path, asked), {}))] == ["", ""]
 
 
 def test_the_default_name_is_that_of_the_file_and_its_points(tmp_path):

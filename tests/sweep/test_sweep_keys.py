@@ -4,16 +4,16 @@ import pytest
 import yaml
 from sweep_cases import CLUSTER, SMALL, small_sweep, write
 
-from Studies.sweep import questions
+from Studies.sweep import points as sweep_points
 from Studies.sweep.axes import read_sweep
-from Studies.sweep.questions import key_of
-from Studies.sweep.run import ask
+from Studies.sweep.points import key_of
+from Studies.sweep.run import resolved_points
 
 
 def key(folder, **asked):
-    (point,) = ask(small_sweep(folder, **asked))
-    assert point.question is not None, point.problem
-    return point.question.key
+    (point,) = resolved_points(small_sweep(folder, **asked))
+    assert point.point is not None, point.problem
+    return point.point.key
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_the_content_of_hardware_files_counts_and_so_does_that_of_files_they_nam
     asked = SMALL | {"cluster": "wide.yaml"}
     path = write(tmp_path, asked)
     (tmp_path / "wide.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 8}))
-    (wide,) = ask(read_sweep(path, {}, str(tmp_path / "out")))
+    (wide,) = resolved_points(read_sweep(path, {}, str(tmp_path / "out")))
     (tmp_path / "wide.yaml").write_text("# the same but for this line\n" + yaml.safe_dump(CLUSTER))
-    (same,) = ask(read_sweep(path, {}, str(tmp_path / "out")))
-    assert wide.question.key != before == same.question.key
-    assert key_of(wide.question.request) == before, "read again, the file says something else now"
+    (same,) = resolved_points(read_sweep(path, {}, str(tmp_path / "out")))
+    assert wide.point.key != before == same.point.key
+    assert key_of(wide.point.request) == wide.point.key, "what was read when it was resolved counts"
 
 
 def test_a_model_of_the_users_own_counts_with_what_it_imports(tmp_path):
@@ -73,17 +73,17 @@ def test_a_model_of_the_users_own_counts_with_what_it_imports(tmp_path):
 
 def test_other_code_or_libraries_change_every_key(tmp_path, monkeypatch):
     before = key(tmp_path)
-    questions._code.cache_clear()
-    monkeypatch.setattr(questions, "version", lambda name: "0.0")
+    sweep_points._code.cache_clear()
+    monkeypatch.setattr(sweep_points, "version", lambda name: "0.0")
     try:
         assert key(tmp_path) != before
     finally:
-        questions._code.cache_clear()
+        sweep_points._code.cache_clear()
 
 
 def test_points_of_one_family_share_their_layer_times_and_others_do_not(tmp_path):
     def families(**asked):
-        return {point.question.family for point in ask(small_sweep(tmp_path, **asked))}
+        return {point.point.family for point in resolved_points(small_sweep(tmp_path, **asked))}
 
     assert len(families(hbm_size=[1, 2], zero_stage=[0, 1], global_batch_size=[64, 128])) == 1
     assert len(families(micro_batch_size=[1, 2], sequence_length=[64, 128])) == 4

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from sweep_cases import keys, run, small_sweep, with_graphs_of
 
-import Solver.search
+import Solver.search.cosearch
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
 from scripts.stress_sweep import CLUSTER
@@ -60,7 +60,7 @@ def test_nothing_is_computed_again_and_failed_points_are_tried_again(mixed, monk
     def refused(*_arguments):
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr("Solver.search.run_solver", refused)
+    monkeypatch.setattr("Solver.search.cosearch.run_solver", refused)
     again = run(sweep)
     assert sweep_rows(sweep, again) == sweep_rows(sweep, points)
     assert [point.found for point in again] == [point.point is not None for point in points]
@@ -100,7 +100,7 @@ def test_several_models_have_their_plans_in_one_column(warm, tmp_path):
 
 
 def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypatch):
-    solve = Solver.search.run_solver
+    solve = Solver.search.cosearch.run_solver
 
     def broken(study, progress):
         if study.hbm_sizes_gb == (2.0,):
@@ -111,7 +111,7 @@ def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypat
             raise OSError(28, "No space left on device", "/somewhere")
         return solve(study, progress)
 
-    monkeypatch.setattr("Solver.search.run_solver", broken)
+    monkeypatch.setattr("Solver.search.cosearch.run_solver", broken)
     points = run(small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[2, 4, 8, 16]))
     assert [point.problem.partition(";")[0] for point in points] == [
         "unexpected ZeroDivisionError: a defect",
@@ -121,13 +121,31 @@ def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypat
     ]
 
 
-def test_a_file_that_changes_during_the_sweep_fails_its_points_only(warm, tmp_path):
+def test_a_file_that_changes_during_the_sweep_changes_none_of_its_points(warm, tmp_path):
+    """Every file of hardware is read once, when the points are resolved."""
     sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), cluster=["cluster.yaml", "other.yaml"])
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 8}))
 
     class Changing(InProcessExecutor):
         def outcomes(self, tasks):
             (tmp_path / "other.yaml").write_text(yaml.safe_dump(CLUSTER | {"num_devices": 4}))
+            return super().outcomes(tasks)
+
+    first, second = run(sweep, Changing())
+    assert first.problem == second.problem == ""
+    (plan,) = second.point.result.plans
+    assert plan.devices_used == 8
+    assert [point.key == second.key for point in run(sweep)] == [False, False], "read again, it is another point"
+
+
+def test_a_model_that_changes_during_the_sweep_fails_its_points_only(warm, tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text(DYING.format(marker=str(tmp_path / "nowhere")))
+    sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), model=["bertbase", "./mine.py"])
+
+    class Changing(InProcessExecutor):
+        def outcomes(self, tasks):
+            own.write_text(own.read_text() + "\n# changed\n")
             return super().outcomes(tasks)
 
     first, second = run(sweep, Changing())
@@ -140,7 +158,7 @@ def test_a_worker_without_the_disk_sends_its_files(warm, tmp_path, monkeypatch):
     monkeypatch.setattr(work, "_private_folder", lambda: with_graphs_of(warm, tmp_path / "private"))
     (point,) = run(sweep)
     assert point.point is not None, point.problem
-    assert open_run(sweep.store / point.key).result.best.value == point.point.answer.value
+    assert open_run(sweep.store / point.key).result.best.value == point.point.result.value
     assert not list((tmp_path / "private").glob("points/*"))
     (again,) = run(sweep)
     assert again.found

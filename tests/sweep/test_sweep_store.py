@@ -13,7 +13,7 @@ from sweep_cases import run, small_sweep
 
 from Common.errors import PhazeError
 from Studies.finished_run import open_run
-from Studies.sweep.run import ask
+from Studies.sweep.run import resolved_points
 from Studies.sweep.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -121,17 +121,17 @@ def test_two_sweeps_share_a_store_and_the_second_waits_for_what_the_first_comput
     (there,) = run(small_sweep(tmp_path, warm))
     assert there.found
     busy = small_sweep(tmp_path, warm, hbm_size=7)
-    (asked,) = ask(busy)
+    (asked,) = resolved_points(busy)
     holding = (
         "import sys, time; from pathlib import Path; from Studies.sweep.store import Store\n"
         "with Store(Path(sys.argv[1])).locked(sys.argv[2], wait=False):\n    print('up', flush=True); time.sleep(1.5)"
     )
-    words = [sys.executable, "-c", holding, str(busy.store), asked.question.key]
+    words = [sys.executable, "-c", holding, str(busy.store), asked.point.key]
     holder = subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "up\n"
     start = time.monotonic()
     (waited,) = run(busy)
     assert time.monotonic() - start > 1.0
     holder.communicate(timeout=10)
-    assert waited.point is not None and waited.point.key == asked.question.key
-    assert (busy.store / asked.question.key / "point.json").exists()
+    assert waited.point is not None and waited.point.key == asked.point.key
+    assert (busy.store / asked.point.key / "point.json").exists()

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from Common.choices import Optimizer
 from Common.errors import InputError
 from Common.settings import Kind
 from Estimator.chips.accelerator import Accelerator
@@ -31,14 +32,19 @@ from Solver.results import (
     Status,
     TimeBreakdown,
 )
+from Studies.adapters import evaluation
+from Studies.annotations import Mode
 from Studies.evaluation import Evaluation
-from Studies.plan_files import evaluation_from
-from Studies.plan_settings import EVALUATION
+from Studies.plan_files import evaluate_request
+from Studies.request import settings_for
+from Studies.resolve import resolve
 from Studies.run_directory import best_json
-from Studies.study import Optimizer, study_from
 
 PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
+
+
+ONE = TrainingPlan(overlap_gradients=False, overlap_tensor=False)  # as the framework of the device does
 
 
 def plan_of(*layers: dict[str, Any], path: Path | None = None) -> TrainingPlan:
@@ -50,7 +56,7 @@ def evaluated(*layers: dict[str, Any], path: Path | None = None) -> Evaluation:
     asked: dict[str, Any] = {} if path else dict(BERT)
     for layer in layers:
         asked |= layer
-    return evaluation_from(path, asked)
+    return evaluation(evaluate_request(path, asked))
 
 
 def written(folder: Path, **plan: object) -> Path:
@@ -61,19 +67,19 @@ def written(folder: Path, **plan: object) -> Path:
 
 def test_the_default_is_one_device_one_micro_batch() -> None:
     found = evaluated()
-    assert found.plan == TrainingPlan()
+    assert found.plan == ONE
     assert (found.model, found.sequence_length, found.device.name) == ("bertlarge", 512, "a100_80gb")
     assert (found.cluster.name, found.software.name) == (found.device.cluster, found.device.software)
 
 
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
     asked = {field.name for field in fields(TrainingPlan)} - {"gpipe"} | {"schedule"}
-    assert asked <= set(EVALUATION.keys)
+    assert asked <= set(settings_for(Mode.EVALUATE).keys)
     assert asked | {"sequence_length"} == set(evaluated().plan_mapping())
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
-    choices = {setting.key: setting.choices for setting in EVALUATION.settings if setting.kind is Kind.CHOICE}
+    choices = {setting.key: setting.choices for setting in settings_for(Mode.EVALUATE).settings if setting.kind is Kind.CHOICE}
     records = {
         "schedule": PipelineSchedule,
         "recompute": Recompute,
@@ -88,24 +94,25 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
 
 
 degrees = st.sampled_from([1, 2, 3, 4, 8])
+dividing = st.sampled_from([1, 2, 4, 8])  # BERT-large's heads and sequence
 plans = st.builds(
     TrainingPlan,
     micro_batch_size=degrees,
     global_batch_size=st.integers(64, 10_000),
-    tp=degrees,
+    tp=dividing,
     pp=degrees,
     dp=degrees,
-    cp=degrees,
+    cp=dividing,
     interleave=st.just(1) | degrees,
     recompute=st.sampled_from(Recompute),
     sequence_parallel=st.booleans(),
     zero_stage=st.integers(0, 3),
     optimizer=st.sampled_from([each.value for each in Optimizer]),
-    precision=st.sampled_from(Precision),
+    precision=st.sampled_from([Precision.FP16, Precision.BF16]),  # what the device has
     attention=st.sampled_from(Attention),
     group_order=st.sampled_from(GroupOrder),
-    overlap_gradients=st.none() | st.booleans(),
-    overlap_tensor=st.none() | st.booleans(),
+    overlap_gradients=st.booleans(),
+    overlap_tensor=st.booleans(),
 )
 
 
@@ -124,9 +131,9 @@ def test_a_resolved_plan_reads_back_as_itself(plan: TrainingPlan, gpipe: bool, c
 
 def test_flags_beat_the_file_and_null_is_the_default(tmp_path: Path) -> None:
     path = written(tmp_path, **BERT, tp=8, dp=4, **{"global-batch-size": 64}, recompute="full", cp=None)
-    assert plan_of(path=path) == TrainingPlan(tp=8, dp=4, global_batch_size=64, recompute=Recompute.FULL)
+    assert plan_of(path=path) == replace(ONE, tp=8, dp=4, global_batch_size=64, recompute=Recompute.FULL)
     changed = plan_of({"tp": "2", "recompute": None, "model": "bertbase"}, path=path)
-    assert changed == TrainingPlan(tp=2, dp=4, global_batch_size=64)
+    assert changed == replace(ONE, tp=2, dp=4, global_batch_size=64)
 
 
 def test_what_the_command_line_changes_outdates_what_the_file_derived_from_it(tmp_path: Path) -> None:
@@ -166,7 +173,8 @@ def test_a_device_without_bf16_trains_in_fp16(tmp_path: Path) -> None:
     asked = {"device": str(tmp_path / "old.yaml")}
     assert plan_of().precision is Precision.BF16
     assert plan_of(asked).precision is Precision.FP16
-    assert plan_of(asked, {"precision": "bf16"}).precision is Precision.BF16  # refused when it is priced
+    with pytest.raises(InputError, match="no matrix units for bfloat16; it has them for float16"):
+        plan_of(asked, {"precision": "bf16"})
 
 
 def test_hardware_files_of_a_plan_are_beside_it_and_those_of_a_flag_are_not(tmp_path: Path) -> None:
@@ -181,8 +189,8 @@ def test_hardware_files_of_a_plan_are_beside_it_and_those_of_a_flag_are_not(tmp_
 
 
 def test_batches_that_do_not_divide_are_noted() -> None:
-    assert evaluated().notes == ()
-    (note,) = evaluated({"dp": 3, "micro_batch_size": 2, "global_batch_size": 10}).notes
+    assert evaluate_request(None, BERT).notes == ()
+    (note,) = evaluate_request(None, BERT | {"dp": 3, "micro_batch_size": 2, "global_batch_size": 10}).notes
     assert note.startswith("global batch size 10 is not a multiple of micro-batch size x dp = 6")
 
 
@@ -225,7 +233,8 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
     path = search_result(tmp_path / "run", "bertlarge", "bertbase")
     found = evaluated({"device": "a100_80gb"}, path=path)
     assert found.model == "bertlarge"
-    wanted = TrainingPlan(
+    wanted = replace(
+        ONE,
         micro_batch_size=4,
         global_batch_size=4096,
         tp=2,
@@ -244,7 +253,7 @@ def test_the_plan_of_a_search(tmp_path: Path) -> None:
 def test_a_search_brings_what_its_study_fixed(tmp_path: Path) -> None:
     path = search_result(tmp_path / "run", "bertlarge")
     asked = {"model": "bertlarge", "sequence_length": 256, "attention": "eager", "optimizer": "sgd", "zero_stage": 1}
-    study = study_from({}, asked | {"global_batch_size": 4100, "sequence_parallel": True, "micro_batch_size": 4})
+    study = resolve({}, asked | {"global_batch_size": 4100, "sequence_parallel": True, "micro_batch_size": 4})
     path.with_name("study.yaml").write_text(study.to_yaml())
     found = evaluated({"device": "a100_80gb"}, path=path)
     plan = found.plan
@@ -287,7 +296,12 @@ def test_a_search_file_that_lacks_something_is_refused(tmp_path: Path, missing: 
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown key": ({"hbm_size": 32}, "unknown key 'hbm_size'"),
+    "unknown key": ({"objective": "throughput"}, "unknown key 'objective'"),
+    "HBM of a device": ({"hbm_size": 32}, "hbm_size is about chips to design"),
+    "width that divides no heads": ({"tp": 3}, "use one of 1, 2, 4, 8, 16"),
+    "context that divides no sequence": ({"cp": 3}, "use a divisor of 512"),
+    "experts of none": ({"ep": 2, "dp": 2}, "has no experts"),
+    "more devices than the cluster has": ({"dp": 8192}, "dp 8192 needs 8192 devices, dgx_a100 has 4096; possible with the rest"),
     "misspelled key": ({"micro_batch": 3}, "did you mean 'micro_batch_size'"),
     "several models": ({"model": ["bertlarge", "gpt2"]}, "non-empty text"),
     "unknown model": ({"model": "bertlagre"}, "unknown model 'bertlagre'"),
@@ -336,14 +350,14 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(EVALUATION.keys) | st.text(), values, max_size=4))
+@given(st.dictionaries(st.sampled_from(settings_for(Mode.EVALUATE).keys) | st.text(), values, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_mapping_gives_a_plan_or_an_input_error(tmp_path: Path, asked: dict[str, Any]) -> None:
     (tmp_path / "any.yaml").write_text(yaml.safe_dump(BERT | asked))
     (tmp_path / "any.json").write_text(json.dumps(asked | {"optimal": True, "models": {"bertlarge": asked}}))
     for path, above in ((None, BERT | asked), (tmp_path / "any.yaml", {}), (tmp_path / "any.json", {"device": "a100_80gb"})):
         try:
-            found = evaluation_from(path, above)
+            found = evaluation(evaluate_request(path, above))
         except InputError as error:
             assert str(error)
         else:

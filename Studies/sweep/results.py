@@ -1,4 +1,4 @@
-"""What a point of a sweep answered, as its row of the table needs it: nothing in it depends on how often it was interrupted."""
+"""The result of a point of a sweep, as its row of the table needs it: nothing in it depends on how often it was interrupted."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class PointAnswer:
-    """The answer of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed, where known.
+class PointResult:
+    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed, where known.
 
     ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size of the space.
     """
@@ -60,18 +60,18 @@ class PointAnswer:
     design_points: int
 
 
-def of_search(result: SearchResult) -> PointAnswer:
-    """The answer of a search over accelerators."""
+def of_search(result: SearchResult) -> PointResult:
+    """The result of a search over accelerators."""
     best = result.best
     objective = best.objective.value if best else ""
     if best is None:
-        return PointAnswer(result.status, False, objective, None, None, result.reason, None, None, (), {}, result.counts.space)
+        return PointResult(result.status, False, objective, None, None, result.reason, None, None, (), {}, result.counts.space)
     over = {
         chip.name: chip.best_over_reference
         for chip in result.references
         if chip.hbm_bytes == best.hbm_bytes and chip.best_over_reference is not None
     }
-    return PointAnswer(
+    return PointResult(
         status=best.status,
         optimal=best.optimal,
         objective=objective,
@@ -86,10 +86,10 @@ def of_search(result: SearchResult) -> PointAnswer:
     )
 
 
-def of_plan_search(answer: PlanAnswer) -> PointAnswer:
-    """The answer of a search on devices that exist."""
+def of_plan_search(answer: PlanAnswer) -> PointResult:
+    """The result of a search on devices that exist."""
     plans = tuple(_plan_row(model, plan) for model, plan in answer.models.items())
-    return PointAnswer(
+    return PointResult(
         status=answer.status,
         optimal=answer.optimal,
         objective=answer.objective,
@@ -108,8 +108,8 @@ def _bound(best: DesignPoint) -> float | None:
     """What the certificate of an optimum that is not proven says tells of the points a run left open, unless plans were lost."""
     if best.optimal:
         return best.value
-    lost = any(plan.plans_lost for plan in best.models.values())
-    return best.certificate.best_open_bound if lost and best.certificate else None
+    dropped = any(plan.plans_lost for plan in best.models.values())
+    return best.certificate.best_open_bound if dropped and best.certificate else None
 
 
 def _throughput_bound(answer: PlanAnswer) -> float | None:

@@ -1,4 +1,4 @@
-"""A finished search, ready to be asked again: its study, its hardware, its models."""
+"""A finished search, ready to be repeated under other constraints: its request, its hardware, its models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from Common.errors import InputError
 from Common.progress import Progress
 from Estimator.chips.accelerator import AcceleratorSet
 from GraphExtractor import load_or_extract
-from GraphExtractor.graph import ModelGraph, Recompute
+from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint
 from Solver.schedule import solver_named
 from Solver.search.inputs import FREE, Degrees
 from Solver.search.run import Run, Stores
 from Solver.search.what_if import PricedAccelerators, priced
 from Solver.search.winner_schedules import LayerSchedule
+from Studies.adapters import chip_study
 from Studies.finished_run import FinishedSearch
-from Studies.hardware import load_hardware
-from Studies.study import Study, study_from
+from Studies.hardware import hardware_to_design
+from Studies.request import Request
+from Studies.resolve import resolve
 
 logger = logging.getLogger(__name__)
 AGREEMENT = 1e-9  # relative, between the value of the best design now and when the run was made
@@ -34,8 +36,8 @@ class Designed:
 
 
 @dataclass(frozen=True, eq=False)
-class Asker:
-    """Answers questions about the study of ``run``. ``best`` is the best design, priced as everything is now.
+class RepeatedSearch:
+    """The search of ``run`` under other constraints. ``best`` is the best design, priced as everything is now.
 
     ``unchanged`` tells whether it is worth what the run says, so that the run's other numbers can be relied upon too.
     """
@@ -46,17 +48,17 @@ class Asker:
     unchanged: bool
 
     @property
-    def study(self) -> Study:
+    def request(self) -> Request:
         """What the run was asked."""
-        return self.run.study
+        return self.run.study.request
 
-    def price(self, accelerators: AcceleratorSet, study: Study | None = None) -> PricedAccelerators:
-        """The accelerators, priced for the models of the run; ``study`` may ask for other sizes, widths and modes."""
-        return _price(self.run, accelerators, study or self.run.study)
+    def price(self, accelerators: AcceleratorSet, request: Request | None = None) -> PricedAccelerators:
+        """The accelerators, priced for the models of the run; ``request`` may ask for other sizes, widths and modes."""
+        return _price(self.run, accelerators, request or self.request)
 
 
-def ask_again(finished: FinishedSearch, progress: Progress) -> Asker:
-    """Get ready to ask the study of ``finished`` again.
+def repeat_search(finished: FinishedSearch, progress: Progress) -> RepeatedSearch:
+    """Get ready to repeat the search of ``finished``.
 
     Raises:
         InputError: it found nothing, or files that its study names are gone or do not fit any more.
@@ -66,7 +68,7 @@ def ask_again(finished: FinishedSearch, progress: Progress) -> Asker:
         raise InputError(f"{finished.folder} found nothing feasible, so there is nothing to compare an alternative with")
     run = run_of(finished, progress)
     with progress.phase("pricing the best design again", 1) as advance:
-        now = designed(_price(run, AcceleratorSet.of([best.accelerator]), run.study), best.hbm_bytes)
+        now = designed(_price(run, AcceleratorSet.of([best.accelerator]), run.study.request), best.hbm_bytes)
         advance(1)
     if now is None:
         raise InputError(
@@ -81,7 +83,7 @@ def ask_again(finished: FinishedSearch, progress: Progress) -> Asker:
             now.point.value,
             best.value,
         )
-    return Asker(run, finished, now, unchanged)
+    return RepeatedSearch(run, finished, now, unchanged)
 
 
 def run_of(finished: FinishedSearch, progress: Progress, changes: Mapping[str, object] | None = None) -> Run:
@@ -91,14 +93,13 @@ def run_of(finished: FinishedSearch, progress: Progress, changes: Mapping[str, o
         InputError: files that the study names are gone, or the changes are not possible.
     """
     try:
-        study = study_from({**finished.settings, **(changes or {})}, {}, str(finished.folder / "study.yaml"))
-        hardware = load_hardware(study)
+        request = resolve({**finished.settings, **(changes or {})}, {}, source=str(finished.folder / "study.yaml"))
+        hardware = hardware_to_design(request)
+        output = None if request.output is None else finished.folder
+        study = chip_study(replace(request, output=output, force_reextract_model=False))
     except InputError as error:
-        raise InputError(f"the study of {finished.folder} cannot be asked again: {error}") from error
-    if study.output is not None:
-        study = replace(study, output=finished.folder)
-    stores = Stores(study.folders.graphs, None, None)
-    return Run(replace(study, force_reextract=False), hardware, solver_named(study.solver), stores, progress)
+        raise InputError(f"the study of {finished.folder} cannot be repeated: {error}") from error
+    return Run(study, hardware, solver_named(study.solver), Stores(study.folders.graphs, None, None), progress)
 
 
 def designed(chips: PricedAccelerators, hbm_bytes: int, degrees: Degrees = FREE) -> Designed | None:
@@ -107,8 +108,8 @@ def designed(chips: PricedAccelerators, hbm_bytes: int, degrees: Degrees = FREE)
     return None if optimum is None else Designed(*chips.design(optimum, hbm_bytes))
 
 
-def _price(run: Run, accelerators: AcceleratorSet, study: Study) -> PricedAccelerators:
-    asked = replace(run, study=study)
+def _price(run: Run, accelerators: AcceleratorSet, request: Request) -> PricedAccelerators:
+    asked = replace(run, study=chip_study(request))
     return priced(asked, graphs_of(asked), accelerators)
 
 
@@ -124,15 +125,3 @@ def graphs_of(run: Run) -> list[tuple[ModelGraph, ...]]:
         for model in study.models
         for size in study.micro_batch_sizes
     ]
-
-
-def with_values(
-    study: Study, *, micro_batch_size: int | None = None, recompute: str | None = None, tp: int | None = None
-) -> Study:
-    """``study`` with single values instead of its lists, where they are given."""
-    return replace(
-        study,
-        micro_batch_sizes=study.micro_batch_sizes if micro_batch_size is None else (micro_batch_size,),
-        recompute=study.recompute if recompute is None else (Recompute(recompute),),
-        tp_widths=study.tp_widths if tp is None else (tp,),
-    )

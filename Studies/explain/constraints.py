@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
 from Common.units import GIB, MIB
-from Studies.settings import STUDY
+from Studies.annotations import Mode
+from Studies.request import settings_for
 
 SEPARATOR = ","
-_RECOMPUTE = next(setting for setting in STUDY.settings if setting.key == "recompute")
+OF_A_PLAN = ("tp", "pp", "dp", "micro_batch_size", "recompute")  # which every plan has
+OF_ANY_PLAN = (*OF_A_PLAN, "ep", "sequence_parallel", "interleave", "zero_stage", "group_order")
 
-CHIP_WISHES = SettingTable(
-    (
+
+def design_keys() -> SettingTable:
+    """What can be asked of a design: its accelerator, and the settings of a request, one value each."""
+    accelerator = (
         Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
         Setting("num_vc", Kind.INTEGER, "number of vector cores"),
         Setting("width", Kind.INTEGER, "columns of a tensor core"),
@@ -23,30 +27,23 @@ CHIP_WISHES = SettingTable(
         Setting("width_vc", Kind.INTEGER, "lanes of a vector core"),
         Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB"),
         Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40),
-        Setting("chip", Kind.TEXT, "a known chip of the design space, by name"),
-        Setting("hbm_size", Kind.NUMBER, "HBM per device, GiB", least=2.0**-10, most=2.0**20),
-        Setting("micro_batch_size", Kind.INTEGER, "micro-batch size, samples", most=2**20),
-        Setting("recompute", Kind.CHOICE, "activation recomputation", choices=_RECOMPUTE.choices),
-        Setting("tp", Kind.INTEGER, "tensor parallel width", most=4096),
-        Setting("pp", Kind.INTEGER, "pipeline depth", most=2**20),
-        Setting("dp", Kind.INTEGER, "data parallel degree", most=2**20),
-    ),
-    rivals=(frozenset({"glb_mib", "glb_bytes"}),),
-)
-PLAN_WISHES = SettingTable(
-    (
-        *(setting for setting in CHIP_WISHES.settings if setting.key in {"tp", "pp", "dp", "micro_batch_size", "recompute"}),
-        Setting("ep", Kind.INTEGER, "expert parallel degree", most=4096),
-        Setting("sequence_parallel", Kind.SWITCH, "sequence parallelism"),
-        Setting("interleave", Kind.INTEGER, "model chunks per pipeline stage", most=1024),
-        Setting("zero_stage", Kind.INTEGER, "ZeRO stage", least=0, most=3),
-        Setting("group_order", Kind.CHOICE, "order", choices=("tensor-data-pipeline", "tensor-pipeline-data")),
     )
-)
+    return SettingTable((*accelerator, *_settings("chip", "hbm_size", *OF_A_PLAN)), rivals=(frozenset({"glb_mib", "glb_bytes"}),))
+
+
+def plan_keys() -> SettingTable:
+    """What can be asked of a plan on devices that exist."""
+    return SettingTable(_settings(*OF_ANY_PLAN))
+
+
+def _settings(*keys: str) -> tuple[Setting, ...]:
+    """Settings of a request under their keys alone."""
+    settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
+    return tuple(replace(settings[key], aliases=()) for key in keys)
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesignConstraint:
     """Values an accelerator and its plan must have; None leaves the choice open. ``asked`` is what was typed."""
 
     asked: str
@@ -78,8 +75,8 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class PlanWish:
-    """Values a plan on given devices must have, as ``Wish``; fields as those of ``FoundPlan``."""
+class PlanConstraint:
+    """Values a plan on given devices must have, as ``DesignConstraint``; fields as those of ``FoundPlan``."""
 
     asked: str
     tp: int | None = None
@@ -103,30 +100,30 @@ class PlanWish:
         }
 
 
-def read_wish(text: str) -> Wish:
-    """A wish about a design as typed: ``num_tc=4,width=256`` or ``pp=8``.
+def read_design_constraint(text: str) -> DesignConstraint:
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``.
 
     Raises:
         InputError: an unknown key, or a value that it does not take.
     """
-    values = _values(text, CHIP_WISHES)
+    values = _values(text, design_keys())
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB
     if "hbm_size" in values:
         values["hbm_bytes"] = round(values.pop("hbm_size") * GIB)
-    wish = Wish(text, **values)
-    if wish.chip is not None and wish.axes:
-        raise InputError(f"--instead {text}: chip and {', '.join(wish.axes)} contradict each other; give one of them")
-    return wish
+    constraint = DesignConstraint(text, **values)
+    if constraint.chip is not None and constraint.axes:
+        raise InputError(f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give one of them")
+    return constraint
 
 
-def read_plan_wish(text: str) -> PlanWish:
-    """A wish about a plan on given devices as typed: ``pp=8,zero_stage=1``.
+def read_plan_constraint(text: str) -> PlanConstraint:
+    """Values that a plan on given devices must have, as typed: ``pp=8,zero_stage=1``.
 
     Raises:
-        InputError: as ``read_wish``.
+        InputError: as ``read_design_constraint``.
     """
-    return PlanWish(text, **_values(text, PLAN_WISHES))
+    return PlanConstraint(text, **_values(text, plan_keys()))
 
 
 def _values(text: str, table: SettingTable) -> dict[str, Any]:

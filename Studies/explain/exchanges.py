@@ -1,4 +1,4 @@
-"""Why an answer moved between two runs: the design of each under the other's question, and under single changes of it."""
+"""Why an answer moved between two runs: the design of each under the other's request, and under single changes of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ from Solver.plan_search.results import FoundPlan
 from Solver.results import Objective
 from Solver.search.limits.gains import gained
 from Solver.search.what_if import priced
-from Studies.explain.asking import graphs_of, run_of
 from Studies.explain.plan_alternatives import OF_THE_SHAPE, fixed_plan
-from Studies.explain.records import Move
+from Studies.explain.records import Exchange
+from Studies.explain.repeat import graphs_of, run_of
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Studies.words import EQUAL, UNITS, listed, number, percent
+
+FOLLOWING = {  # settings recorded as they follow from another, unless they were given
+    "cluster": ("devices",),
+    "design_space": ("technology",),
+    "device": ("cluster", "software", "devices", "precision", "overlap_gradients", "overlap_tensor"),
+    "software": ("overlap_gradients", "overlap_tensor"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,10 +36,10 @@ class Single:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """Values of the designs of two runs. ``across`` is that of the earlier design under the later question, ``back`` the reverse.
+class ExchangedDesigns:
+    """Values of the designs of two runs. ``across`` is that of the earlier design under the later request, ``back`` the reverse.
 
-    None where it does not fit. ``alone`` are in order of their effect. Where the questions do not compare only ``across`` and
+    None where it does not fit. ``alone`` are in order of their effect. Where the requests do not compare only ``across`` and
     ``after`` do with each other.
     """
 
@@ -46,13 +53,15 @@ class Moved:
     back: float | None
     alone: tuple[Single, ...]
 
-    def moves(self) -> tuple[Move, ...]:
+    def exchanges(self) -> tuple[Exchange, ...]:
         """As records, from the earlier answer to the later one."""
         one, two = self.names
-        here = [Move(f"{one}, as found", self.before)] if self.compares else []
-        single = [Move(f"{self.design} of {one}, {each.key.replace('_', ' ')} as in {two}", each.value) for each in self.alone]
-        across = [Move(f"{self.design} of {one}, asked as {two}", self.across), Move(f"{two}, as found", self.after)]
-        back = [Move(f"{self.design} of {two}, asked as {one}", self.back)] if self.compares else []
+        here = [Exchange(f"{one}, as found", self.before)] if self.compares else []
+        single = [
+            Exchange(f"{self.design} of {one}, {each.key.replace('_', ' ')} as in {two}", each.value) for each in self.alone
+        ]
+        across = [Exchange(f"{self.design} of {one}, asked as {two}", self.across), Exchange(f"{two}, as found", self.after)]
+        back = [Exchange(f"{self.design} of {two}, asked as {one}", self.back)] if self.compares else []
         return (*here, *single, *across, *back)
 
     def sentences(self) -> Iterator[str]:
@@ -94,8 +103,10 @@ def names_of(before: FinishedRun, after: FinishedRun) -> tuple[str, str]:
     return "/".join(one[-length:]), "/".join(two[-length:])
 
 
-def moved_chips(before: FinishedSearch, after: FinishedSearch, keys: Sequence[str], progress: Progress) -> Moved | None:
-    """The accelerators of two runs under each other's questions, their plans chosen anew; None where one found nothing.
+def exchanged_chips(
+    before: FinishedSearch, after: FinishedSearch, keys: Sequence[str], progress: Progress
+) -> ExchangedDesigns | None:
+    """The accelerators of two runs under each other's requests, their plans chosen anew; None where one found nothing.
 
     ``keys`` are the settings that differ.
 
@@ -109,15 +120,15 @@ def moved_chips(before: FinishedSearch, after: FinishedSearch, keys: Sequence[st
     compares = not {"model", "objective"} & set(keys)
 
     def alone(key: str) -> float | None:
-        return _chip_value(before, {key: after.settings.get(key)}, one.accelerator)
+        return _chip_value(before, _changed(key, after), one.accelerator)
 
-    singles = keys if compares and len(keys) > 1 else ()
+    singles = _leading(keys) if compares and len(keys) > 1 else ()
     with progress.phase("why the answer moved", len(singles) + 2) as advance:
         across = _chip_value(after, {}, one.accelerator)
         advance(1)
         back = _chip_value(before, {}, two.accelerator) if compares else None
         advance(1)
-        return Moved(
+        return ExchangedDesigns(
             names_of(before, after),
             "accelerator",
             UNITS[objective],
@@ -138,8 +149,10 @@ def _chip_value(finished: FinishedSearch, changes: dict[str, object], accelerato
     return best or None
 
 
-def moved_plans(before: FinishedPlanSearch, after: FinishedPlanSearch, keys: Sequence[str], progress: Progress) -> Moved | None:
-    """The plans of two runs under each other's questions; None where one found nothing.
+def exchanged_plans(
+    before: FinishedPlanSearch, after: FinishedPlanSearch, keys: Sequence[str], progress: Progress
+) -> ExchangedDesigns | None:
+    """The plans of two runs under each other's requests; None where one found nothing.
 
     Raises:
         InputError: files that a study names are gone.
@@ -154,16 +167,16 @@ def moved_plans(before: FinishedPlanSearch, after: FinishedPlanSearch, keys: Seq
         return None if found is None else found.throughput_samples_per_s
 
     def alone(key: str) -> float | None:
-        return value({**before.settings, key: after.settings.get(key)}, before, one)
+        return value({**before.settings, **_changed(key, after)}, before, one)
 
-    about_hardware = [key for key in keys if key not in OF_THE_SHAPE]  # the others only say which plans are searched
+    about_hardware = [key for key in _leading(keys) if key not in OF_THE_SHAPE]  # the others only say which plans are searched
     singles = about_hardware if compares and len(keys) > 1 else ()
     with progress.phase("why the answer moved", len(singles) + 2) as advance:
         across = value(after.settings, after, one)
         advance(1)
         back = value(before.settings, before, two) if compares else None
         advance(1)
-        return Moved(
+        return ExchangedDesigns(
             names_of(before, after),
             "plan",
             UNITS[Objective.THROUGHPUT],
@@ -174,6 +187,17 @@ def moved_plans(before: FinishedPlanSearch, after: FinishedPlanSearch, keys: Seq
             back,
             _singles(singles, alone, one.throughput_samples_per_s, advance),
         )
+
+
+def _changed(key: str, after: FinishedRun) -> dict[str, object]:
+    """The setting as in ``after``, with those that follow from it."""
+    return {each: after.settings.get(each) for each in (key, *FOLLOWING.get(key, ()))}
+
+
+def _leading(keys: Sequence[str]) -> list[str]:
+    """``keys`` without those that follow from another of them."""
+    followers = {follower for key in keys for follower in FOLLOWING.get(key, ())}
+    return [key for key in keys if key not in followers]
 
 
 def _singles(

@@ -1,0 +1,77 @@
+"""What a user chooses among by name. Imports nothing, so that help texts can list the names at once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Recompute(StrEnum):
+    """Activation recomputation: keep everything, recompute core attention, recompute the whole layer."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+class Attention(StrEnum):
+    """How attention is computed: fused and tiled, or as separate products with the scores in memory."""
+
+    FLASH = "flash"
+    EAGER = "eager"
+
+
+class Precision(StrEnum):
+    """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+
+    @property
+    def graph_dtype(self) -> str:
+        """Format of the tensors between operators."""
+        return "float16" if self is Precision.FP16 else "bfloat16"
+
+    @property
+    def matrix_format(self) -> str:
+        """Format of products with weights."""
+        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}[self.value]
+
+
+class GroupOrder(StrEnum):
+    """How the groups nest over the devices, innermost first: what is inner has the faster links of a tiered network."""
+
+    DATA_INNER = "tensor-data-pipeline"
+    PIPELINE_INNER = "tensor-pipeline-data"
+
+
+class PipelineSchedule(StrEnum):
+    """The order in which a stage runs its forward and backward passes."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+
+
+class Optimizer(StrEnum):
+    """Optimizers whose bytes per parameter are known (``Solver/placement/policies.yaml``)."""
+
+    ADAM = "adam"
+    SGD = "sgd"
+    SGD_MOMENTUM = "sgd_momentum"
+
+
+class Objective(StrEnum):
+    """What the search maximises. Energy is that of the operators, per sample."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster
+    THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
+    THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
+
+
+class SolverName(StrEnum):
+    """Who schedules operators during the search; optima are confirmed by an ILP solver in any case."""
+
+    NATIVE = "native"
+    GUROBI = "gurobi"
+    HIGHS = "highs"

@@ -1,0 +1,239 @@
+"""The checks of a request: one sentence each for what cannot be, before anything long is started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from Common.errors import InputError
+from Estimator.devices.files import device_names
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.widths import check_key
+from Studies.annotations import Hardware, Mode
+from Studies.folders import check_name, check_output
+from Studies.request import Request, request_fields
+
+SHOWN = 12  # values listed in a refusal
+
+
+def check_hardware_settings(values: Mapping[str, Any], origins: Mapping[str, str], mode: Mode) -> None:
+    """Refuse settings of accelerators to design beside a device, and settings of devices without one.
+
+    ``values`` by key as they were given, ``origins`` where.
+
+    Raises:
+        InputError: names the setting and what to leave out.
+    """
+    if mode is Mode.EVALUATE and not {"device", "chip"} & values.keys():
+        raise InputError(f"no device was given; name one with --device: {', '.join(device_names())}")
+    given = "device" in values
+    for field in request_fields():
+        key, about = field.key, field.about
+        if key in values and given and about.hardware is Hardware.CHIPS:
+            raise InputError(
+                f"{origins[key]}: {key} is about chips to design, but the device is given; leave {key} or --device out"
+            )
+        if key in values and not given and about.hardware is Hardware.DEVICES:
+            raise InputError(f"{key} belongs to devices that exist; add --device, or leave {key} out")
+
+
+def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse what does not fit together. ``families`` are those of the request's models, by name.
+
+    Raises:
+        InputError: says what was given, what is allowed and what to do.
+    """
+    if request.name:
+        check_name(request.name)
+    if request.output is not None:
+        check_output(request.output)
+    if request.hardware.device is not None:
+        request.hardware.device.peak_flops(request.precision.matrix_format)
+    _check_batch(request)
+    _check_models(request, families)
+    _check_degrees(request)
+    _check_experts(request, families)
+    _check_stages(request)
+
+
+def _check_batch(request: Request) -> None:
+    batch = request.global_batch_size
+    if request.mode is Mode.SEARCH:
+        too_large = [size for size in request.micro_batch_size if size > batch]
+        if too_large:
+            raise InputError(
+                f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; "
+                f"make the micro-batch smaller or raise --global-batch-size"
+            )
+    dp, size = min(request.dp or (1,)), min(request.micro_batch_size)
+    if dp * size > batch:
+        raise InputError(
+            f"dp {dp} replicas with micro-batches of {size} need a global batch of at least {dp * size}, given {batch}; "
+            f"raise it or lower dp or the micro-batch size"
+        )
+
+
+def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Widths, degrees and lengths that a model cannot be split into."""
+    most = request.hardware.cluster.num_devices
+    too_wide = [width for width in request.tp if width > most]
+    if too_wide:
+        raise InputError(
+            f"tensor parallel width {too_wide[0]} exceeds the {most} devices of cluster {request.hardware.cluster.name}; "
+            f"make it smaller or give a larger --cluster"
+        )
+    for model in request.models:
+        family = families[model.name]
+        others = any(each.experts for each in families.values())
+        degrees = (1,) if others and not family.experts else request.ep  # only models with experts divide them
+        for key in _graph_keys(request, model.name, degrees):
+            check_key(key, family)
+
+
+def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
+    """Keys that have every value of every axis which decides a graph; all of them together where one plan is priced."""
+    split = request.sequence_parallel == (True,)
+    length, dtype = request.sequence_length_of(model), request.precision.graph_dtype
+    if request.mode is Mode.EVALUATE:
+        axes: list[tuple[int, int, int]] = [(request.tp[0], request.cp[0], ep_degrees[0])]
+    else:
+        axes = [(tp, 1, 1) for tp in request.tp] + [(1, cp, 1) for cp in request.cp] + [(1, 1, ep) for ep in ep_degrees]
+    for tp, cp, ep in axes:
+        yield GraphKey(model, min(request.micro_batch_size), length, tp, request.attention, split and tp > 1, dtype, cp, ep)
+
+
+@dataclass(frozen=True)
+class _Degrees:
+    """Degrees of parallelism, None where any is possible."""
+
+    tp: int
+    cp: int
+    pp: int | None
+    dp: int | None
+
+    @property
+    def stated(self) -> int:
+        """Devices of what is stated."""
+        return self.tp * self.cp * (self.pp or 1) * (self.dp or 1)
+
+    def fit(self, devices: int, *, all_used: bool) -> bool:
+        """Whether some plan with them uses at most, or exactly, so many devices."""
+        if not all_used:
+            return self.stated <= devices
+        return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
+
+    def most_replicas(self, devices: int) -> int:
+        """The largest dp of such plans; the others of its kind divide it where all devices are used."""
+        return self.dp or devices // self.stated
+
+
+def _check_degrees(request: Request) -> None:
+    """Refuse degrees of which no combination fits the devices, with those that would."""
+    devices, every = _devices(request), request.use_all_devices
+    if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
+        return
+    axes = {name: getattr(request, name) for name in ("tp", "cp", "pp", "dp")}
+    shown = " x ".join(f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)})
+    least = min(degrees.stated for degrees in _combinations(request))
+    cluster = request.hardware.cluster.name
+    problem = (
+        f"no plan with {shown} uses all {devices} devices of {cluster}"
+        if every
+        else f"{shown} needs {least} devices, {cluster} has {devices}"
+    )
+    raise InputError(f"{problem}; {_that_would_fit(request, axes, devices)}")
+
+
+def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None], devices: int) -> str:
+    """Values of one degree or another that would do, all else as given."""
+    remedies = []
+    for name, values in axes.items():
+        if values is None or values == (1,):
+            continue
+        others = [values or (1,) for each, values in axes.items() if each != name]
+        rests = {math.prod(each) for each in product(*others)}
+        free = [each for each in ("pp", "dp") if axes[each] is None]
+        fitting = {devices // rest for rest in rests if (devices % rest == 0 if request.use_all_devices else rest <= devices)}
+        if request.use_all_devices and free:
+            fitting = {degree for most in fitting for degree in _divisors(most)}
+        if fitting and request.use_all_devices:
+            remedies.append(f"{name} {_listed(sorted(fitting))}")
+        elif fitting:
+            remedies.append(f"{name} of at most {max(fitting)}")
+    if not remedies:
+        return f"give degrees whose product {'divides' if request.use_all_devices else 'is at most'} {devices}"
+    return f"possible with the rest as it is: {', or '.join(remedies)}"
+
+
+def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
+    if 1 in request.ep:
+        return
+    devices, every = _devices(request), request.use_all_devices
+    groups = sorted(
+        {
+            (degrees.most_replicas(devices), degrees.cp, degrees.dp is not None or (every and degrees.pp is not None))
+            for degrees in _combinations(request)
+            if degrees.fit(devices, all_used=every)
+        }
+    )
+    if any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
+        return
+    experts = math.gcd(*(family.experts for family in families.values() if family.experts)) or 1
+    would = [ep for ep in _divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)]
+    if len(groups) == 1 and groups[0][2]:
+        dp, cp, _ = groups[0]
+        raise InputError(
+            f"ep is {_listed(request.ep)}, which does not divide the dp {dp} x cp {cp} = {dp * cp} devices that could divide the "
+            f"experts among them; give a divisor of {dp * cp}: {_listed(would)}"
+        )
+    raise InputError(
+        f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; possible with the rest as it is: "
+        f"ep {_listed(would)}"
+    )
+
+
+def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
+    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to ``most_replicas``."""
+    if fixed or every:  # where pp is free and every device used, dp is any divisor of the most, which is the best of them
+        return most_replicas * cp % ep == 0
+    return ep // math.gcd(ep, cp) <= most_replicas
+
+
+def _check_stages(request: Request) -> None:
+    if request.stage_layers is None or request.pp is None or request.interleave is None:
+        return
+    chunks = request.pp[0] * request.interleave[0]
+    if len(request.stage_layers) != chunks:
+        raise InputError(
+            f"stage_layers has {len(request.stage_layers)} entries {list(request.stage_layers)}; give {chunks} positive numbers, "
+            f"one per pipeline stage{' and chunk' if request.interleave[0] > 1 else ''}"
+        )
+
+
+def _combinations(request: Request) -> Iterator[_Degrees]:
+    for tp, cp, pp, dp in product(request.tp, request.cp, _open(request.pp), _open(request.dp)):
+        assert tp is not None and cp is not None
+        yield _Degrees(tp, cp, pp, dp)
+
+
+def _devices(request: Request) -> int:
+    """Devices that a plan may use."""
+    return request.hardware.cluster.num_devices
+
+
+def _open(values: tuple[int, ...] | None) -> Sequence[int | None]:
+    return (None,) if values is None else values
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _listed(values: Sequence[int]) -> str:
+    shown = ", ".join(map(str, values[:SHOWN]))
+    return shown + (", ..." if len(values) > SHOWN else "")

@@ -1,0 +1,75 @@
+"""Settings in YAML files: read as they stand, with the files that they name made absolute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.files import beside
+from GraphExtractor.names import is_path
+from Studies.annotations import Mode
+from Studies.request import request_fields, settings_for
+
+MODELS = "model"
+_WEIGHT = re.compile(r"(?P<name>[^=:]+|[^:]+:.*)(=(?P<weight>[^:]*))?", re.DOTALL)
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """Mapping in a YAML file of settings, with relative paths to other files made absolute against its folder.
+
+    Raises:
+        InputError: the file is not readable, not YAML, or not a mapping.
+    """
+    from Common.records import read_yaml
+
+    content = read_yaml(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{path} holds a {type(content).__name__}, but a study is a mapping of settings such as 'model: bertlarge'"
+        )
+    return {key: setting_beside(path.parent, str(key), value) for key, value in content.items()}
+
+
+def setting_beside(folder: Path, key: str, value: object) -> object:
+    """The value of a setting in a file of ``folder``, lists of values included: names stay, relative paths become absolute."""
+    key = key.replace("-", "_")
+    if key in _names_of(MODELS):
+        return model_beside(folder, value)
+    if key not in file_settings():
+        return value
+    return [beside(folder, each) for each in value] if isinstance(value, list) else beside(folder, value)
+
+
+def model_beside(folder: Path, value: object) -> object:
+    """Models of a file in ``folder``, with paths made absolute against it."""
+    if isinstance(value, Mapping):
+        return {model_beside(folder, name): weight for name, weight in value.items()}
+    if isinstance(value, list):
+        return [model_beside(folder, item) for item in value]
+    if not isinstance(value, str) or not is_path(split_weight(value)[0]) or value.startswith("~"):
+        return value
+    return str(folder / value)
+
+
+def file_settings() -> frozenset[str]:
+    """Keys of the settings that may name a YAML file."""
+    return frozenset(field.key for field in request_fields() if field.about.file)
+
+
+def split_weight(text: str) -> tuple[str, str | None]:
+    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is such a file."""
+    head, equals, weight = text.rpartition("=")
+    if is_path(text) or (equals and is_path(head)):
+        whole = not equals or not is_path(head) or Path(text).expanduser().exists()
+        return (text, None) if whole else (head, weight)
+    parts = _WEIGHT.fullmatch(text)
+    return (parts["name"], parts["weight"]) if parts else (text, None)
+
+
+def _names_of(key: str) -> frozenset[str]:
+    (setting,) = (each for each in settings_for(Mode.SEARCH).settings if each.key == key)
+    return frozenset({key, *setting.aliases})

@@ -1,0 +1,166 @@
+"""What holds where nothing was given: the plans that a search compares, and the one plan that is priced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from Common.choices import GroupOrder, PipelineSchedule, Precision, Recompute
+from Common.errors import InputError
+from Common.settings import ALL
+from Estimator.devices.device import Device
+from Estimator.network.cluster import Cluster
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.widths import allowed_widths
+from Studies.adapters import CHIPS_DIVIDE_EXPERTS
+from Studies.hardware import ResolvedHardware
+from Studies.request import Request
+
+MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
+ZERO_STAGES = (0, 1, 2, 3)
+EITHER = (False, True)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What defaults depend on."""
+
+    families: tuple[ModelFamily, ...]
+    hardware: ResolvedHardware
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether the devices exist."""
+        return self.hardware.device is not None
+
+
+def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
+    """Fields of a ``Request`` that say which plans are searched: as given in ``values``, else all that are worth it."""
+    given = {key: value for key, value in values.items() if value != ALL}
+    everything = {key for key, value in values.items() if value == ALL}
+    batch = values.get("global_batch_size", Request.global_batch_size)
+    widely = everything | ({"tp", "zero_stage"} if where.on_devices else set())
+    split = where.on_devices and all(family.splits_sequence for family in where.families)
+    plans: dict[str, Any] = {
+        "micro_batch_size": tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0) if where.on_devices else (1,),
+        "tp": widths_inside_a_node(where.families, where.hardware.cluster) if "tp" in widely else (1,),
+        "pp": None,
+        "dp": None,
+        "cp": (1,),
+        "ep": expert_degrees(where, asked="ep" in everything),
+        "recompute": tuple(Recompute),
+        "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
+        "interleave": None if where.on_devices or "interleave" in everything else (1,),
+        "zero_stage": ZERO_STAGES if "zero_stage" in widely else (0,),
+        "group_order": tuple(GroupOrder) if len(where.hardware.cluster.tiers) > 1 else (GroupOrder.DATA_INNER,),
+        "overlap_gradients": EITHER if "overlap_gradients" in everything else (_overlaps(where, "overlap_gradients"),),
+        "overlap_tensor": EITHER if "overlap_tensor" in everything else (_overlaps(where, "overlap_tensor"),),
+        "global_batch_size": batch,
+        "precision": usual_precision(where.hardware.device),
+    }
+    if "max_tp" in given:
+        plans["tp"] = widths_up_to(given["max_tp"])
+    if "tp" in given:
+        given["tp"] = tuple(sorted(given["tp"]))
+    return {key: given.get(key, value) for key, value in plans.items()}
+
+
+def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
+    """Fields of a ``Request`` that say which plan is priced, each with one value.
+
+    Raises:
+        InputError: degrees and devices, or schedule and chunks, contradict each other.
+    """
+    degrees = {name: values.get(name, 1) for name in ("tp", "pp", "cp")}
+    dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
+    interleave = values.get("interleave", 1)
+    plan = {
+        **degrees,
+        "dp": dp,
+        "ep": values.get("ep", 1),
+        "micro_batch_size": values.get("micro_batch_size", 1),
+        "recompute": values.get("recompute", Recompute.NONE),
+        "sequence_parallel": values.get("sequence_parallel", False),
+        "interleave": interleave,
+        "zero_stage": values.get("zero_stage", 3 if values.get("fsdp") else 0),
+        "group_order": values.get("group_order", GroupOrder.DATA_INNER),
+        "overlap_gradients": values.get("overlap_gradients", _overlaps(where, "overlap_gradients")),
+        "overlap_tensor": values.get("overlap_tensor", _overlaps(where, "overlap_tensor")),
+    }
+    return {key: (value,) for key, value in plan.items()} | {
+        "devices": dp * math.prod(degrees.values()),
+        "global_batch_size": values.get("global_batch_size", dp * plan["micro_batch_size"]),
+        "schedule": schedule_of(values.get("schedule"), interleave),
+        "precision": values.get("precision", usual_precision(where.hardware.device)),
+    }
+
+
+def widths_up_to(largest: int) -> tuple[int, ...]:
+    """``largest`` and the powers of two dividing it: whatever allows ``largest`` allows them all."""
+    powers = [2**exponent for exponent in range(largest.bit_length()) if largest % 2**exponent == 0]
+    return tuple(sorted({*powers, largest}))
+
+
+def widths_inside_a_node(families: tuple[ModelFamily, ...], cluster: Cluster) -> tuple[int, ...]:
+    """Tensor parallel widths that divide all models and the groups of the cluster's innermost tier."""
+    inside = min(cluster.tiers[0].group_size, cluster.num_devices)
+    common = set.intersection(*(set(allowed_widths(family)) for family in families))
+    return tuple(width for width in sorted(common) if inside % width == 0)
+
+
+def expert_degrees(where: Situation, *, asked: bool = False) -> tuple[int, ...]:
+    """Expert parallel degrees that divide the experts of all models that have them, and the devices; else 1."""
+    experts = [family.experts for family in where.families if family.experts]
+    if not experts or not (where.on_devices or asked or CHIPS_DIVIDE_EXPERTS):
+        return (1,)
+    common = math.gcd(*experts, where.hardware.cluster.num_devices)
+    return tuple(degree for degree in range(1, common + 1) if common % degree == 0)
+
+
+def usual_precision(device: Device | None) -> Precision:
+    """What is trained in unless it is said otherwise: bf16, or fp16 on devices without it."""
+    return Precision.BF16 if device is None or Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16
+
+
+def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int]) -> int:
+    """Data parallel degree: as given, or what a number of devices leaves for it.
+
+    Raises:
+        InputError: the devices are no multiple of a replica's, or other than those of all replicas.
+    """
+    if devices is None:
+        return dp or 1
+    replica = math.prod(degrees.values())
+    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
+    if devices % replica:
+        raise InputError(f"devices is {devices}, which is no multiple of {shown} = {replica}; give a multiple, or other degrees")
+    if dp is not None and dp * replica != devices:
+        raise InputError(
+            f"devices is {devices}, but {shown} x dp {dp} = {dp * replica}; leave one of devices and dp out, or make them agree"
+        )
+    return devices // replica
+
+
+def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
+    """The order of the passes: as stated, else the one that the chunks per stage ask for.
+
+    Raises:
+        InputError: they contradict each other.
+    """
+    if stated is PipelineSchedule.ONE_F_ONE_B and interleave > 1:
+        raise InputError(
+            f"schedule 1f1b runs one chunk per stage, given interleave {interleave}; give schedule interleaved, or interleave 1"
+        )
+    if stated is PipelineSchedule.INTERLEAVED and interleave == 1:
+        raise InputError("schedule interleaved needs several chunks per stage, given interleave 1; give interleave 2 or more")
+    if stated is PipelineSchedule.GPIPE and interleave > 1:
+        raise InputError(f"GPipe runs one chunk per stage, given interleave {interleave}; give 1, or leave GPipe out")
+    return stated or (PipelineSchedule.INTERLEAVED if interleave > 1 else PipelineSchedule.ONE_F_ONE_B)
+
+
+def _overlaps(where: Situation, name: str) -> bool:
+    """What the framework of the device does; nothing overlaps on accelerators to design."""
+    software = where.hardware.software
+    return software is not None and bool(getattr(software, name))

@@ -1,0 +1,52 @@
+"""Content of the files that a request names, and the key of everything that decides its answer."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+
+from Common.files import content_key
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.names import is_path
+from Studies.hardware import CORES, replaced_by
+from Studies.request import Request, request_fields
+
+
+def file_contents(request: Request) -> dict[str, str]:
+    """Hashes of the hardware and the models that files describe, with what those files name; what ships is part of the code.
+
+    Hardware by setting (``cores`` where a cores.json replaces the design space), models by path.
+
+    Raises:
+        InputError: a file is not there any more, or cannot be read.
+    """
+    return _hardware(request) | _models(request)
+
+
+def answer_key(request: Request) -> str:
+    """Content key of a request: its settings that can change the answer, and the content of the files they name.
+
+    Raises:
+        InputError: a file is not there any more, or cannot be read.
+    """
+    mapping, hardware = request.as_mapping(), _hardware(request)
+    decides = {field.key: mapping[field.key] for field in request_fields() if field.about.decides and field.key in mapping}
+    if "design_space" in hardware:
+        decides["technology"] = ""  # is in the content of the space
+    return content_key(decides | hardware, list(_models(request).values()))
+
+
+def changes_no_answer(key: str) -> bool:
+    """Whether a setting is about names, places and forms alone."""
+    return any(field.key == key and not field.about.decides for field in request_fields())
+
+
+def _hardware(request: Request) -> dict[str, str]:
+    cores = replaced_by(request)
+    replaced = {} if cores is None else {CORES.partition(".")[0]: hashlib.blake2b(cores.read_bytes(), digest_size=10).hexdigest()}
+    return dict(request.hardware.contents) | replaced
+
+
+def _models(request: Request) -> dict[str, str]:
+    families = {model.name: find_model(model.name) for model in request.models if is_path(model.name)}
+    return {name: content_key(type(family).__qualname__, asdict(family)) for name, family in families.items()}

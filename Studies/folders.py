@@ -1,0 +1,60 @@
+"""Where artefacts go: one rule for every mode."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import InputError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Graphs per family, estimates per model, the generated design space, and the run itself."""
+
+    graphs: Path
+    estimates: Path
+    arch_configs: Path
+    run: Path
+
+
+def folders_of(output: Path | None, name: str = "") -> Folders:
+    """Folders of the run called ``name``: with ``output`` the run is that folder and the rest is below it.
+
+    Without one all are where the original puts them: in the source folder, or in the current one where phaze is installed
+    without its sources.
+    """
+    root = output or (REPOSITORY if (REPOSITORY / "pyproject.toml").exists() else Path.cwd())
+    run = output or root / "Solver" / "output" / name
+    return Folders(root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name of a run that cannot name a folder.
+
+    Raises:
+        InputError: says what can.
+    """
+    if not FOLDER_NAME.fullmatch(name):
+        raise InputError(
+            f"name {name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
+        )
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder of results that cannot be one.
+
+    Raises:
+        InputError: it is a file, or the file system cannot hold its name.
+    """
+    try:
+        str(folder).encode()
+        taken = folder.exists() and not folder.is_dir()
+    except (UnicodeEncodeError, OSError) as error:  # bytes that are no text, or a name the file system cannot hold
+        raise InputError(f"output {str(folder)!r:.120} cannot name a folder; give another") from error
+    if taken:
+        raise InputError(f"output {folder} is a file; give a folder")

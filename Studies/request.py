@@ -1,0 +1,376 @@
+"""The request: what is asked, every setting stated once as an annotated field.
+
+Flags, keys of YAML files, ``--help``, checks of values and the resolved ``study.yaml`` follow from the annotations
+(``Studies.annotations``). ``Studies.resolve`` makes a request of what was given. Imports nothing heavy, since ``--help`` reads
+it; annotations are objects rather than texts (no ``from __future__ import annotations``), which is how they are read.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from Common.choices import (
+    Attention,
+    GroupOrder,
+    Objective,
+    Optimizer,
+    PipelineSchedule,
+    Precision,
+    Recompute,
+    SolverName,
+)
+from Common.settings import ALL, Kind, SettingTable
+from Common.units import GIB
+from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
+from Studies.folders import Folders, folders_of
+
+if TYPE_CHECKING:
+    from Studies.hardware import ResolvedHardware
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WeightedModel:
+    """A model, as ``canonical_name`` has it, and its weight in the mean of several."""
+
+    name: str
+    weight: float = 1.0
+
+    def __str__(self) -> str:
+        """As it is given: ``bertlarge`` or ``bertlarge=2``."""
+        return self.name if self.weight == 1 else f"{self.name}={self.weight:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked, with every value as it will be used; help texts say what the settings mean.
+
+    Settings of a plan (``tp`` to ``overlap_tensor``) hold the values to search, one value where it is fixed, None where all that
+    are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
+    where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
+    of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
+    """
+
+    mode: Mode
+    hardware: "ResolvedHardware" = field(repr=False)
+
+    models: Annotated[
+        tuple[WeightedModel, ...],
+        About(
+            "model to train: a name that 'phaze models' lists, dimensions such as gpt:layers=24,hidden=2304,heads=24, or the "
+            "path of a Hugging Face config.json or of a model.py of your own, which is run; a search of accelerators takes "
+            "several, each NAME or NAME=WEIGHT, for the best weighted mean",
+            key="model",
+            aliases=("phaze_model", "phaze_model_names", "models"),
+        ),
+    ]
+    sequence_length: Annotated[
+        Ints,
+        About(
+            "tokens per sample, one number for all models or one for each",
+            "each model's own",
+            aliases=("phaze_sequence_length", "seq"),
+            repeats=True,
+            most=2**22,
+        ),
+    ]
+
+    device: Annotated[
+        str | None,
+        About(
+            "train on devices that exist, by name or YAML file, instead of on accelerators to design",
+            hardware=Hardware.DEVICES,
+            file=True,
+        ),
+    ] = None
+    design_space: Annotated[
+        str | None,
+        About("accelerators to design among, by name or YAML file", "phaze_icml24", hardware=Hardware.CHIPS, file=True),
+    ] = "phaze_icml24"
+    chip: Annotated[
+        str | None,
+        About(
+            "this one accelerator alone, a known chip of the design space by name or a YAML file of its sizes",
+            hardware=Hardware.CHIPS,
+            file=True,
+        ),
+    ] = None
+    technology: Annotated[
+        str | None,
+        About(
+            "areas and energies of the accelerators, by name or YAML file",
+            "those of the design space",
+            hardware=Hardware.CHIPS,
+            file=True,
+        ),
+    ] = None
+    hbm_size: Annotated[
+        tuple[float, ...],
+        About(
+            "HBM per accelerator, GiB",
+            "32",
+            aliases=("phaze_hbm_size",),
+            least=2.0**-10,
+            most=2.0**20,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = (32.0,)
+    cluster: Annotated[str, About("cluster, by name or YAML file", "phaze_icml24, or where the device usually is", file=True)] = (
+        "phaze_icml24"
+    )
+    software: Annotated[
+        str | None,
+        About(
+            "training framework on devices that exist, by name or YAML file",
+            "what the device usually runs",
+            hardware=Hardware.DEVICES,
+            file=True,
+        ),
+    ] = None
+    devices: Annotated[
+        int,
+        About("devices in use", "all of the cluster", "as many as tp, pp, cp and dp need; else dp follows from it", most=2**20),
+    ]
+    use_all_devices: Annotated[
+        bool, About("search only plans that leave no device idle", "true with a device, else false", modes=SEARCH)
+    ] = False
+
+    micro_batch_size: Annotated[
+        Ints,
+        About(
+            "samples per micro-batch",
+            "1; with a device 1, 2, 4, 8 and 16 as far as they divide the global batch",
+            "1",
+            aliases=("phaze_micro_batch_size",),
+            most=2**20,
+        ),
+    ]
+    tp: Annotated[
+        Ints,
+        About(
+            "tensor parallel width",
+            "1; with a device all that divide the model and a node",
+            "1",
+            most=4096,
+            takes_all=True,
+            shorthand=Shorthand(
+                "max_tp",
+                Kind.INTEGER,
+                "largest tensor parallel width N instead of --tp; searched are N and the powers of two that divide it",
+                aliases=("phaze_max_tmp_width",),
+                most=4096,
+                modes=SEARCH,
+            ),
+        ),
+    ]
+    pp: Annotated[Ints | None, About("pipeline stages", "all that are possible", "1", most=2**16, takes_all=True)] = None
+    dp: Annotated[
+        Ints | None,
+        About("data parallel degree", "all that are possible", "1, or what --devices leaves", most=2**20, takes_all=True),
+    ] = None
+    cp: Annotated[Ints, About("context parallel degree", "1", most=4096)] = (1,)
+    ep: Annotated[
+        Ints,
+        About("expert parallel degree", "all that divide the model's experts and the devices", "1", most=4096, takes_all=True),
+    ] = (1,)
+    recompute: Annotated[tuple[Recompute, ...], About("activation recomputation", "all", "none", takes_all=True)] = tuple(
+        Recompute
+    )
+    sequence_parallel: Annotated[
+        tuple[bool, ...],
+        About(
+            "split what tensor parallelism leaves whole along the sequence",
+            "false; with a device both where the model can",
+            "false",
+            takes_all=True,
+        ),
+    ] = (False,)
+    interleave: Annotated[
+        Ints | None,
+        About("model chunks per pipeline stage", "1; with a device all that are possible", "1", most=1024, takes_all=True),
+    ] = None
+    zero_stage: Annotated[
+        Ints,
+        About(
+            "ZeRO stage, 0 to 3: what is sharded over data parallel devices",
+            "0; with a device all",
+            "0",
+            least=0,
+            most=3,
+            takes_all=True,
+            shorthand=Shorthand("fsdp", Kind.SWITCH, "fully sharded: the same as --zero-stage 3", modes=EVALUATE),
+        ),
+    ] = (0,)
+    group_order: Annotated[
+        tuple[GroupOrder, ...],
+        About(
+            "how the parallel groups nest over the devices, innermost first",
+            "all, where the network has several tiers",
+            GroupOrder.DATA_INNER.value,
+            takes_all=True,
+        ),
+    ] = tuple(GroupOrder)
+    overlap_gradients: Annotated[
+        tuple[bool, ...],
+        About(
+            "whether gradient communication runs beside computation",
+            "as the framework of the device does, else false",
+            takes_all=True,
+        ),
+    ] = (False,)
+    overlap_tensor: Annotated[
+        tuple[bool, ...],
+        About(
+            "whether tensor-parallel communication runs beside computation",
+            "as the framework of the device does, else false",
+            takes_all=True,
+        ),
+    ] = (False,)
+    schedule: Annotated[
+        PipelineSchedule,
+        About("order of the passes", "1f1b, interleaved with several chunks per stage", modes=EVALUATE),
+    ] = PipelineSchedule.ONE_F_ONE_B
+    stage_layers: Annotated[
+        Ints | None,
+        About(
+            "layers of each stage, or of each chunk in model order, embedding and head counted",
+            "balanced blocks",
+            repeats=True,
+            most=2**16,
+            modes=EVALUATE,
+            lists=EVALUATE,
+        ),
+    ] = None
+
+    global_batch_size: Annotated[
+        int, About("samples per iteration, over all replicas", "4096", "one micro-batch per replica")
+    ] = 4096
+    optimizer: Annotated[Optimizer, About("optimizer", "adam")] = Optimizer.ADAM
+    precision: Annotated[Precision, About("format of matrix products", "bf16, fp16 on devices without it")] = Precision.BF16
+    attention: Annotated[Attention, About("fused and tiled, or separate products with the scores in memory", "flash")] = (
+        Attention.FLASH
+    )
+
+    objective: Annotated[Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)] = (
+        Objective.THROUGHPUT
+    )
+    solver: Annotated[SolverName, About("scheduler of operators", "native", modes=SEARCH, hardware=Hardware.CHIPS)] = (
+        SolverName.NATIVE
+    )
+    strict: Annotated[bool, About("refuse a model with operators that have no cost, instead of pricing them as element-wise")] = (
+        False
+    )
+
+    name: Annotated[
+        str,
+        About(
+            "name of the run and of its folder",
+            "the models and a hash of all that can change the answer",
+            modes=SEARCH,
+            decides=False,
+        ),
+    ] = ""
+    output: Annotated[
+        Path | None,
+        About(
+            "folder of the run and of everything it makes",
+            "GraphExtractor/out, Estimator/..., Solver/output",
+            "GraphExtractor/out",
+            decides=False,
+        ),
+    ] = None
+    csv: Annotated[bool, About("also write the design points as CSV", modes=SEARCH, decides=False)] = False
+    force_reextract_model: Annotated[
+        bool,
+        About("extract graphs again even where they are on disk", aliases=("force_reextract",), modes=SEARCH, decides=False),
+    ] = False
+    run_folder: Path | None = None
+    name_given: bool = field(default=False, compare=False)
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether the hardware is given, rather than designed."""
+        return self.device is not None
+
+    @property
+    def hbm_sizes_bytes(self) -> Ints:
+        """HBM per accelerator in bytes."""
+        return tuple(round(size * GIB) for size in self.hbm_size)
+
+    @property
+    def folders(self) -> Folders:
+        """Where artefacts go."""
+        folders = folders_of(self.output, self.name)
+        return (
+            folders
+            if self.run_folder is None
+            else Folders(folders.graphs, folders.estimates, folders.arch_configs, self.run_folder)
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about how the request is understood."""
+        return tuple(self._note(size) for size in self.micro_batch_size if self.global_batch_size % (size * self._replicas))
+
+    @property
+    def _replicas(self) -> int:
+        return self.dp[0] if self.mode is Mode.EVALUATE and self.dp else 1
+
+    def _note(self, size: int) -> str:
+        if self.mode is Mode.EVALUATE:
+            several = f"micro-batch size x dp = {size * self._replicas}: the last micro-batches are counted as whole ones"
+            return f"global batch size {self.global_batch_size} is not a multiple of {several}"
+        single = f"micro-batch size {size}: the last micro-batch is counted as a whole one"
+        return f"global batch size {self.global_batch_size} is not a multiple of {single}"
+
+    def sequence_length_of(self, model: str) -> int:
+        """Tokens per sample of one of the models."""
+        return dict(zip((each.name for each in self.models), self.sequence_length, strict=True))[model]
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Every setting that applies, by its key, as plain values: ``resolve`` of it gives the same request.
+
+        Lists where several values may be given, the word ``all`` where every possible one is searched. A name made from the
+        inputs is left out: with another input it is another study, which must not overwrite this one.
+        """
+        values = {each.key: _plain(getattr(self, each.name), each) for each in self.applying() if each.name != "name"}
+        name = {"name": self.name} if self.name_given else {}
+        return {key: value for key, value in (values | name).items() if value is not None}
+
+    def applying(self) -> tuple[StatedField, ...]:
+        """The settings that apply to what is asked."""
+        kind = Hardware.DEVICES if self.on_devices else Hardware.CHIPS
+        return tuple(each for each in request_fields() if self.mode in each.about.modes and each.about.hardware in {None, kind})
+
+    def to_yaml(self) -> str:
+        """The resolved request as a file that ``--config`` reads back."""
+        import yaml
+
+        return yaml.safe_dump(self.as_mapping(), sort_keys=False, default_flow_style=None)
+
+
+@cache
+def request_fields() -> tuple[StatedField, ...]:
+    """The fields of a request that are settings."""
+    return stated_fields(Request)
+
+
+@cache
+def settings_for(mode: Mode) -> SettingTable:
+    """All settings that a mode takes."""
+    return settings_of(request_fields(), mode)
+
+
+def _plain(value: Any, field: StatedField) -> Any:
+    """As YAML has it; None where there is nothing to say."""
+    if value is None:
+        return ALL if field.about.takes_all else None
+    if isinstance(value, tuple):
+        return [_plain(each, field) for each in value]
+    if isinstance(value, float):
+        return int(value) if value == int(value) else value
+    if isinstance(value, Path | WeightedModel):
+        return str(value)
+    return getattr(value, "value", value)

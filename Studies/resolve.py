@@ -1,0 +1,169 @@
+"""Makes a request of what was given: for every mode, for the front door, scripts, sweeps and the library alike.
+
+Precedence, weakest first: defaults, the ``--config`` or ``--plan`` file, the command line (flags and ``--set`` alike, the later
+one wins).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import named_file, user_path
+from Common.settings import ALL
+from Estimator.network.cluster import with_devices
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.names import label
+from Studies.annotations import Mode
+from Studies.checks import check_hardware_settings, check_request
+from Studies.config_files import split_weight
+from Studies.defaults import Situation, searched_plans, single_plan
+from Studies.file_contents import answer_key
+from Studies.hardware import HardwareFiles, ResolvedHardware, chip_named, content_of
+from Studies.request import Request, WeightedModel, request_fields, settings_for
+
+LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def resolve(
+    config: Mapping[str, object],
+    given: Mapping[str, object],
+    mode: Mode = Mode.SEARCH,
+    *,
+    source: str = "the configuration",
+    files: HardwareFiles | None = None,
+) -> Request:
+    """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's ``given`` state.
+
+    Both are under any names of the settings. Relative paths in ``config`` must be absolute already (see ``read_config``).
+    ``files`` reads hardware; requests that share one see the same records.
+
+    Raises:
+        InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
+    """
+    table = settings_for(mode)
+    below, above = table.read(config, source), table.read(given, "command line")
+    stated = {key: value for key, value in table.override(below, above).items() if value is not None}
+    check_hardware_settings(stated, {key: "command line" if key in above else source for key in stated}, mode)
+    models = _models(stated, mode)
+    families = {model.name: find_model(model.name) for model in models}
+    values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}
+    names, hardware = _hardware(values, mode, files or HardwareFiles())
+    situation = Situation(tuple(families.values()), hardware)
+    plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
+        values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
+    )
+    request = Request(
+        mode=mode,
+        hardware=hardware,
+        **{
+            "devices": hardware.cluster.num_devices,
+            "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
+            **values,
+            **names,
+            **plans,
+            "models": models,
+            "sequence_length": _sequence_lengths(stated.get("sequence_length"), models, families),
+            "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
+            "output": user_path(stated["output"]) if "output" in stated else None,
+        },
+    )
+    check_request(request, families)
+    return replace(request, name=request.name or default_name(request), name_given=bool(request.name))
+
+
+def default_name(request: Request) -> str:
+    """Models, devices and a hash of everything that can change the answer: different questions have different folders."""
+    names = "-".join(label(model.name) for model in request.models)[:LONGEST_MODELS]
+    if request.hardware.device is not None:
+        names += f"-{_UNSAFE.sub('_', request.hardware.device.name)[:LONGEST_DEVICE]}-{request.devices}"
+    return f"{names}-{answer_key(request)[:8]}"
+
+
+def _converted(convert: Any, value: Any) -> Any:
+    return value if isinstance(value, str) and value == ALL else convert(value)
+
+
+def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
+    if "model" not in stated:
+        raise InputError("no model was given; name one with --model, for instance --model bertlarge")
+    texts = stated["model"]
+    if mode is Mode.EVALUATE:
+        return (WeightedModel(canonical_name(texts)),)
+    if "device" in stated and len(texts) > 1:
+        raise InputError(f"a search on given devices places one model, given {', '.join(texts)}; name one with --model")
+    models = []
+    for text in texts:
+        name, weight_text = split_weight(text)
+        try:
+            weight = 1.0 if weight_text is None else float(weight_text)
+        except ValueError:
+            weight = 0.0
+        if not 0 < weight < 1e12:
+            raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
+        models.append(WeightedModel(canonical_name(name), weight))
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"model {twice!r} is given twice; list every model once, with a weight if it counts more: {twice}=2")
+    return tuple(models)
+
+
+def _sequence_lengths(
+    stated: int | tuple[int, ...] | None, models: tuple[WeightedModel, ...], families: Mapping[str, ModelFamily]
+) -> tuple[int, ...]:
+    if stated is None:
+        return tuple(families[model.name].sequence_length for model in models)
+    lengths = (stated,) if isinstance(stated, int) else stated
+    if len(lengths) not in {1, len(models)}:
+        raise InputError(
+            f"sequence_length lists {len(lengths)} lengths for {len(models)} models; give one for all, or one for each in order"
+        )
+    return lengths * len(models) if len(lengths) == 1 else lengths
+
+
+def _hbm_sizes(stated: float | tuple[float, ...] | None, hardware: ResolvedHardware) -> tuple[float, ...]:
+    if hardware.device is not None:
+        return ()
+    if stated is None:
+        return Request.hbm_size
+    return (stated,) if isinstance(stated, int | float) else stated
+
+
+def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tuple[dict[str, str | None], ResolvedHardware]:
+    """Names of the hardware as they will be recorded, and what they stand for."""
+    given = {
+        key: named_file(key, values[key])
+        for key in ("device", "cluster", "software", "design_space", "technology", "chip")
+        if key in values
+    }
+    device = space = software = chip = None
+    if "device" in given:
+        device = files.device(given["device"])
+        software_name = given.get("software", device.software)
+        software = files.software(software_name)
+        cluster_name = given.get("cluster", device.cluster)
+        names: dict[str, str | None] = {"device": given["device"], "software": software_name, "design_space": None}
+    else:
+        cluster_name = given.get("cluster", Request.cluster)
+        space_name = given.get("design_space", str(Request.design_space))
+        space = files.design_space(space_name, given.get("technology"))
+        chip = chip_named(given["chip"], space) if "chip" in given else None
+        names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
+    whole = files.cluster(cluster_name)
+    cluster = with_devices(whole, values["devices"]) if "devices" in values and mode is Mode.SEARCH else whole
+    records = {"device": device, "cluster": whole, "software": software, "chip": chip}
+    names["cluster"] = cluster_name
+    contents = {key: content_of(record) for key, record in records.items() if record is not None and _is_file(names.get(key))}
+    if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
+        contents["design_space"] = content_of(space)
+    return names, ResolvedHardware(cluster, device, software, space, chip, contents)
+
+
+def _is_file(name: str | None) -> bool:
+    return name is not None and "/" in name  # named_file made paths absolute

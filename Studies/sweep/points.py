@@ -1,0 +1,89 @@
+"""A point of a sweep, resolved, and the content key by which its result is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from Common.files import code_version, content_key
+from Studies.adapters import chip_study, plan_search
+from Studies.file_contents import answer_key
+from Studies.folders import REPOSITORY
+from Studies.hardware import HardwareFiles
+from Studies.request import Request
+from Studies.resolve import resolve
+
+ROOMS = ("GraphExtractor", "Estimator", "Plans", "Solver")  # whose code decides a result
+LIBRARIES = ("torch", "transformers")  # which decide a graph
+OF_THE_GRAPHS = ("model", "sequence_length", "micro_batch_size", "tp", "attention", "sequence_parallel")
+OF_THE_LAYER_TIMES = ("design_space", "technology", "cluster")
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A resolved point. ``key`` is the hash of everything that decides its result; points of one ``family`` share layer times."""
+
+    key: str
+    family: str
+    request: Request
+
+    @property
+    def size(self) -> int | None:
+        """Design points in its space; None where only a trace tells."""
+        if self.request.on_devices:
+            return plan_search(self.request).size.plans
+        from Solver.search.cosearch import space_size
+
+        return space_size(chip_study(self.request)).points
+
+    def in_folder(self, run: Path) -> Request:
+        """The request with its run in folder ``run``."""
+        return replace(self.request, run_folder=run)
+
+    def moved_to(self, root: Path, run: Path) -> Request:
+        """The request with everything it makes under ``root`` and its run in ``run``."""
+        return replace(self.request, output=root, run_folder=run)
+
+
+def sweep_point(settings: Mapping[str, Any], output: Path | None, files: HardwareFiles) -> SweepPoint:
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
+
+    Raises:
+        InputError: they are not allowed, or contradict each other.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
+    if output is not None:
+        given["output"] = str(output)
+    request = resolve(given, {}, source="this point", files=files)
+    (plan_search if request.on_devices else chip_study)(request)  # which refuse what cannot be searched yet
+    return SweepPoint(key_of(request), _family(request), request)
+
+
+def key_of(request: Request) -> str:
+    """Content key of a request: its settings, the content of files they name, and the code that answers it.
+
+    Raises:
+        InputError: a file it names is not there any more, or cannot be read.
+    """
+    return content_key(answer_key(request), _code())
+
+
+def _family(request: Request) -> str:
+    """Hash of what decides graphs, and for chips to design their layer times."""
+    mapping = request.as_mapping()
+    return content_key([mapping.get(key) for key in (*OF_THE_GRAPHS, *(() if request.on_devices else OF_THE_LAYER_TIMES))])
+
+
+@cache
+def _code() -> str:
+    """Version of the code of this process, which stays as it was loaded."""
+    libraries = {name: version(name) for name in LIBRARIES}
+    return content_key(code_version(_rooms()), libraries)
+
+
+def _rooms() -> Iterable[Path]:
+    return (REPOSITORY / room for room in ROOMS)
