@@ -33,6 +33,19 @@ class Pipeline(NamedTuple):
     micro_batches: int
 
 
+class Chunks(NamedTuple):
+    """What each chunk costs per micro-batch where transfers that occupy the sender are merged into its passes.
+
+    Seconds, finite and at least 0, of shape (chunks,) or (pipelines, chunks). Passes occupy their stage for ``forward_s`` and
+    ``backward_s``; their output arrives ``forward_delay_s`` and ``backward_delay_s`` after they end, by transfers that overlap.
+    """
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    forward_delay_s: FloatArray
+    backward_delay_s: FloatArray
+
+
 @inner
 def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
     """Whether the pass at ``position`` of a stage's order is a forward one, and its number among the ``passes`` of its kind."""
@@ -55,11 +68,11 @@ def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
 
 
 @outer
-def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: IntArray, starts_s: FloatArray) -> float:
+def run(pipeline: Pipeline, end_s: FloatArray, starts_s: FloatArray) -> float:
     """Run every stage's passes in its order, each as early as it can; returns when the last one ends.
 
-    Fills start and end of each chunk's last backward pass (chunks,), the most activations each stage holds (pp,) and, unless it
-    is empty, the start of every pass in its stage's order (pp, 2 * passes).
+    Fills the end of each chunk's last backward pass (chunks,) and, unless it is empty, the start of every pass in its stage's
+    order (pp, 2 * passes).
     """
     forward_s, backward_s = pipeline.forward_s, pipeline.backward_s
     after_forward, after_backward = sends(pipeline)
@@ -73,7 +86,6 @@ def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: I
         if round_of[k] == 0:
             forward_input[0, k] = 0.0
     position, free_s = np.zeros(pp, np.int64), np.zeros(pp)
-    in_flight[:] = 0
     while position[0] < 2 * passes:  # the last pass of all is the first stage's
         for visit in range(2 * pp):  # down the stages and back up, each as far as its inputs let it
             stage = visit if visit < pp else 2 * pp - 1 - visit
@@ -90,7 +102,6 @@ def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: I
                     chunk = round_of[k] * pp + stage
                     end = start + forward_s[chunk]
                     free_s[stage] = end + after_forward[chunk]
-                    in_flight[stage] = max(in_flight[stage], 2 * (k + 1) - position[stage])
                     if chunk == chunks - 1:
                         backward_input[stage, k - (rounds - 1) * pp] = end
                     elif stage == pp - 1:
@@ -101,7 +112,7 @@ def run(pipeline: Pipeline, start_s: FloatArray, end_s: FloatArray, in_flight: I
                     chunk = (rounds - 1 - round_of[k]) * pp + stage
                     end = start + backward_s[chunk]
                     free_s[stage] = end + after_backward[chunk]
-                    start_s[chunk], end_s[chunk] = start, end  # the last micro-batch's are written last
+                    end_s[chunk] = end  # the last micro-batch's is written last
                     if chunk == 0:
                         continue
                     if stage == 0:
@@ -182,8 +193,7 @@ def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
     """``run`` or ``lower_bound`` of each of many pipelines, whose arrays have shape (pipelines, ...); seconds (pipelines,)."""
     count, chunks = pipelines.forward_s.shape
     seconds = np.empty(count)
-    start_s, end_s, in_flight = np.empty(chunks), np.empty(chunks), np.empty_like(pipelines.warm_up)
-    starts_s = np.empty((0, 0))
+    end_s, starts_s = np.empty(chunks), np.empty((0, 0))
     for each in range(count):
         pipeline = Pipeline(
             pipelines.forward_s[each],
@@ -194,5 +204,5 @@ def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
             pipelines.warm_up,
             pipelines.micro_batches,
         )
-        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, start_s, end_s, in_flight, starts_s)
+        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, end_s, starts_s)
     return seconds

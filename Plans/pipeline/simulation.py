@@ -1,4 +1,4 @@
-"""How long a pipeline takes and what its stages hold, by running the schedule pass by pass."""
+"""How long a pipeline takes and what its stages hold: closed forms where they are exact, else the schedule pass by pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
-from Plans.pipeline import kernels
+from Plans.pipeline import gpipe, interleaved, kernels, one_f_one_b
 from Plans.pipeline.schedule import FloatArray, IntArray, PipelineCosts, PipelineSchedule, warm_up
 
 
@@ -52,28 +52,36 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
         InputError: arrays of other shapes, a time that is negative or not finite, or numbers the schedule does not exist for.
     """
     pipeline = _pipeline(costs, schedule, micro_batches, dimensions=1)
-    chunks = len(costs.forward_s)
-    start_s, end_s, in_flight = np.empty(chunks), np.empty(chunks), np.empty_like(pipeline.warm_up)
-    total_s = kernels.run(pipeline, start_s, end_s, in_flight, np.empty((0, 0)))
-    busy_s = micro_batches * (costs.forward_s + costs.backward_s).reshape(-1, costs.pp).sum(axis=0)
-    sent_s = np.zeros(chunks)
+    chunks = _merged(pipeline)
+    sent_s, end_s = np.zeros(len(costs.forward_s)), np.empty(len(costs.forward_s))
+    if schedule is PipelineSchedule.GPIPE:
+        end_s = gpipe.last_backward_end_s(chunks, micro_batches)
+    elif schedule is PipelineSchedule.INTERLEAVED:
+        interleaved.fill_last_backward_end_s(chunks, costs.pp, micro_batches, end_s)
+    elif not _delayed(chunks):
+        end_s = one_f_one_b.last_backward_end_s(chunks.forward_s, chunks.backward_s, micro_batches)
+    else:
+        kernels.run(pipeline, end_s, np.empty((0, 0)))
     if not costs.overlap_transfers:
         sent_s[:-1] += costs.transfer_s
         sent_s[1:] += costs.backward_transfer_s
+        end_s[1:] -= costs.backward_transfer_s
+    total_s = float(end_s[0])
+    busy_s = micro_batches * (costs.forward_s + costs.backward_s).reshape(-1, costs.pp).sum(axis=0)
     transfer_s = micro_batches * sent_s.reshape(-1, costs.pp).sum(axis=0)
     return PipelineTimes(
         total_s=total_s,
         busy_s=busy_s,
         transfer_s=transfer_s,
         idle_s=np.maximum(total_s - busy_s - transfer_s, 0.0),
-        in_flight=in_flight,
-        last_backward_start_s=start_s,
+        in_flight=np.minimum(pipeline.warm_up + 1, micro_batches * costs.chunks_per_stage),
+        last_backward_start_s=end_s - costs.backward_s,
         last_backward_end_s=end_s,
     )
 
 
 def timeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int) -> PipelinePasses:
-    """When each stage runs what, in the same simulation as ``simulate``.
+    """When each stage runs what, pass by pass; the same times as ``simulate``'s.
 
     Raises:
         InputError: as ``simulate``.
@@ -82,7 +90,7 @@ def timeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     pp, chunks = costs.pp, len(costs.forward_s)
     passes = micro_batches * costs.chunks_per_stage
     start_s = np.empty((pp, 2 * passes))
-    kernels.run(pipeline, np.empty(chunks), np.empty(chunks), np.empty_like(pipeline.warm_up), start_s)
+    kernels.run(pipeline, np.empty(chunks), start_s)
     forward, number = np.empty((pp, 2 * passes), np.bool_), np.empty((pp, 2 * passes), np.int64)
     for stage in range(pp):
         for position in range(2 * passes):
@@ -102,7 +110,22 @@ def makespans_s(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches:
     Raises:
         InputError: as ``simulate``.
     """
-    seconds: FloatArray = kernels.run_all(_pipeline(costs, schedule, micro_batches, dimensions=2), False)
+    pipelines = _pipeline(costs, schedule, micro_batches, dimensions=2)
+    chunks = _merged(pipelines)
+    seconds: FloatArray
+    if schedule is PipelineSchedule.GPIPE:
+        seconds = gpipe.last_backward_end_s(chunks, micro_batches)[:, 0]
+        return seconds
+    if schedule is PipelineSchedule.ONE_F_ONE_B and _delayed(chunks):
+        seconds = kernels.run_all(pipelines, False)
+        return seconds
+    each = np.full(len(chunks.forward_s), micro_batches, np.int64)
+    after_s = np.full((len(each), costs.pp), -np.inf)
+    after_s[:, 0] = 0.0  # the first stage's end counts, which is the last one
+    if schedule is PipelineSchedule.INTERLEAVED:
+        seconds = interleaved.finish_many_s(chunks, after_s, costs.pp, each)
+    else:
+        seconds = one_f_one_b.finish_many_s(chunks.forward_s, chunks.backward_s, after_s, each)
     return seconds
 
 
@@ -136,6 +159,21 @@ def held_bytes(saved_bytes: FloatArray, pp: int, schedule: PipelineSchedule, mic
     most = np.empty(pp)
     kernels.most_held(np.require(saved_bytes, np.float64, ["C", "W"]), warm, micro_batches, most)
     return most
+
+
+def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
+    """Transfers that occupy the sender as parts of its passes, those that overlap as delays of what they take."""
+    forward_s, backward_s = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.backward_s)
+    forward_s[..., :-1], backward_s[..., 1:] = pipeline.transfer_s, pipeline.backward_transfer_s
+    if pipeline.overlap_transfers:
+        return kernels.Chunks(pipeline.forward_s, pipeline.backward_s, forward_s, backward_s)
+    none_s = np.zeros_like(forward_s)
+    return kernels.Chunks(pipeline.forward_s + forward_s, pipeline.backward_s + backward_s, none_s, none_s)
+
+
+def _delayed(chunks: kernels.Chunks) -> bool:
+    """Whether any output arrives after the end of its pass."""
+    return bool(chunks.forward_delay_s.any() or chunks.backward_delay_s.any())
 
 
 def _pipeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int, dimensions: int) -> kernels.Pipeline:
