@@ -54,7 +54,7 @@ class PipelineSchedule(StrEnum):
 
 
 class Optimizer(StrEnum):
-    """Optimizers whose bytes per parameter are known (``Solver/placement/policies.yaml``)."""
+    """Optimizers whose bytes per parameter are known (``Plans/policies.yaml``)."""
 
     ADAM = "adam"
     SGD = "sgd"

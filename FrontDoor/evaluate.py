@@ -13,8 +13,9 @@ logger = logging.getLogger(__name__)
 
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
-    from FrontDoor.compiled import find_place
     from Studies.adapters import evaluation as evaluation_of
+
+    from FrontDoor.compiled import find_place
     from Studies.folders import REPOSITORY
     from Studies.plan_files import evaluate_request
 
@@ -23,8 +24,8 @@ def evaluate(command: Command) -> int:
     evaluation = evaluation_of(request)
     for note in request.notes:
         logger.info(note)
+    from Plans.results import Status
     from Reporter.training_tables import prediction_json, prediction_tables
-    from Solver.results import Status
     from Studies.evaluation import evaluated
 
     prediction = evaluated(evaluation)

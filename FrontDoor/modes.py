@@ -42,10 +42,11 @@ def run_solver(command: Command) -> int:
         return search_plans(request, command)
     if command.dry_run:
         return _print_size(request, command)
-    from Reporter.tables import print_result
-    from Solver.results import Status
     from Solver.search.cosearch import run_solver as search
     from Studies.adapters import chip_study
+
+    from Plans.results import Status
+    from Reporter.tables import print_result
     from Studies.run_directory import best_json
 
     result = search(chip_study(request), _progress(command))
@@ -185,10 +186,11 @@ def _progress(command: Command) -> Progress:
 
 def _graphs(request: Request, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
     """Graphs of every model and micro-batch size, one per tensor parallel width; on devices those of all plans together."""
+    from Studies.adapters import graph_keys
+
     from Estimator.coverage import check_functions
     from Estimator.devices.functions import TENSORS_MOVED
     from GraphExtractor import load_or_extract
-    from Studies.adapters import graph_keys
     from Studies.hardware import design_space_of
 
     priced: Collection[str] = TENSORS_MOVED

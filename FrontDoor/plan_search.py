@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 def search_plans(request: Request, command: Command) -> int:
     """Search every plan of the request and print the fastest."""
-    from Common.progress import progress_for
     from Studies.adapters import plan_search
+
+    from Common.progress import progress_for
 
     asked = plan_search(request)
     if command.dry_run:
         print_rows("size of the space", [asdict(asked.size)], command)
         return DONE
-    from Reporter.plan_search_tables import plan_search_tables
     from Solver.plan_search.run import best_json, run_plan_search
+
+    from Reporter.plan_search_tables import plan_search_tables
 
     run = run_plan_search(asked, progress_for(sys.stderr, quiet=command.quiet))
     print_answer(best_json(run).decode(), lambda: plan_search_tables(run), command)

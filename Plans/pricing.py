@@ -124,7 +124,8 @@ class PricedPlan:
         """
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
         overlap = self.machine.software.overlap_pipeline and self.plan.interleave > 1
-        return PipelineCosts(self.plan.pp, *self.chunks_s, *transfers_s, overlap_transfers=overlap)
+        forward_s, backward_s = self.chunks_s
+        return PipelineCosts(self.plan.pp, forward_s, backward_s, transfers_s[0], transfers_s[1], overlap)
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""

@@ -143,7 +143,8 @@ class Messages:
         if plan.interleave == 1:
             return between
         around = np.concatenate([between, end_tiers(self.layout, self.cluster)])
-        return np.tile(around, plan.interleave)[:-1]
+        tiers: NDArray[np.int8] = np.tile(around, plan.interleave)[:-1]
+        return tiers
 
     def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.

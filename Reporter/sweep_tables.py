@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from Common.choices import Objective
 from Common.progress import duration
 from GraphExtractor.names import label
 from Reporter.tables import new_table
-from Solver.results import Objective
 from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult

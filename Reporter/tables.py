@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from Common.choices import Objective
 from Common.units import GIB
 from GraphExtractor.names import label
-from Solver.results import DesignPoint, ModelPlan, Objective, ReferencePoint, SearchResult, SizeRow, SpaceSize, Status
+from Plans.results import Status
+from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.words import UNITS, accelerator_words
 
 if TYPE_CHECKING:

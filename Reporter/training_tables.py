@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from Common.records import to_json
 from Common.units import GB
 from GraphExtractor.names import label
-from Plans.results import IterationBreakdown, Prediction
+from Plans.results import IterationBreakdown, Prediction, Status
 from Reporter.tables import new_table
-from Solver.results import Status
 from Studies.evaluation import Evaluation
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from Common.files import code_version, content_key
 from Common.progress import Advance
 from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
-from Estimator.chips.design_space import ReferenceChip
+from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import TENSORS_MOVED
@@ -150,7 +150,7 @@ class ExistingDevice(Hardware):
 
 @dataclass(frozen=True, eq=False)
 class DesignedChips(Hardware):
-    """Accelerators of a design space. ``references`` are known chips to compare them with."""
+    """Accelerators of a design ``space``. ``references`` are known chips to compare them with."""
 
     accelerators: AcceleratorSet
     platform: Platform
@@ -158,6 +158,7 @@ class DesignedChips(Hardware):
     software: Software
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
+    space: DesignSpace | None = None  # that generates the accelerators
     _scheduled: dict[tuple[GraphKey, DeviceGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -208,6 +209,10 @@ class DesignedChips(Hardware):
     def scheduled(self, graph: ModelGraph, experts: DeviceGroups) -> ScheduledGraph:
         """What ``price`` made of ``graph``."""
         return self._scheduled[graph.key, experts]
+
+    def fresh(self) -> DesignedChips:
+        """The same with nothing priced yet."""
+        return replace(self, _scheduled={})
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""

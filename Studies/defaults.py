@@ -14,7 +14,6 @@ from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths
-from Studies.adapters import CHIPS_DIVIDE_EXPERTS
 from Studies.hardware import ResolvedHardware
 from Studies.request import Request
 
@@ -49,7 +48,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "pp": None,
         "dp": None,
         "cp": (1,),
-        "ep": expert_degrees(where, asked="ep" in everything),
+        "ep": expert_degrees(where),
         "recompute": tuple(Recompute),
         "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
         "interleave": None if where.on_devices or "interleave" in everything else (1,),
@@ -110,10 +109,10 @@ def widths_inside_a_node(families: tuple[ModelFamily, ...], cluster: Cluster) ->
     return tuple(width for width in sorted(common) if inside % width == 0)
 
 
-def expert_degrees(where: Situation, *, asked: bool = False) -> tuple[int, ...]:
+def expert_degrees(where: Situation) -> tuple[int, ...]:
     """Expert parallel degrees that divide the experts of all models that have them, and the devices; else 1."""
     experts = [family.experts for family in where.families if family.experts]
-    if not experts or not (where.on_devices or asked or CHIPS_DIVIDE_EXPERTS):
+    if not experts:
         return (1,)
     common = math.gcd(*experts, where.hardware.cluster.num_devices)
     return tuple(degree for degree in range(1, common + 1) if common % degree == 0)

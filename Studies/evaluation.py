@@ -1,58 +1,52 @@
-"""A training plan with all that is needed to price it, and its price."""
+"""One plan, priced: what an evaluation found of the plan of a request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from Estimator.devices.device import Device, Software
-from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import GraphKey
-from Plans.plan import TrainingPlan, check_cluster, plan_mapping
+from Estimator.coverage import check_functions
+from GraphExtractor import load_or_extract
+from Plans.cuts import chunk_layers
+from Plans.iteration import price_iteration
+from Plans.layer_costs import layer_names
+from Plans.plan import Plan, TrainingPlan, check_cluster, check_plan
+from Plans.rates import Machine, experts_of
+from Plans.results import Iteration
+from Solver.results import HardwareReport
+from Studies.problem import hardware_of, hardware_report, memory_sizes, single_plan
+from Studies.request import Request
 
-if TYPE_CHECKING:
-    from Plans.results import Prediction
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A training plan of a model on devices of a cluster under a training framework, resolved; lengths are tokens."""
+    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees."""
 
-    model: str
-    sequence_length: int
-    plan: TrainingPlan
-    device: Device
-    cluster: Cluster
-    software: Software
-    graphs: Path  # folder of the training graphs
-    strict: bool = False  # refuse operators without a cost
-
-    @property
-    def graph_key(self) -> GraphKey:
-        """The training graph that the prediction starts from."""
-        return self.plan.graph_key(self.model, self.sequence_length)
-
-    def plan_mapping(self) -> dict[str, Any]:
-        """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
-        return {**plan_mapping(self.plan), "sequence_length": self.sequence_length}
+    plan: Plan
+    degrees: TrainingPlan
+    hardware: HardwareReport
+    machine: Machine
+    iteration: Iteration
 
 
-def evaluated(evaluation: Evaluation) -> Prediction:
+def evaluated(request: Request) -> Evaluation:
     """Time and memory of one iteration; extracts the training graph where it is not on disk.
 
     Raises:
         InputError: the plan contradicts the model, the device or the cluster.
     """
-    from Estimator.coverage import check_functions
-    from Estimator.devices.functions import TENSORS_MOVED
-    from Estimator.devices.operator_cost import DeviceModel
-    from GraphExtractor import load_or_extract
-    from Plans.iteration import predict
-
-    plan = evaluation.plan
-    check_cluster(plan, evaluation.cluster)
-    model = DeviceModel(evaluation.device, evaluation.software, plan.precision.matrix_format)
-    graph = load_or_extract(evaluation.graph_key, evaluation.graphs)
-    check_functions([graph], TENSORS_MOVED, strict=evaluation.strict)
-    return predict(graph, plan, model, evaluation.cluster)
+    hardware, model = hardware_of(request), request.models[0].name
+    degrees = single_plan(request)
+    check_plan(degrees)
+    check_cluster(degrees, hardware.cluster)
+    key = degrees.graph_key(model, request.sequence_length[0])
+    graph = load_or_extract(key, request.folders.graphs)
+    check_functions([graph], hardware.known_functions, strict=request.strict)
+    experts = experts_of(degrees, hardware.cluster)
+    priced = hardware.price(graph, (degrees.recompute,), experts, None, lambda _: None)
+    costs = hardware.attributed(priced.costs[degrees.recompute], experts, 0)
+    machine = hardware.machine(0, float(memory_sizes(request)[0]))
+    iteration = price_iteration(degrees, costs, machine)
+    names = layer_names(graph)
+    chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
+    plan = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
+    return Evaluation(plan, degrees, hardware_report(request), machine, iteration)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from Common.errors import ArtefactError, InputError
 from Common.files import unpack
 from Common.records import from_json, parse_yaml, to_record
-from Solver.plan_search.results import PlanAnswer, PlanManifest
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.schedule_records import KeptSchedule, KeptSchedules
 from Studies.run_directory import Manifest
@@ -21,14 +20,23 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-RUN_FILES = ("best.json", "study.yaml", "manifest.json", "designs.parquet", "designs.csv", "schedules.json.gz")
-ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "hbm_size", "recompute", "global_batch_size", "objective"})
+RUN_FILES = (
+    "best.json",
+    "study.yaml",
+    "manifest.json",
+    "designs.parquet",
+    "designs.csv",
+    "plans.parquet",
+    "plans.csv",
+    "schedules.json.gz",
+)
+ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "recompute", "global_batch_size"})
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 
 @dataclass(frozen=True, eq=False)
-class FinishedSearch:
-    """A run that searched accelerators and plans: ``settings`` of study.yaml, and ``designs`` with a row per design point."""
+class FinishedRun:
+    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware."""
 
     folder: Path
     settings: dict[str, Any]
@@ -36,20 +44,12 @@ class FinishedSearch:
     manifest: Manifest
     schedules: tuple[KeptSchedule, ...]
     designs: pd.DataFrame
+    plans: pd.DataFrame
 
-
-@dataclass(frozen=True, eq=False)
-class FinishedPlanSearch:
-    """A run that searched plans on hardware that is given. ``designs`` has a row per plan."""
-
-    folder: Path
-    settings: dict[str, Any]
-    answer: PlanAnswer
-    manifest: PlanManifest
-    designs: pd.DataFrame
-
-
-FinishedRun = FinishedSearch | FinishedPlanSearch
+    @property
+    def on_device(self) -> bool:
+        """Whether the hardware was given, rather than designed."""
+        return self.result.hardware.device is not None
 
 
 def open_run(folder: Path) -> FinishedRun:
@@ -85,13 +85,10 @@ def open_run(folder: Path) -> FinishedRun:
         raise _unreadable(best, "it is not a mapping")
     settings = _settings(folder / "study.yaml")
     designs = _designs(folder / "designs.parquet")
-    if "device" in content:
-        answer, manifest = _read(PlanAnswer, best), _read(PlanManifest, folder / "manifest.json")
-        return FinishedPlanSearch(folder, settings, answer, manifest, designs)
     schedules = _schedules(folder / "schedules.json.gz")
-    return FinishedSearch(
-        folder, settings, _result(content, best), _read(Manifest, folder / "manifest.json"), schedules.schedules, designs
-    )
+    manifest = _read(Manifest, folder / "manifest.json")
+    plans = _designs(folder / "plans.parquet")
+    return FinishedRun(folder, settings, _result(content, best), manifest, schedules.schedules, designs, plans)
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -101,8 +98,7 @@ def _settings(path: Path) -> dict[str, Any]:
         settings = parse_yaml(text.decode(), str(path))
     except (InputError, UnicodeDecodeError) as error:
         raise _unreadable(path, "it is not YAML") from error
-    needed = {"model"} if isinstance(settings, dict) and "device" in settings else ALWAYS_STATED
-    if not isinstance(settings, dict) or not needed <= settings.keys():
+    if not isinstance(settings, dict) or not settings.keys() >= ALWAYS_STATED:
         raise _unreadable(path, "it does not hold the settings of a study")
     return settings
 

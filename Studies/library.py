@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from Common.progress import Progress, SilentProgress
-from Solver.plan_search.results import PlanAnswer
 from Solver.results import SearchResult, SpaceSize
 from Studies import finished_run
-from Studies.adapters import PlanSpaceSize, chip_study, plan_search
 from Studies.annotations import Mode
 from Studies.explain.records import Explanation
-from Studies.finished_run import FinishedPlanSearch, FinishedRun
+from Studies.finished_run import FinishedRun
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
 
@@ -50,21 +48,8 @@ study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
-def space_size(request: Request) -> SpaceSize | PlanSpaceSize:
-    """Count what ``run_solver`` would search, without searching.
-
-    Raises:
-        InputError: the request asks for what no search can do yet.
-    """
-    if request.on_devices:
-        return plan_search(request).size
-    from Solver.search.cosearch import space_size as size
-
-    return size(chip_study(request))
-
-
-def run_solver(request: Request, progress: Progress | None = None) -> SearchResult | PlanAnswer:
-    """Search, and write the run directory, ``request.folders.run``: a ``PlanAnswer`` with a device, else a ``SearchResult``.
+def run_solver(request: Request, progress: Progress | None = None) -> SearchResult:
+    """Search, and write the run directory, ``request.folders.run``.
 
     Nothing feasible is an answer too, with its ``reason``. ``progress`` is silent by default; ``Common.progress`` has others.
 
@@ -72,16 +57,18 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
         InputError: what the request names does not fit together after all.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
-    progress = progress or SilentProgress()
+    from Studies.search_run import run_search
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # of a library that would draw bars in a notebook
-        if request.on_devices:
-            from Solver.plan_search.run import answer, run_plan_search
+        return run_search(request, progress or SilentProgress())
 
-            return answer(run_plan_search(plan_search(request), progress))
-        from Solver.search.cosearch import run_solver as search
 
-        return search(chip_study(request), progress)
+def space_size(request: Request) -> SpaceSize:
+    """Count what ``run_solver`` would search, without searching."""
+    from Studies.problem import space_size as size
+
+    return size(request)
 
 
 def open_run(folder: Text) -> FinishedRun:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from Common.choices import Objective
 from Common.units import GIB, MIB
-from Solver.results import Objective
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
-    from Solver.plan_search.results import FoundPlan
     from Solver.results import ExpertReport, ModelPlan
 
 EQUAL = 1e-9  # relative: values closer than this are equal
@@ -20,21 +19,18 @@ UNITS = {
     Objective.THROUGHPUT_PER_JOULE: "samples/J",
 }
 PARTS = {
-    "forward": "forward",
-    "backward": "backward",
+    "arithmetic": "arithmetic",
+    "memory_bound": "memory-bound work",
+    "launch": "launches",
     "recompute": "recomputation",
-    "stage_transfer": "stage transfers",
-    "bubble": "bubble",
-    "gradient_sync": "gradient synchronisation",
-    "optimizer": "optimizer",
-    "compute": "arithmetic",
-    "memory_bound": "memory-bound kernels",
-    "launch": "kernel launches",
     "tensor_communication": "tensor-parallel communication",
+    "sequence_communication": "sequence-parallel communication",
     "context_communication": "context-parallel communication",
+    "expert_communication": "expert-parallel communication",
     "pipeline_communication": "pipeline communication",
     "data_communication": "data-parallel communication",
-    "expert_communication": "expert-parallel communication",
+    "bubble": "bubble",
+    "optimizer": "optimizer",
 }
 
 
@@ -46,7 +42,7 @@ def accelerator_words(accelerator: Accelerator) -> str:
     )
 
 
-def plan_words(plan: ModelPlan | FoundPlan | ExpertReport) -> str:
+def plan_words(plan: ModelPlan | ExpertReport) -> str:
     """``tp 1 x pp 10 x dp 100``."""
     return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
 

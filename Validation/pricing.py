@@ -15,8 +15,7 @@ from GraphExtractor import load_or_extract
 from GraphExtractor.depth import with_layers
 from GraphExtractor.models.dimensions import Dimensions
 from Plans.iteration import predict
-from Plans.results import Prediction
-from Solver.results import Status
+from Plans.results import Prediction, Status
 from Validation.run_plan import CandidatePlan
 
 

@@ -31,7 +31,7 @@ def schedule_case(graph_json: Mapping[str, Any], solver: str = "native", time_li
         InputError: a key is missing or has an impossible value, the graph is cyclic, or the solver's name is unknown.
         SolverError: the solver failed.
     """
-    from Solver.results import Status
+    from Plans.results import Status
     from Solver.schedule import check_schedule, solver_named
 
     problem, ids = _problem(graph_json)

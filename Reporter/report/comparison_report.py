@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from Common.choices import Objective
 from Common.units import GB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
@@ -16,7 +17,6 @@ from Reporter.report.plan_figures import plan_rows
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import duration
-from Solver.results import Objective
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
 from Studies.words import UNITS, number

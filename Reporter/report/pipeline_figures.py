@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from Solver.plan_search.results import FoundPlan
 
 from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.results import PipelineReport
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
 from Reporter.report.words import duration, share, unit_for
-from Solver.plan_search.results import FoundPlan
-from Solver.results import ModelPlan, PipelineReport
+from Solver.results import ModelPlan
 
 MOST_SEGMENTS = 8000  # of one chart
 MOST_PASSES = 400  # of one stage in one chart: more would be thinner than a line

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Solver.plan_search.results import FoundPlan
-from Solver.results import ModelPlan, PipelineReport
+
+from Plans.results import PipelineReport
+from Solver.results import ModelPlan
 
 
 @dataclass(frozen=True)

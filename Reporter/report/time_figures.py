@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from Plans.results import IterationBreakdown
+from Plans.results import Breakdown, IterationBreakdown
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, share, unit_for
-from Solver.results import Breakdown, Limit
-from Solver.search.limits.gains import binds, gained
+from Solver.results import Limit
+from Studies.limits.gains import binds, gained
 from Studies.words import part_words
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone

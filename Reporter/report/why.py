@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
+from Plans.results import Breakdown
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.time_figures import term_seconds
-from Solver.results import Breakdown, DesignPoint, ModelPlan
+from Solver.results import DesignPoint, ModelPlan
 from Studies.words import EQUAL, listed, number, part_words, plan_words, time_words
 
 WORTH_SAYING = 0.05  # of the difference

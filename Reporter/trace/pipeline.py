@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Flow, Process, Shown, Slice, Thread, nanoseconds
-from Solver.results import PipelineReport
 
 COMPUTE, UPDATE, FIRST_SEND = 0, 1, 2  # rows of a stage
 

@@ -133,11 +133,12 @@ class ConfigurationPlans:
         shared, graph = self.shared, self.shared.stages
         least = np.empty((shared.most_stages, graph.nodes))
         least_largest(graph.stages, self.loads.stage_s, 1, least)
-        sync, messages_s = shared.sync_bounds, shared.least_messages_s
+        sync, (both_ways_s, one_way_s) = shared.sync_bounds, shared.least_messages_s
         plain = PlanBounds(
             shared.plans.pp,
             shared.plans.micro_batches,
-            *messages_s,
+            both_ways_s,
+            one_way_s,
             shared.least_step_s,
             shared.tied_s,
             sync.fixed_s,
@@ -182,7 +183,7 @@ class ConfigurationPlans:
                 fill_prices(rates, self.times, graph.sizes, np.arange(edges), tied, priced)
                 self._priced[key] = priced
             return self._priced[key]
-        return Priced(*self._passes, *shared.after_passes(index))
+        return Priced(self._passes[0], self._passes[1], *shared.after_passes(index))
 
     def _problem(self, index: int) -> Problem:
         shared, degrees = self.shared, self.shared.degrees(index)

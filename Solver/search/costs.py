@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from Estimator.coverage import check_functions
 from GraphExtractor import load_or_extract
-from GraphExtractor.graph import ModelGraph
+from GraphExtractor.graph import GraphKey, ModelGraph
 from Plans.groups import ALONE, DeviceGroups
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
@@ -92,16 +92,16 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     modes = tuple(dict.fromkeys(shape.recompute for shape in shapes))
     by_size: dict[int, list[Shape]] = {}
     with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:
-        priced: dict[tuple[object, DeviceGroups], PricedGraph] = {}
+        priced: dict[tuple[GraphKey, DeviceGroups], PricedGraph] = {}
         for shape in shapes:
             graph = graphs[model.graph_key(shape)]
             plans = model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
             parts = []
             for experts, some in _by_experts(run, plans):
-                key = graph.key, experts
-                if key not in priced:
-                    priced[key] = run.hardware.price(graph, modes, experts, run.stores.estimates, advance)
-                costs = priced[key].costs[shape.recompute]
+                what = graph.key, experts
+                if what not in priced:
+                    priced[what] = run.hardware.price(graph, modes, experts, run.stores.estimates, advance)
+                costs = priced[what].costs[shape.recompute]
                 parts.append(Part(ShapePlans(graph, costs.sizes, some, run.machine), costs, experts))
             if parts:
                 excess = _excess([priced[graph.key, part.experts] for part in parts])

@@ -156,10 +156,7 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
 def _costs_of(parts: Sequence[PassParts], total_s: FloatArray) -> PassCosts:
     """Parts of distinct layers as costs of one configuration; ``total_s`` (1, layers) is what the search found for each."""
     nothing = np.zeros((1, len(parts)))
-    columns = {
-        field.name: np.array([[getattr(each, field.name) for each in parts]])
-        for field in fields(PassParts)
-    }
+    columns = {field.name: np.array([[getattr(each, field.name) for each in parts]]) for field in fields(PassParts)}
     known_s = np.array([[each.total_s for each in parts]])
     scale = np.divide(total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0)  # 1 but for rounding
     scaled = {name: column * scale for name, column in columns.items()}

@@ -203,7 +203,7 @@ class PointGroup:
         if best is None or best.plan is None:
             return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
         self._plans[point] = best.plan
-        return _Evaluated(best.iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp)
+        return _Evaluated(best.iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
 
     def _close_dominated(self) -> None:
         """Close what another configuration dominates under the same shape."""
@@ -223,7 +223,7 @@ class PointGroup:
                 ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes)).bounds_s.min(initial=np.inf)
                 for part in shape.parts
             ]
-            bounds[point] = min(each, default=np.inf)
+            bounds[point] = min(each, default=np.inf) / shape.excess[row]
         return bounds
 
     def _values(self, points: IntArray) -> Values:

@@ -98,7 +98,7 @@ def priced(run: Run, hardware: Hardware) -> PricedHardware:
     return PricedHardware(alone, tuple(shapes))
 
 
-def with_space(run: Run, changes: Sequence[PlanSpace]) -> Run:
+def with_spaces(run: Run, changes: Sequence[PlanSpace]) -> Run:
     """The same run with other plans to compare for each model."""
     models = tuple(replace(model, space=space) for model, space in zip(run.problem.models, changes, strict=True))
     return replace(run, problem=replace(run.problem, models=models))

@@ -25,9 +25,10 @@ from Solver.search.winners import model_plan, with_expert
 
 @dataclass(frozen=True, eq=False)
 class ScoredPoint:
-    """A design point and the schedules behind it."""
+    """A design point, its configuration, and the schedules behind it."""
 
     point: DesignPoint
+    row: int
     schedules: tuple[LayerSchedule, ...]
 
 
@@ -135,7 +136,7 @@ def scored_point(
         models=plans,
         certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
     )
-    return ScoredPoint(point, tuple(schedules))
+    return ScoredPoint(point, optimum.row, tuple(schedules))
 
 
 def count(groups: Sequence[PointGroup]) -> Counts:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from Solver.placement.problem import FloatArray
+from Solver.search.inputs import Degrees
+from Solver.search.what_if import PricedAccelerators
 
 from Common.choices import Recompute
 from Common.errors import InputError
@@ -12,10 +15,8 @@ from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
 from GraphExtractor.models.registry import find_model
-from Solver.placement.problem import FloatArray
-from Solver.results import DesignPoint, Status
-from Solver.search.inputs import Degrees
-from Solver.search.what_if import PricedAccelerators
+from Plans.results import Status
+from Solver.results import DesignPoint
 from Studies.checks import check_request
 from Studies.explain.constraints import DesignConstraint
 from Studies.explain.designs import AXES, accelerator_values

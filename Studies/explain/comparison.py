@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from Common.choices import Objective
 from Common.errors import PhazeError
 from Common.progress import Progress, SilentProgress
 from Common.units import GIB
 from GraphExtractor.names import label
-from Solver.results import Objective
-from Solver.search.limits.gains import gained
 from Studies.explain.exchanges import ExchangedDesigns, exchanged_chips, exchanged_plans, names_of
 from Studies.explain.plan_alternatives import terms_of_plans
 from Studies.explain.plan_explanation import found_plan_words
@@ -18,6 +17,7 @@ from Studies.explain.reasons import gap_words, terms_of
 from Studies.explain.records import Change, Comparison, Term
 from Studies.file_contents import changes_no_answer
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.limits.gains import gained
 from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, percent, plan_words
 
 NOT_GIVEN = "-"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import Objective
 from Estimator.chips.accelerator import AcceleratorSet
-from Solver.results import Objective
 from Studies.config_files import split_weight
 from Studies.finished_run import FinishedSearch
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from Solver.plan_search.results import FoundPlan
+from Solver.search.what_if import priced
+
+from Common.choices import Objective
 from Common.errors import InputError
 from Common.progress import Progress, SilentProgress
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from Solver.plan_search.results import FoundPlan
-from Solver.results import Objective
-from Solver.search.limits.gains import gained
-from Solver.search.what_if import priced
 from Studies.explain.plan_alternatives import OF_THE_SHAPE, fixed_plan
 from Studies.explain.records import Exchange
 from Studies.explain.repeat import graphs_of, run_of
 from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.limits.gains import gained
 from Studies.words import EQUAL, UNITS, listed, number, percent
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given

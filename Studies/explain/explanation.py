@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
+from Solver.placement.problem import FloatArray
 
+from Common.choices import Objective
 from Common.units import GIB
 from GraphExtractor.names import label
-from Solver.placement.problem import FloatArray
-from Solver.results import DesignPoint, ModelPlan, Objective, Status
+from Plans.results import Status
+from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.plan_explanation import explain_plans

@@ -6,14 +6,15 @@ import logging
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from Solver.plan_search.results import FoundPlan, PlanAnswer, PlanOutcome
+from Solver.plan_search.run import answer as answer_of
+from Solver.plan_search.run import answer_request
+
 from Common.choices import GroupOrder
 from Common.errors import InputError
 from Common.progress import Progress
 from Common.units import GB
-from Solver.plan_search.results import FoundPlan, PlanAnswer, PlanOutcome
-from Solver.plan_search.run import answer as answer_of
-from Solver.plan_search.run import answer_request
-from Solver.results import Status
+from Plans.results import Status
 from Studies.adapters import plan_search
 from Studies.explain.constraints import OF_ANY_PLAN, PlanConstraint
 from Studies.explain.plan_explanation import found_plan_words

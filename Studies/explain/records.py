@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Solver.plan_search.results import FoundPlan
-from Solver.results import DesignPoint, Limit, Status
+from Plans.results import Status
+from Solver.results import DesignPoint, Limit, ModelPlan
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Alternative:
     terms: tuple[Term, ...]
     sentences: tuple[str, ...]
     reason: str = ""
-    plan: FoundPlan | None = None
+    plan: ModelPlan | None = None
 
 
 @dataclass(frozen=True)

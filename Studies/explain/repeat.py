@@ -6,6 +6,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from Solver.search.inputs import FREE, Degrees
+from Solver.search.what_if import PricedAccelerators, priced
+
 from Common.errors import InputError
 from Common.progress import Progress
 from Estimator.chips.accelerator import AcceleratorSet
@@ -13,9 +16,7 @@ from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
 from Solver.results import DesignPoint
 from Solver.schedule import solver_named
-from Solver.search.inputs import FREE, Degrees
 from Solver.search.run import Run, Stores
-from Solver.search.what_if import PricedAccelerators, priced
 from Solver.search.winner_schedules import LayerSchedule
 from Studies.adapters import chip_study
 from Studies.finished_run import FinishedSearch

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from Common.units import MIB
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.area import area_mm2
 from Estimator.chips.design_space import DesignSpace
-from GraphExtractor.graph import ModelGraph
+from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
-from Solver.search.limits.gains import binds, gain_of, gained
+from Solver.search.requery import priced
 from Solver.search.run import Run
-from Solver.search.what_if import priced
-from Studies.hardware import design_space_of
+from Studies.limits.gains import binds, gain_of, gained
 from Studies.words import EQUAL, accelerator_words, listed, number
 
 MORE_MM2 = 1.0
 
 
-def area_limit(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPoint, base: float) -> Limit | None:
+def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> Limit | None:
     """What a larger area budget would bring: 1 mm2 more exactly, beyond it by growing one axis of the best chip alone.
 
     None where the accelerators are not those that the design space generates.
     """
-    space = design_space_of(run.study.request)
-    if space.generate().fingerprint != run.hardware.accelerators.fingerprint:
+    space, chip = hardware.space, best.accelerator
+    if space is None or chip is None or space.generate().fingerprint != hardware.accelerators.fingerprint:
         return None
-    budget, chip = space.budget_mm2, best.accelerator
+    budget = space.budget_mm2
     larger = [*_within(space, budget, budget + MORE_MM2), *(each for each in _grown(space, chip) if each.area_mm2 > budget)]
-    values = priced(run, graphs, AcceleratorSet.of(larger)).values(best.hbm_bytes) if larger else np.zeros(0)
+    values = priced(run, hardware.only(larger)).values(best.hbm_bytes) if larger else np.zeros(0)
     slightly = np.array([each.area_mm2 <= budget + MORE_MM2 for each in larger], dtype=bool)
     one, plenty = (gain_of(values[chosen], base) for chosen in (slightly, slice(None)))
     used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm2"

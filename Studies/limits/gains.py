@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from Solver.placement.problem import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
 from Studies.words import EQUAL, percent
+
+FloatArray = NDArray[np.float64]
 
 HARDLY = 0.01
 

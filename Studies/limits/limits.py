@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from Common.units import GIB
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from GraphExtractor.graph import ModelGraph
+from Estimator.chips.accelerator import Accelerator
+from Solver.hardware import DesignedChips
+from Solver.problem import SearchProblem
 from Solver.results import DesignPoint, Limit
-from Solver.search.limits.area_limit import area_limit
-from Solver.search.limits.gains import binds, gain_of, gained
-from Solver.search.limits.resources import Circumstances, Resource, resources
+from Solver.search.requery import priced, with_spaces
 from Solver.search.run import Run
-from Solver.search.what_if import PricedAccelerators, priced, under
+from Studies.limits.area_limit import area_limit
+from Studies.limits.gains import binds, gain_of, gained
+from Studies.limits.resources import Circumstances, Resource, resources
 from Studies.words import EQUAL, number, size_words
 
 
-def limits_of(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPoint) -> tuple[Limit, ...]:
-    """The limits of ``best``, the optimum of ``run``; ``graphs`` are those of every model and micro-batch size."""
-    given = Circumstances(run.hardware.platform, run.hardware.cluster, best.hbm_bytes)
-    more = resources(given, _most_devices(run, graphs))
+def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
+    """The limits of ``best``, the optimum of ``run``; none are told on devices that exist."""
+    hardware = run.hardware
+    if not isinstance(hardware, DesignedChips) or best.accelerator is None:
+        return ()
+    given = Circumstances(hardware.platform, hardware.cluster, best.hbm_bytes)
+    more = resources(given, _most_devices(run.problem, best))
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
-        chip = _Chip(run, graphs, best.accelerator, given)
+        chip = _Chip(run, hardware, best.accelerator)
         base = chip.value(given)
         limits = []
         for resource in more:
@@ -32,54 +36,38 @@ def limits_of(run: Run, graphs: Sequence[tuple[ModelGraph, ...]], best: DesignPo
             words = _memory_words(best, one, plenty) if resource.unit == "GiB" else _words(resource, one, plenty)
             limits.append(Limit(resource.name, resource.unit, resource.amount, one, plenty, words))
             advance(1)
-        area = area_limit(run, graphs, best, base)
+        area = area_limit(run, hardware, best, base)
         advance(1)
     return (*limits, *([] if area is None else [area]))
 
 
 class _Chip:
-    """One accelerator, priced anew only where circumstances change what its layers take."""
+    """One accelerator under various circumstances."""
 
-    def __init__(
-        self, run: Run, graphs: Sequence[tuple[ModelGraph, ...]], accelerator: Accelerator, given: Circumstances
-    ) -> None:
-        self._run, self._graphs, self._given = run, graphs, given
-        self._accelerators = AcceleratorSet.of([accelerator])
-        self._priced = priced(run, graphs, self._accelerators)
-        self._communicates = any(
-            operator.collective is not None
-            for widths in graphs
-            for graph in widths
-            for layer in graph.layers
-            for operator in (*layer.forward.operators, *layer.backward.operators)
-        )
+    def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator) -> None:
+        self._run, self._hardware = run, hardware.only([accelerator])
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
-        there = under(self._run, platform=circumstances.platform, cluster=circumstances.cluster)
-        if self._same_layer_times(circumstances):
-            alone = self._priced
-            chip = PricedAccelerators(under(alone.run, cluster=circumstances.cluster), alone.inputs)
-        else:
-            chip = priced(there, self._graphs, self._accelerators)
+        hardware = replace(self._hardware.fresh(), platform=circumstances.platform, cluster=circumstances.cluster)
+        devices = circumstances.cluster.num_devices - self._hardware.cluster.num_devices
+        spaces = [replace(model.space, devices=model.space.devices + devices) for model in self._run.problem.models]
+        chip = priced(with_spaces(self._run, spaces), hardware)
         return float(chip.values(circumstances.hbm_bytes)[0])
 
     def gain(self, circumstances: Circumstances, base: float) -> float:
         """What the circumstances bring over ``base``, as a fraction; what does not help need not be used."""
         return gain_of(np.array([self.value(circumstances)]), base)
 
-    def _same_layer_times(self, circumstances: Circumstances) -> bool:
-        same_network = circumstances.cluster == self._given.cluster or not self._communicates
-        return circumstances.platform == self._given.platform and same_network
 
-
-def _most_devices(run: Run, graphs: Sequence[tuple[ModelGraph, ...]]) -> int:
-    """No plan of the study can use more."""
+def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:
+    """No plan of the problem can use more."""
     most = 0
-    for widths in graphs:
-        for graph in widths:
-            micro_batches = -(-run.study.global_batch_size // graph.key.micro_batch_size)
-            most = max(most, micro_batches * len(graph.sequence) * graph.key.tp)
+    for model in problem.models:
+        layers = sum(len(stage.layers) for stage in best.models[model.name].stages)
+        for shape in model.space.shapes():
+            micro_batches = -(-shape.global_batch_size // shape.micro_batch_size)
+            most = max(most, micro_batches * layers * shape.tp * shape.cp)
     return most
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from Estimator.chips.accelerator import Accelerator
 from Solver.plan_search.results import FoundPlan, PlanAnswer
-from Solver.results import DesignPoint, ModelPlan, SearchResult, Status
+
+from Estimator.chips.accelerator import Accelerator
+from Plans.results import Status
+from Solver.results import DesignPoint, ModelPlan, SearchResult
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from schedule_problems import layer_problem, problem_of, problems, shared_problems
 
 from Common.errors import InputError
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule import SOLVERS, check_schedule, confirm_with_ilp, solver_named
 from Solver.schedule.gurobi import BUNDLED_LIMIT
 from Solver.schedule.milp import ComponentModel

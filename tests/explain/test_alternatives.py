@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from Solver.placement import evaluate_plan
+from Solver.search.inputs import placement_problem
+from Solver.search.variants import batch_times
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import AcceleratorSet
-from Solver.placement import evaluate_plan
-from Solver.results import Status
-from Solver.search.inputs import placement_problem
+from Plans.results import Status
 from Solver.search.points import row_times
-from Solver.search.variants import batch_times
 from Studies.explain.alternatives import alternative
 from Studies.explain.constraints import read_design_constraint
 from Studies.explain.reasons import terms_of

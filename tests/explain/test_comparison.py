@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from Common.progress import SilentProgress
 from Solver.plan_search.run import run_plan_search
 from Studies.adapters import plan_search
+
+from Common.progress import SilentProgress
 from Studies.explain.comparison import _changes, compare_runs
 from Studies.finished_run import open_run
 from Studies.resolve import resolve

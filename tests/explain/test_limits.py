@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from Common.progress import SilentProgress
-from Solver.search.limits.limits import limits_of
 from Studies.explain.repeat import graphs_of, run_of
+from Studies.limits.limits import limits_of
 from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
 

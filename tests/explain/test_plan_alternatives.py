@@ -6,7 +6,7 @@ import pytest
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from Solver.results import Status
+from Plans.results import Status
 from Studies.explain.constraints import read_plan_constraint
 from Studies.explain.plan_alternatives import fixed_plan, plan_alternative, repeat_plan_search
 

@@ -3,7 +3,9 @@
 import io
 from dataclasses import replace
 
+from Common.choices import Objective
 from Estimator.chips.accelerator import Accelerator
+from Plans.results import PipelineReport, StageReport, Status
 from Reporter.tables import print_result, print_tables, space_table
 from Solver.results import (
     Certificate,
@@ -11,14 +13,10 @@ from Solver.results import (
     DesignPoint,
     ExpertReport,
     ModelPlan,
-    Objective,
-    PipelineReport,
     ReferencePoint,
     SearchResult,
     SizeRow,
     SpaceSize,
-    StageReport,
-    Status,
     TimeBreakdown,
 )
 from Studies.words import accelerator_words

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from Solver.plan_search.results import PlanAnswer
 
 import phaze
 from Common.errors import InputError
+from Plans.results import Status
 from Solver import search
-from Solver.plan_search.results import PlanAnswer
-from Solver.results import SearchResult, SpaceSize, Status
+from Solver.results import SearchResult, SpaceSize
 from Studies.annotations import Mode
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch
 from Studies.request import WeightedModel, settings_for

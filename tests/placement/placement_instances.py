@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from Solver.placement.evaluate import evaluate_plan
+from Solver.placement.problem import BatchTimes, LayerTimes, Placement, PlacementProblem, PlanVariant, TrainingPolicy
 
 from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
-from Solver.placement.evaluate import evaluate_plan
-from Solver.placement.problem import BatchTimes, LayerTimes, Placement, PlacementProblem, PlanVariant, TrainingPolicy
-from Solver.results import Status
+from Plans.results import Status
 
 
 def adam(zero_stage: int = 0) -> TrainingPolicy:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from placement_instances import batch_of, random_case
-
-from Common.errors import InputError
 from Solver.placement import lower_bounds_s, place_batch, place_chain
 from Solver.placement.batch import NOT_BETTER, NOTHING_FITS
 from Solver.placement.problem import BatchTimes, LayerTimes, PlacementProblem
-from Solver.results import Status
+
+from Common.errors import InputError
+from Plans.results import Status
 
 
 def accelerators(seed: int, count: int) -> tuple[PlacementProblem, BatchTimes]:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from placement_instances import adam, brute_force_s, flat_cluster, random_case
+from Solver.placement import place_chain
+from Solver.placement.problem import LayerTimes, PlacementProblem, PlanVariant
 
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
-from Solver.placement import place_chain
-from Solver.placement.problem import LayerTimes, PlacementProblem, PlanVariant
-from Solver.results import Status
+from Plans.results import Status
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -12,9 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from placement_instances import adam, batch_of, flat_cluster, random_case
-
-from Common.errors import InputError
-from GraphExtractor.graph import LayerTensor, Recompute
 from Solver.placement import (
     evaluate_plan,
     lattice,
@@ -29,7 +26,10 @@ from Solver.placement import (
 from Solver.placement.layer_graph import branches, edges_between, in_order, runs
 from Solver.placement.problem import LayerTimes, Placement, PlacementProblem, PlanVariant
 from Solver.placement.set_arrays import prepare_sets
-from Solver.results import Status
+
+from Common.errors import InputError
+from GraphExtractor.graph import LayerTensor, Recompute
+from Plans.results import Status
 
 CLOSE = 1 + 1e-9
 

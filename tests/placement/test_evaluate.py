@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from placement_instances import adam, all_plans, flat_cluster, random_case
+from Solver.placement import balanced_cuts, evaluate_plan, stage_memory
+from Solver.placement.policy import training_policy
+from Solver.placement.problem import GroupOrder, LayerTimes, PlacementProblem, PlanVariant
 
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
-from Solver.placement import balanced_cuts, evaluate_plan, stage_memory
-from Solver.placement.policy import training_policy
-from Solver.placement.problem import GroupOrder, LayerTimes, PlacementProblem, PlanVariant
-from Solver.results import Status
+from Plans.results import Status
 
 
 def small_problem(zero_stage: int = 0) -> tuple[PlacementProblem, LayerTimes]:

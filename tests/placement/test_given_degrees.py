@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from placement_instances import adam, all_plans, batch_of, flat_cluster, random_case
-
-from GraphExtractor.graph import Recompute
 from Solver.placement import lower_bounds_s, place, place_batch
 from Solver.placement.problem import LayerTimes, PlacementProblem, PlanVariant
-from Solver.results import Status
+
+from GraphExtractor.graph import Recompute
+from Plans.results import Status
 
 
 def least_s(problem, times, pp, dp):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
-
-from Common.progress import progress_for
 from Solver.plan_search.run import best_json, run_plan_search
 from Studies.adapters import plan_search
+
+from Common.progress import progress_for
 from Studies.resolve import resolve
 
 SMALL = {"model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128", "device": "a100_80gb", "devices": 4}

@@ -6,6 +6,10 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from Solver.plan_search.run import PlanRun
+from Solver.plan_search.search import search_plans
+from Solver.plan_search.stages import best_stages
+from Studies.adapters import plan_search
 from training_cases import device_model, expert_graph_for, plan_of
 
 from Common.errors import InputError
@@ -17,16 +21,11 @@ from Plans.iteration import predict
 from Plans.layer_costs import layer_costs
 from Plans.plan import TrainingPlan
 from Plans.pricing import PlanPricer, overlap_of
-from Plans.results import Prediction
+from Plans.results import Prediction, Status
 from Reporter.plan_search_tables import plan_search_tables
 from Solver.plan_search import stages
 from Solver.plan_search.bounds import iteration_bound_s
-from Solver.plan_search.run import PlanRun
-from Solver.plan_search.search import search_plans
 from Solver.plan_search.space import PlanSpace
-from Solver.plan_search.stages import best_stages
-from Solver.results import Status
-from Studies.adapters import plan_search
 from Studies.resolve import resolve
 
 CLUSTER = load_cluster("dgx_a100")

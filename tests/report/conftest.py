@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-
-from Common.progress import SilentProgress
 from Solver.plan_search.run import run_plan_search
 from Studies.adapters import plan_search
+
+from Common.progress import SilentProgress
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
 from Studies.resolve import resolve
 from tests.search.small_study import small_study, solved

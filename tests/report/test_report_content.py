@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from Common.units import GIB
 from Plans.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.results import PipelineReport
 from Reporter.glossary import used_in
 from Reporter.report import design_points
 from Reporter.report.axis_figures import AXES, reached_by
@@ -35,7 +36,7 @@ from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import limits_figure
 from Reporter.report.why import why
 from Reporter.report.words import layer_words
-from Solver.results import DesignPoint, Limit, ModelPlan, PipelineReport
+from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch

@@ -15,7 +15,7 @@ from Estimator.chips.design_space import load_design_space
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.pass_parts import OperatorParts, PassParts, operator_parts
 from GraphExtractor.graph import CollectiveGroup, GraphKey, ModelGraph, OperatorGraph
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule import SOLVERS, check_schedule, solver_named
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Assignment, CoreType, Mode, Schedule, ScheduleProblem

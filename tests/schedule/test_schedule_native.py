@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schedule_problems import layer_problem, optimum_by_enumeration, problem_of, problems
 
 from Common.errors import InputError, SolverError
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule import check_schedule
 from Solver.schedule.batch import NativeScheduler
 from Solver.schedule.native import NativeSolver

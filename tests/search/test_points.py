@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from Solver.placement.problem import BatchTimes, PlacementProblem, PlanVariant, TrainingPolicy
 
+from Common.choices import Objective
 from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import Recompute
-from Solver.placement.problem import BatchTimes, PlacementProblem, PlanVariant, TrainingPolicy
-from Solver.results import Objective
 from Solver.search.joint import joint_optimum
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.point_store import PointStore

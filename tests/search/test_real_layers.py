@@ -10,7 +10,7 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey
-from Solver.results import Status
+from Plans.results import Status
 from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
 from Solver.search.layer_times import schedule_problem
 

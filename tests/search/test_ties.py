@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
+from Solver.placement.problem import BatchTimes
 from test_points import random_group
 
-from Solver.placement.problem import BatchTimes
-from Solver.results import Objective
+from Common.choices import Objective
 from Solver.search.joint import joint_optimum
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_study import SPACE, small_study, solved, write_hardware
+from Solver.placement import evaluate_plan, lattice, place_chain
+from Solver.placement.layer_graph import edges_between, in_order
+from Solver.search.doubts import model_inputs
+from Solver.search.inputs import placement_problem
+from Solver.search.variants import batch_times
+from Studies.adapters import chip_study
 
 from Common.progress import SilentProgress
 from GraphExtractor.graph import LayerTensor, ModelGraph
+from Plans.results import Status
 from Reporter.tables import print_result
-from Solver.placement import evaluate_plan, lattice, place_chain
-from Solver.placement.layer_graph import edges_between, in_order
-from Solver.results import Status
 from Solver.schedule import solver_named
 from Solver.search import inputs as search_inputs
-from Solver.search.doubts import model_inputs
-from Solver.search.inputs import placement_problem
 from Solver.search.points import row_times
 from Solver.search.run import Run, Stores
-from Solver.search.variants import batch_times
 from Solver.search.winners import layer_names
-from Studies.adapters import chip_study
 from Studies.hardware import hardware_to_design
 
 BLOCKS = (3, 4)  # of the towers

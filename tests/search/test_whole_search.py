@@ -9,22 +9,23 @@ import pandas as pd
 import pytest
 import yaml
 from small_study import CLUSTER, SPACE, small_study, solved, write_hardware
-
-from Common.progress import SilentProgress
-from GraphExtractor.graph import Recompute
-from Plans.pipeline import PipelineSchedule, costs_of, simulate
 from Solver.placement import place_chain
 from Solver.placement.problem import LayerTimes
-from Solver.results import Objective, Status
-from Solver.schedule import solver_named
-from Solver.schedule.native import NativeSolver
-from Solver.schedule.solver import Effort
 from Solver.search.cosearch import extract_all, space_size
 from Solver.search.doubts import model_inputs
 from Solver.search.inputs import placement_problem
+from Studies.adapters import chip_study
+
+from Common.choices import Objective
+from Common.progress import SilentProgress
+from GraphExtractor.graph import Recompute
+from Plans.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.results import Status
+from Solver.schedule import solver_named
+from Solver.schedule.native import NativeSolver
+from Solver.schedule.solver import Effort
 from Solver.search.layer_times import schedule_problem
 from Solver.search.run import Run, Stores
-from Studies.adapters import chip_study
 from Studies.finished_run import open_run
 from Studies.hardware import hardware_to_design
 

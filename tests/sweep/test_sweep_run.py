@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 import pytest
+import Solver.search.cosearch
 import yaml
 from sweep_cases import keys, run, small_sweep, with_graphs_of
 
-import Solver.search.cosearch
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
 from scripts.stress_sweep import CLUSTER

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Accelerator
 from Plans.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Process, Slice, Thread, file_content
 from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
-from Solver.results import PipelineReport
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from tests.trace.pipeline_reports import equal_stages, pipeline_reports
 

@@ -12,10 +12,11 @@ import pytest
 
 import phaze
 from Plans.pipeline import PipelineSchedule, costs_of, simulate, timeline
+from Plans.results import PipelineReport
 from Reporter.trace import timeline_of
 from Reporter.trace.events import file_content
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
-from Solver.results import ModelPlan, PipelineReport
+from Solver.results import ModelPlan
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
 from tests.search.small_study import small_study, solved
 from tests.trace.perfetto_engine import Engine, opened

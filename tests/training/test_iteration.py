@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from Solver.placement.problem import GroupOrder
 from training_cases import SEQUENCE, device_model, graph_for, plan_of
 
 from Common.errors import InputError
@@ -14,9 +15,7 @@ from GraphExtractor.graph import CollectiveKind, Recompute
 from Plans.iteration import predict
 from Plans.layer_costs import layer_costs
 from Plans.plan import Precision, TrainingPlan
-from Plans.results import Prediction
-from Solver.placement.problem import GroupOrder
-from Solver.results import Status
+from Plans.results import Prediction, Status
 
 PLANS = [
     plan_of(micro_batch_size=2, global_batch_size=8),

@@ -9,8 +9,10 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from Solver.placement.problem import GroupOrder
+from Studies.adapters import evaluation
 
-from Common.choices import Optimizer
+from Common.choices import Objective, Optimizer
 from Common.errors import InputError
 from Common.settings import Kind
 from Estimator.chips.accelerator import Accelerator
@@ -20,19 +22,8 @@ from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.plan import Precision, TrainingPlan
-from Solver.placement.problem import GroupOrder
-from Solver.results import (
-    Counts,
-    DesignPoint,
-    ModelPlan,
-    Objective,
-    PipelineReport,
-    SearchResult,
-    StageReport,
-    Status,
-    TimeBreakdown,
-)
-from Studies.adapters import evaluation
+from Plans.results import PipelineReport, StageReport, Status
+from Solver.results import Counts, DesignPoint, ModelPlan, SearchResult, TimeBreakdown
 from Studies.annotations import Mode
 from Studies.evaluation import Evaluation
 from Studies.plan_files import evaluate_request

@@ -1,0 +1,154 @@
+"""A request as the searches read it: hardware, and the plans that are compared for every model."""
+
+from __future__ import annotations
+
+from Common.choices import PipelineSchedule
+from Estimator.devices.files import load_software
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.registry import find_model
+from Plans.plan import TrainingPlan
+from Solver.hardware import DesignedChips, ExistingDevice, Hardware
+from Solver.plan_search.space import PlanSpace
+from Solver.problem import ModelProblem, SearchProblem
+from Solver.results import HardwareReport, SpaceSize
+from Solver.schedule import solver_named
+from Studies.hardware import hardware_to_design
+from Studies.request import Request
+
+CHIP_SOFTWARE = "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
+
+
+def search_problem(request: Request) -> SearchProblem:
+    """The problem of ``request``."""
+    return SearchProblem(
+        name=request.name,
+        models=tuple(ModelProblem(model.name, model.weight, plan_space(request, model.name)) for model in request.models),
+        memory_bytes=memory_sizes(request),
+        objective=request.objective,
+        strict=request.strict,
+        force_reextract=request.force_reextract_model,
+    )
+
+
+def memory_sizes(request: Request) -> tuple[int, ...]:
+    """Bytes of memory that a device may have."""
+    device = request.hardware.device
+    return request.hbm_sizes_bytes if device is None else (round(device.memory.capacity.value),)
+
+
+def plan_space(request: Request, model: str) -> PlanSpace:
+    """The plans that ``request`` compares for ``model``; only models with experts divide them."""
+    return PlanSpace(
+        devices=request.devices,
+        use_all_devices=request.use_all_devices,
+        base=TrainingPlan(
+            global_batch_size=request.global_batch_size,
+            optimizer=request.optimizer.value,
+            precision=request.precision,
+            attention=request.attention,
+        ),
+        sequence_length=request.sequence_length_of(model),
+        tp_widths=request.tp,
+        micro_batch_sizes=request.micro_batch_size,
+        recompute=request.recompute,
+        sequence_parallel=request.sequence_parallel,
+        cp_degrees=request.cp,
+        ep_degrees=request.ep if find_model(model).experts else (1,),
+        pp_degrees=request.pp,
+        dp_degrees=request.dp,
+        interleave=request.interleave,
+        zero_stages=request.zero_stage,
+        group_orders=request.group_order,
+        overlap_gradients=request.overlap_gradients,
+        overlap_tensor=request.overlap_tensor,
+    )
+
+
+def hardware_of(request: Request) -> Hardware:
+    """The hardware of ``request``: its device, or the accelerators it compares.
+
+    Raises:
+        InputError: a file of accelerators is not readable, or the design space has none.
+    """
+    records = request.hardware
+    if records.device is not None and records.software is not None:
+        return ExistingDevice(records.device, records.cluster, records.software, request.precision)
+    designed = hardware_to_design(request)
+    return DesignedChips(
+        designed.accelerators,
+        designed.platform,
+        designed.cluster,
+        load_software(CHIP_SOFTWARE),
+        solver_named(request.solver),
+        designed.references,
+        records.space,
+    )
+
+
+def hardware_report(request: Request) -> HardwareReport:
+    """How the hardware of ``request`` was named."""
+    device = request.hardware.device
+    return HardwareReport(
+        title="designed accelerators" if device is None else device.title,
+        device=request.device,
+        accelerator=None,
+        memory_bytes=float(max(memory_sizes(request))),
+        cluster=request.cluster,
+        software=request.software or CHIP_SOFTWARE,
+    )
+
+
+def single_plan(request: Request) -> TrainingPlan:
+    """The one plan of a request to evaluate."""
+    assert request.pp is not None and request.dp is not None and request.interleave is not None
+    return TrainingPlan(
+        micro_batch_size=request.micro_batch_size[0],
+        global_batch_size=request.global_batch_size,
+        tp=request.tp[0],
+        pp=request.pp[0],
+        dp=request.dp[0],
+        cp=request.cp[0],
+        ep=request.ep[0],
+        interleave=request.interleave[0],
+        gpipe=request.schedule is PipelineSchedule.GPIPE,
+        recompute=request.recompute[0],
+        sequence_parallel=request.sequence_parallel[0],
+        zero_stage=request.zero_stage[0],
+        optimizer=request.optimizer.value,
+        precision=request.precision,
+        attention=request.attention,
+        group_order=request.group_order[0],
+        stage_layers=request.stage_layers,
+        overlap_gradients=request.overlap_gradients[0],
+        overlap_tensor=request.overlap_tensor[0],
+    )
+
+
+def graph_keys(request: Request) -> list[tuple[GraphKey, ...]]:
+    """The graphs that a search needs, by model."""
+    problem = search_problem(request)
+    return [tuple(dict.fromkeys(model.graph_key(shape) for shape in model.space.shapes())) for model in problem.models]
+
+
+def space_size(request: Request) -> SpaceSize:
+    """Count what ``run_solver`` would search, without searching."""
+    problem, hardware = search_problem(request), hardware_of(request)
+    shapes = [list(model.space.shapes()) for model in problem.models]
+    layers = [find_model(model.name).layers for model in problem.models]
+    plans = None
+    if all(layers):
+        plans = sum(
+            len(model.space.plans(shape, number + 2, hardware.cluster))
+            for model, mine, number in zip(problem.models, shapes, layers, strict=True)
+            for shape in mine
+        )
+    count = sum(map(len, shapes))
+    return SpaceSize(
+        configurations=hardware.configurations,
+        memory_sizes=len(problem.memory_bytes),
+        micro_batch_sizes=len(request.micro_batch_size),
+        models=len(problem.models),
+        shapes=count,
+        points=hardware.configurations * len(problem.memory_bytes) * count,
+        plans=plans,
+    )

@@ -1,0 +1,95 @@
+"""``run_solver``: answer a request and write its run directory."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import replace
+
+from Common.progress import Progress
+from Solver.hardware import DesignedChips
+from Solver.results import SearchResult
+from Solver.search.points import PointGroup
+from Solver.search.run import Run, Stores
+from Solver.search.schedule_records import KeptSchedules
+from Solver.search.search import Searched, search
+from Solver.search.winner_schedules import kept_schedules
+from Studies.file_contents import file_contents
+from Studies.folders import REPOSITORY
+from Studies.limits.limits import limits_of
+from Studies.problem import hardware_of, hardware_report, search_problem
+from Studies.request import Request
+from Studies.run_directory import (
+    POINT_MEANING,
+    Manifest,
+    RunFiles,
+    folder_is_writable,
+    git_commit,
+    library_versions,
+    write_run,
+)
+from Studies.tables import designs_table, plans_table
+
+
+def run_search(request: Request, progress: Progress) -> SearchResult:
+    """Answer ``request`` and write its run directory.
+
+    Raises:
+        InputError: the request names something that does not exist or does not fit together.
+        PhazeError: an artefact cannot be written, or a solver failed.
+    """
+    folders = request.folders
+    folder_is_writable(folders.run)
+    contents = file_contents(request)
+    run = search_context(request, progress)
+    searched = search(run, hardware_report(request), str(folders.run))
+    result = searched.result
+    if result.best is not None:
+        with run.phase("limits"):
+            result = replace(result, best=replace(result.best, limits=limits_of(run, result.best)))
+    with run.phase("files"):
+        files = _files(request, run, replace(searched, result=result), contents)
+        write_run(folders.run, files, csv=request.csv)
+    return result
+
+
+def search_context(request: Request, progress: Progress) -> Run:
+    """The context of the search that ``request`` asks for."""
+    folders = request.folders
+    stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
+    return Run(search_problem(request), hardware_of(request), stores, progress)
+
+
+def _files(request: Request, run: Run, searched: Searched, contents: dict[str, str]) -> RunFiles:
+    result, hardware = searched.result, run.hardware
+    designs = designs_table(searched.groups, hardware)
+    confirmed = [item for one in searched.scored if one.point.certificate for item in one.point.certificate.schedules]
+    manifest = Manifest(
+        versions=library_versions(),
+        contents=contents,
+        git_commit=git_commit(REPOSITORY),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        schedule_solver=hardware.solver.name if isinstance(hardware, DesignedChips) else "",
+        confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
+        phases=tuple(run.phases),
+        point_meaning=POINT_MEANING,
+        counts=result.counts,
+        pareto_front_points=int(designs["on_front"].sum()),
+    )
+    schedules = KeptSchedules(
+        tuple(each for one in searched.scored for each in kept_schedules(one.point.hbm_bytes, one.schedules))
+    )
+    group, row = _best_group(searched)
+    return RunFiles(request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row))
+
+
+def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:
+    """The points of the best design's first model, and its configuration."""
+    best = searched.result.best
+    if best is None:
+        return None, 0
+    model, plan = next(iter(best.models.items()))
+    one = next(each for each in searched.scored if each.point.hbm_bytes == best.hbm_bytes)
+    wanted = (model, best.hbm_bytes, plan.micro_batch_size)
+    groups = (each for each in searched.groups if (each.key.model, each.key.memory_bytes, each.key.micro_batch_size) == wanted)
+    return next(groups), one.row

@@ -1,0 +1,124 @@
+"""The tables that a run leaves: a row per design point, and a row per plan of the best hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.choices import Recompute
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Solver.hardware import DesignedChips, Hardware
+from Solver.plan_search.best_plan import PlanStatus
+from Solver.search.pareto import better_is_larger, nondominated
+from Solver.search.points import PointGroup, PointStatus
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IntArray = NDArray[np.int64]
+
+
+def designs_table(groups: Sequence[PointGroup], hardware: Hardware) -> pd.DataFrame:
+    """One row per design point, with its status, its best plan's degrees, and whether it is on the Pareto front."""
+    import pandas as pd
+
+    models = list(dict.fromkeys(group.key.model for group in groups))
+    accelerators = hardware.accelerators if isinstance(hardware, DesignedChips) else None
+    table = pd.concat([_group_frame(group, accelerators, models) for group in groups], ignore_index=True)
+    table["on_front"] = _on_front(table)
+    return table
+
+
+def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
+    """One row per plan of all shapes of ``group`` on configuration ``row``: what became of it, its bound and its best cut's seconds."""
+    import pandas as pd
+
+    frames = []
+    for place in range(len(group.shapes) if group is not None else 0):
+        assert group is not None
+        for plans, found in group.solved(place * group.configurations + row):
+            arrays, shape = plans.plans, plans.plans.shape
+            orders = np.array([order.value for order in arrays.space.group_orders], dtype=object)
+            overlaps = np.array(arrays.space.overlap_gradients, dtype=object)
+            count = len(arrays)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "model": group.key.model,
+                        "hbm_bytes": group.key.memory_bytes,
+                        "tp": shape.tp,
+                        "cp": shape.cp,
+                        "ep": shape.ep,
+                        "micro_batch_size": shape.micro_batch_size,
+                        "sequence_parallel": shape.sequence_parallel,
+                        "recompute": shape.recompute.value,
+                        "pp": arrays.pp,
+                        "dp": arrays.dp,
+                        "zero_stage": arrays.zero_stage,
+                        "interleave": arrays.interleave,
+                        "group_order": orders[arrays.order] if count else [],
+                        "overlap_gradients": overlaps[arrays.overlap].astype(str) if count else [],
+                        "status": [PlanStatus(code).name.lower() for code in found.status.tolist()],
+                        "time_per_batch_s": np.where(np.isfinite(found.plan_s), found.plan_s, np.nan),
+                        "time_per_batch_bound_s": np.where(np.isfinite(found.plan_bounds_s), found.plan_bounds_s, np.nan),
+                    }
+                )
+            )
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"model": pd.Series(dtype=str)})
+
+
+def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    def category(codes: IntArray, names: Sequence[str]) -> pd.Categorical[int]:
+        return pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(list(names)))
+
+    points = np.arange(len(group.status))
+    rows, shape_of = group.rows(points), points // group.configurations
+    evaluated = group.status == PointStatus.EVALUATED
+    iteration_s = np.where(evaluated, group.iteration_s, np.nan)
+    shapes = [shape.plan for shape in group.shapes]
+    chip = {}
+    if accelerators is not None:
+        columns = [field.name for field in fields(Accelerator)]
+        chip = {name: getattr(accelerators, name)[rows] for name in columns}
+    modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
+    return pd.DataFrame(
+        {
+            "model": category(np.full(len(points), models.index(group.key.model)), models),
+            "micro_batch_size": group.key.micro_batch_size,
+            "hbm_bytes": group.key.memory_bytes,
+            "tp": np.array([plan.tp for plan in shapes])[shape_of],
+            "cp": np.array([plan.cp for plan in shapes])[shape_of],
+            "ep": np.array([plan.ep for plan in shapes])[shape_of],
+            "sequence_parallel": np.array([plan.sequence_parallel for plan in shapes])[shape_of],
+            "recompute": category(modes[shape_of], tuple(Recompute)),
+            **chip,
+            "status": category(group.status.astype(np.int64), [status.name.lower() for status in PointStatus]),
+            "throughput_samples_per_s": group.batch_samples / iteration_s,
+            "time_per_batch_s": iteration_s,
+            "throughput_bound_samples_per_s": group.throughput_bound,
+            "energy_per_sample_j": group.energy_j if accelerators is not None else np.full(len(points), np.nan),
+            "memory_bytes": np.where(evaluated, group.memory_bytes, np.nan),
+            "pp": np.where(evaluated, group.pp, 0),
+            "dp": np.where(evaluated, group.dp, 0),
+        }
+    )
+
+
+def _on_front(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Pareto front of throughput, area and energy per model and memory size, over all its micro-batch sizes and plans."""
+    front = np.zeros(len(table), dtype=bool)
+    evaluated = (table["status"] == "evaluated").to_numpy()
+    nothing = np.zeros(len(table))
+    area = table["area_mm2"].to_numpy() if "area_mm2" in table else nothing
+    energy = np.nan_to_num(table["energy_per_sample_j"].to_numpy())
+    for _, part in table[evaluated].groupby(["model", "hbm_bytes"], observed=True):
+        rows = part.index.to_numpy()
+        values = better_is_larger(part["throughput_samples_per_s"].to_numpy(), area[rows], energy[rows])
+        front[rows[nondominated(values)]] = True
+    return front
