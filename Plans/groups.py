@@ -2,7 +2,7 @@
 
 Tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the plan's ``group_order`` puts them. The
 devices that share the tokens of sequences and the replicas all hold the same parameters, but for the experts: these are divided
-among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM).
+among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM). Groups of which only the cost matters are told apart by where they start within a ``period`` of the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+
+import numpy as np
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, distinct_starts
@@ -49,21 +50,21 @@ class DeviceGroups:
 ALONE = DeviceGroups((), (0,))
 
 
-def replicas(plan: TrainingPlan) -> DeviceGroups:
+def replicas(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
     """The devices with the same parameters, experts aside."""
-    return DeviceGroups(_levels(plan), _firsts(plan, ()))
+    return DeviceGroups(_levels(plan), _firsts(plan, (), period))
 
 
-def expert_groups(plan: TrainingPlan) -> DeviceGroups:
+def expert_groups(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
     """The devices that divide the experts among them."""
     inside, outside = _divided(plan)
-    return DeviceGroups(inside, _firsts(plan, outside))
+    return DeviceGroups(inside, _firsts(plan, outside, period))
 
 
-def expert_replicas(plan: TrainingPlan) -> DeviceGroups:
+def expert_replicas(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
     """The devices with the same experts."""
     inside, outside = _divided(plan)
-    return DeviceGroups(outside, _firsts(plan, inside))
+    return DeviceGroups(outside, _firsts(plan, inside, period))
 
 
 class GroupNetwork:
@@ -113,9 +114,15 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
     return tuple(level for level in levels if level.size > 1)
 
 
-def _firsts(plan: TrainingPlan, between: Sequence[GroupLevel]) -> tuple[int, ...]:
-    """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups."""
-    offsets = [sum(each) for each in product(*(level.offsets for level in between))]
-    return tuple(
-        stage * plan.stage_stride + member + offset for stage in range(plan.pp) for member in range(plan.tp) for offset in offsets
-    )
+def _firsts(plan: TrainingPlan, between: Sequence[GroupLevel], period: int | None) -> tuple[int, ...]:
+    """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups.
+
+    With a ``period``, after which the blocks of the cluster repeat, one of those that lie alike in them.
+    """
+    steps = [range(0, plan.pp * plan.stage_stride, plan.stage_stride), range(plan.tp), *(level.offsets for level in between)]
+    firsts = np.zeros(1, dtype=np.int64)
+    for offsets in steps:
+        firsts = (firsts[:, None] + np.array(offsets)[None, :]).ravel()
+        if period is not None:
+            firsts = np.unique(firsts % period)
+    return tuple(firsts.tolist())

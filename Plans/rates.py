@@ -44,7 +44,7 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
     experts that are divided among them over the devices that have the same ones.
     """
-    software = machine.software
+    software, period = machine.software, machine.cluster.period
     policy = training_policy(plan.optimizer, plan.zero_stage).with_gradients_of(software.gradient_bytes.value)
     copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
@@ -61,9 +61,7 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.ep > 1,
-        groups=group_rates(
-            alike_groups(replicas(plan), machine.cluster), alike_groups(expert_replicas(plan), machine.cluster), machine.cluster
-        ),
+        groups=group_rates(replicas(plan, period), expert_replicas(plan, period), machine.cluster),
     )
 
 
@@ -73,15 +71,9 @@ def whole_bytes(plan: TrainingPlan, machine: Machine) -> FloatArray:
     return np.array([training_policy(plan.optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
 
 
-def alike_groups(groups: DeviceGroups, cluster: Cluster) -> DeviceGroups:
-    """Groups that cost the same: without those that start alike in all inner blocks of the cluster."""
-    starts = {start % cluster.period for start in groups.starts} if groups.levels else {0}
-    return DeviceGroups(groups.levels, tuple(sorted(starts)))
-
-
 def experts_of(plan: TrainingPlan, cluster: Cluster) -> DeviceGroups:
     """The groups that divide the experts of ``plan``, told apart by what they cost."""
-    return ALONE if plan.ep == 1 else alike_groups(expert_groups(plan), cluster)
+    return ALONE if plan.ep == 1 else expert_groups(plan, cluster.period)
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

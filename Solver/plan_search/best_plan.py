@@ -98,6 +98,10 @@ class ConfigurationPlans:
                 found = self._searched(index, best_s, FIRST_STEPS)
                 if found.plan is not None:
                     best_s, best, memory_bytes = found.seconds, found.plan, found.memory_bytes
+                    plan_s[index] = found.seconds
+                if found.complete and found.fits:
+                    status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, found.seconds))
+        order = order[status[order] != PlanStatus.EVALUATED]
         waiting: list[tuple[float, int]] = []
         place = 0
         while True:
