@@ -15,7 +15,7 @@ from Plans.cuts import balanced_cuts
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
 from Plans.pricing import PricedPlan
-from Plans.stage_totals import StageTimes
+from Plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.cuts.kernels import (
     Loads,
     Priced,
@@ -71,16 +71,16 @@ class ConfigurationPlans:
         graph = shared.stages
         self.times: StageTimes = graph.times(costs, configuration)
         edges = len(graph.stages.whole)
-        self.loads = Loads(np.empty(graph.nodes), np.empty(graph.nodes), np.empty(edges))
-        self._pipeline = np.empty((shared.most_stages, graph.nodes))
-        self._own = np.empty_like(self._pipeline)
+        self.loads = Loads(*(np.empty(graph.nodes) for _ in range(3)), np.empty(edges))
+        self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         self._accumulates = bool(costs.accumulation_s[configuration].any())
         self._passes = np.empty((2, edges))
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
             rates = shared.degrees(0).rates
-            fill_loads(rates, graph.stages, self.times, graph.sizes, self.loads)
+            layers = times_of(time_columns(costs, configuration))
+            fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, self.loads)
             fill_passes(rates, self.times, graph.sizes, *self._passes)
             self._fill_bounds()
 
@@ -189,6 +189,13 @@ class ConfigurationPlans:
             return self._priced[key]
         return Priced(self._passes[0], self._passes[1], *shared.after_passes(index))
 
+    def _most_back_s(self, index: int) -> float:
+        """Seconds of the longest message back of a plan; infinite where its backward passes hold data-parallel communication."""
+        degrees = self.shared.degrees(index)
+        if degrees.rates.overlap_data or degrees.rates.zero_stage >= 2 or self._accumulates:
+            return np.inf
+        return float(degrees.links.seconds[degrees.links.kind_of, 1].max())
+
     def _problem(self, index: int) -> Problem:
         shared, degrees = self.shared, self.shared.degrees(index)
         graph, links = shared.stages, degrees.links
@@ -204,6 +211,7 @@ class ConfigurationPlans:
             *self.loads,
             *self._stage_prices(index),
             *links,
+            self._most_back_s(index),
             degrees.plan.pp,
             degrees.plan.micro_batches,
             degrees.tied_s,
@@ -215,7 +223,7 @@ class ConfigurationPlans:
         """A bound of all cuts of a plan; infinite where none fits, or none beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
-        bound_s: float = bound_cut(self._problem(index), incumbent_s, self._pipeline, self._own)
+        bound_s: float = bound_cut(self._problem(index), incumbent_s, self._tables)
         return bound_s
 
     def _searched(self, index: int, incumbent_s: float, most_steps: int) -> _Found:
@@ -223,10 +231,10 @@ class ConfigurationPlans:
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
         problem = self._problem(index)
-        if np.isinf(bound_cut(problem, incumbent_s, self._pipeline, self._own)):
+        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
             return _Found(None, np.inf, True)
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, incumbent_s, self._pipeline, self._own, most_steps, nodes)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
             return _Found(None, np.inf, found.complete)
         path = nodes.tolist()

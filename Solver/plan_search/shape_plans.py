@@ -16,7 +16,7 @@ from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
-from Solver.cuts.kernels import Links, Priced, fill_prices, least_largest
+from Solver.cuts.kernels import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.cuts.stage_graph import StageGraph, stage_graph
 from Solver.plan_search.space import PlanArrays
 
@@ -65,6 +65,7 @@ class ShapePlans:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
         self._degrees: dict[int, PricedDegrees] = {}
+        self._least: dict[bytes, FloatArray] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
 
     def __len__(self) -> int:
@@ -236,11 +237,20 @@ class ShapePlans:
     def _overlaps(self, value: bool | None) -> bool:
         return self.machine.software.overlap_gradients if value is None else value
 
+    def _least_messages(self, kind_of: IntArray) -> FloatArray:
+        key = kind_of.tobytes()
+        if key not in self._least:
+            least_s = np.empty((len(kind_of) + 1, self.stages.nodes))
+            fill_least_messages(self.stages.stages, self.message_tables, kind_of, least_s)
+            self._least[key] = least_s
+        return self._least[key]
+
     def _links(self, plan: TrainingPlan) -> Links:
         tables = self.message_tables
         crossed = Messages(plan, self.machine.cluster).boundary_tiers()[: plan.pp - 1].astype(np.int64)[::-1]
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
-        inner = tables.sum(axis=1)[:, 1:-1]
-        least = inner.min(axis=1) if inner.shape[1] else np.zeros(len(tables))
-        least_s = np.concatenate([[0.0], np.cumsum(least[crossed])])
+        if len(crossed) and (crossed == crossed[0]).all():  # as of the deepest plan, whose first rows are those of the others
+            least_s = self._least_messages(np.full(self.most_stages, crossed[0]))[: plan.pp]
+        else:
+            least_s = self._least_messages(kind_of)[: plan.pp]
         return Links(tables, kind_of, least_s)

@@ -52,6 +52,9 @@ class PricedHardware:
     def values(self, memory_bytes: int) -> FloatArray:
         """The objective on each configuration with the best plans, shape (configurations,); 0 where some model does not fit."""
         objective, count = self.run.problem.objective, self.run.hardware.configurations
+        if count == 1:  # best first, over all shapes together
+            optimum = self.optimum(memory_bytes)
+            return np.array([optimum.value if optimum else 0.0])
         best = {model.name: np.zeros(count) for model in self.run.problem.models}
         for group in self.groups(memory_bytes):
             group.evaluate(np.arange(len(group.status)))
