@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +147,9 @@ class RandomHardware(Hardware):
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
         return costs.rows(np.array([row]))
 
-    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64]) -> PricedGraph:
+    def proven(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64]
+    ) -> PricedGraph:
         return self.price(graph, modes, experts, None, lambda _: None)
 
     def costs(self, graph: ModelGraph, mode: Recompute, experts: DeviceGroups) -> LayerCosts:
@@ -178,9 +181,7 @@ class RandomHardware(Hardware):
             again = [getattr(forward_costs, name) * (full + 0.3 * selective) for name in vars(forward_costs)]
             recompute = PassCosts(*again)
             accumulation, energy = draw(0.0, 0.1)[:, index], None
-        return LayerCosts(
-            graph, mode, layer_sizes(graph, mode), forward_costs, recompute, backward_costs, accumulation, energy
-        )
+        return LayerCosts(graph, mode, layer_sizes(graph, mode), forward_costs, recompute, backward_costs, accumulation, energy)
 
     @staticmethod
     def _device_pass(draw, index: list[int], factor: float) -> PassCosts:  # type: ignore[no-untyped-def]
@@ -203,9 +204,7 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
     """Links of order 1 second per message."""
     bandwidth, latency = 1e3 * 10.0 ** random.uniform(-0.5, 1.5), float(random.choice([0.0, 0.02]))
     sizes = [[16], [[2, 16], [4, 16], [3, 16]][int(random.integers(3))], [2, 4, 16]][tiers - 1]
-    links = [
-        Tier(str(k), size, bandwidth / float(random.uniform(1, 6)) ** k, latency * (k + 1)) for k, size in enumerate(sizes)
-    ]
+    links = [Tier(str(k), size, bandwidth / float(random.uniform(1, 6)) ** k, latency * (k + 1)) for k, size in enumerate(sizes)]
     return Cluster("random", 16, tuple(links)) if devices <= 16 else Cluster("none", 0, ())
 
 
@@ -330,6 +329,11 @@ class Case:
     def graph(self, key: GraphKey) -> ModelGraph:
         return self.models[key.model].graph(key)
 
+    def has_plans(self, model: ModelProblem) -> bool:
+        """Whether the space of ``model`` holds any plan."""
+        layers = len(self.models[model.name].sequence)
+        return any(len(list(every_plan(model.space, shape, layers))) for shape in every_shape(model.space))
+
     def enumerated(self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float) -> Enumerated:
         """The best plan of one shape on one configuration."""
         graph = self.graph(model.graph_key(shape))
@@ -342,7 +346,13 @@ class Case:
         return best
 
 
-def random_case(
+def random_case(seed: int, **given: Any) -> Case:
+    """Of the cases from ``seed`` on the first with a plan for every model; ``given`` as of ``case_of_seed``."""
+    found = (case_of_seed(one, **given) for one in itertools.count(1000 * seed))
+    return next(case for case in found if all(case.has_plans(model) for model in case.problem.models))
+
+
+def case_of_seed(
     seed: int,
     *,
     configurations: int = 1,

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from random_searches import Case, every_shape, random_case
+from random_searches import Case, random_case
 
 from Common.choices import Objective
-from GraphExtractor.graph import GraphKey
-from Plans.plan import TrainingPlan
+from Common.errors import InputError
 from Plans.results import Status
 from Solver.plan_search import best_plan
 from Solver.results import HardwareReport
 from Solver.search import costs as search_costs
-from Solver.search.costs import model_shapes
-from Solver.search.joint import best_for_all_models
 from Solver.search.pareto import better_is_larger, nondominated
-from Solver.search.point_store import PointStore
-from Solver.search.points import PointGroup, PointKey, PointStatus
-from Solver.search.search import Searched, explore, search
+from Solver.search.points import PointGroup, PointStatus
+from Solver.search.search import Searched, search
 
 REPORT = HardwareReport("random", None, None, 0.0, "random", "random")
 Searching = Callable[[Case], Searched]
@@ -117,20 +113,9 @@ def check_answer(case: Case, found: Searched) -> None:
         assert found.result.best.value == max(point.value for point in points.values())
 
 
-def shapes_exist(case: Case) -> bool:
-    """Whether every model has a plan at all."""
-    cluster = case.hardware.cluster
-    return all(
-        any(len(model.space.plans(shape, len(case.models[model.name].sequence), cluster)) for shape in model.space.shapes())
-        for model in case.problem.models
-    )
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_the_best_plan_on_a_device_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, memories=2, most_layers=4)
-    if not shapes_exist(case):
-        pytest.skip("a space without plans")
     check_answer(case, searched(case))
 
 
@@ -138,16 +123,12 @@ def test_the_best_plan_on_a_device_is_that_of_enumeration(seed: int, searched: S
 @pytest.mark.parametrize("seed", range(100, 108))
 def test_the_best_of_several_configurations_is_that_of_enumeration(seed: int, objective: Objective, searched: Searching) -> None:
     case = random_case(seed, configurations=5, memories=2, most_layers=3, objective=objective)
-    if not shapes_exist(case):
-        pytest.skip("a space without plans")
     check_answer(case, searched(case))
 
 
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, configurations=4, models=2, most_layers=3, objective=list(Objective)[seed % 3])
-    if not shapes_exist(case):
-        pytest.skip("a space without plans")
     check_answer(case, searched(case))
 
 
@@ -155,8 +136,6 @@ def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Sea
 def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, searched: Searching) -> None:
     """Times are given too long by up to 1.5: nothing that might be the best is called optimal, or closed by what might be worse."""
     case = random_case(seed, configurations=5, most_layers=3, excess=1.5)
-    if not shapes_exist(case):
-        pytest.skip("a space without plans")
     found = searched(case)
     for group in found.groups:
         given_s = true_seconds(case, group)
@@ -165,7 +144,41 @@ def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, sear
         best = group.batch_samples / given_s.min()
         row = next(each for each in found.result.rows if each.micro_batch_size == group.key.micro_batch_size)
         assert row.throughput_samples_per_s == pytest.approx(best if np.isfinite(given_s.min()) else 0.0, rel=1e-9)
+    assert found.result.counts.complete
     if found.result.best is not None:
         values = [group.batch_samples / true_seconds(case, group).min() for group in found.groups]
         assert found.result.best.value == pytest.approx(max(values), rel=1e-9)
         assert found.result.best.optimal <= bool((case.hardware.excess_of == 1.0).all())
+
+
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_a_search_of_cuts_that_is_cut_off_has_a_bound_and_claims_nothing(
+    seed: int, searched: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(seed, configurations=1 + seed % 2 * 2, most_layers=4)
+    monkeypatch.setattr(best_plan, "FIRST_STEPS", 3)
+    monkeypatch.setattr(best_plan, "MOST_STEPS", 3)
+    found = searched(case)
+    for group in found.groups:
+        true_s = true_seconds(case, group)
+        known = group.status == PointStatus.EVALUATED
+        assert np.all(group.throughput_bound >= group.batch_samples / true_s * (1 - 1e-9))
+        assert np.all(group.iteration_s[known] >= true_s[known] * (1 - 1e-9))
+        assert np.all(group.least_s[known] <= true_s[known] * (1 + 1e-9))
+    best = found.result.best
+    if best is not None:
+        least_s = [true_seconds(case, group).min() for group in found.groups]
+        truly = max(group.batch_samples / seconds for group, seconds in zip(found.groups, least_s, strict=True))
+        if best.optimal:
+            assert best.value == pytest.approx(truly, rel=1e-9)
+        else:
+            assert best.certificate is not None and best.certificate.best_open_bound is not None
+            assert best.certificate.best_open_bound >= truly * (1 - 1e-9)
+
+
+def test_a_space_without_plans_is_refused(searched: Searching) -> None:
+    case = random_case(1)
+    (model,) = case.problem.models
+    space = replace(model.space, devices=7, use_all_devices=True, tp_widths=(2,))
+    with pytest.raises(InputError, match="no plan uses 7 devices"):
+        searched(replace(case, problem=replace(case.problem, models=(replace(model, space=space),))))
