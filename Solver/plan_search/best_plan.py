@@ -90,14 +90,14 @@ class ConfigurationPlans:
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
         status[np.isinf(self.bounds_s)] = PlanStatus.INFEASIBLE
         bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
-        best_s, best, memory_bytes = incumbent_s, None, 0.0
+        best_s, best, memory_bytes, winner = incumbent_s, None, 0.0, -1
         order = np.argsort(bounds_s, kind="stable")
         order = order[: int(np.isfinite(bounds_s).sum())]
         for index in dict.fromkeys([*hints, *order[:1].tolist()]):
             if bounds_s[index] < best_s * (1.0 - ROUNDING):
                 found = self._searched(index, best_s, FIRST_STEPS)
                 if found.plan is not None:
-                    best_s, best, memory_bytes = found.seconds, found.plan, found.memory_bytes
+                    best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
                     plan_s[index] = found.seconds
                 if found.complete and found.fits:
                     status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, found.seconds))
@@ -116,8 +116,8 @@ class ConfigurationPlans:
                 if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
                     status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
                     bounds_s[index] = max(bounds_s[index], best_s)
-                else:
-                    bounds_s[index] = max(bounds_s[index], tight_s)
+                else:  # beyond the incumbent it says nothing of the cuts that were closed by it
+                    bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
                     heapq.heappush(waiting, (bounds_s[index], index))
                 continue
             bound_s, index = heapq.heappop(waiting)
@@ -128,9 +128,13 @@ class ConfigurationPlans:
             status[index] = PlanStatus.EVALUATED
             if found.plan is not None:
                 plan_s[index] = found.seconds
-                best_s, best, memory_bytes = found.seconds, found.plan, found.memory_bytes
+                best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
             bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
+        if best is not None:
+            plan_s[winner] = best_s
+            if status[winner] != PlanStatus.EVALUATED:  # the first search found what no cut beats
+                status[winner], bounds_s[winner] = PlanStatus.EVALUATED, best_s
         return BestPlan(best, best_s if best is not None else np.inf, memory_bytes, proven_s, status, bounds_s, plan_s)
 
     def _fill_bounds(self) -> None:

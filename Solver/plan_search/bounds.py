@@ -62,7 +62,7 @@ def plan_bounds_s(
                 continue
             dense = parameters[edge] - (tied_parameters if pp == 1 else 0.0)
             after_s = 0.0
-            for collective in range(2):
+            for collective in range(2 if dense > 0.0 else 0):  # nothing is sent where there are no parameters
                 fastest_s = np.inf
                 for algorithm in range(bounds.sync_fixed_s.shape[2]):
                     each_s = (

@@ -161,10 +161,11 @@ class ShapePlans:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
         payload = self.stages.tied_parameters * self._gradient_bytes
         several = np.flatnonzero(self.plans.pp > 1)
-        strides = ((self.plans.pp - 1) * self._stage_strides)[several]
-        costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
         seconds = np.zeros(len(self))
-        seconds[several] = costs.seconds(np.full(len(several), payload))
+        if len(several):
+            strides = ((self.plans.pp - 1) * self._stage_strides)[several]
+            costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
+            seconds[several] = costs.seconds(np.full(len(several), payload))
         return seconds
 
     @property

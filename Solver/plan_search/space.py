@@ -71,12 +71,12 @@ class PlanSpace:
             for zero, overlap in product(self.zero_stages, range(len(self.overlap_gradients))):
                 degrees = every if zero else self._least_degrees(every, shape) if alike else every
                 for order, chunks in product(range(len(self.group_orders)), self._chunks(pp, layers)):
-                    if order and len(cluster.tiers) == 1:
+                    if order and len(cluster.tiers) == 1 and shape.cp == 1:  # else replicas and context-parallel groups may part
                         continue
                     columns += [
                         (pp, dp, zero, order, chunks, overlap)
                         for dp in degrees.tolist()
-                        if not (zero and dp * shape.cp == 1)
+                        if not (zero > min(self.zero_stages) and dp * shape.cp == 1)
                         and not (order and (pp == 1 or dp == 1))
                         and not (overlap and dp * shape.cp == 1)
                         and not (chunks > 1 and _micro_batches(shape, dp) % pp)

@@ -25,7 +25,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class JointOptimum:
-    """The best configuration of a memory size; ``best_open_bound`` is what the best one that is not evaluated could reach.
+    """The best configuration of a memory size; ``best_open_bound`` is what the best one not evaluated or proven could reach.
 
     ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not considered.
     """
@@ -41,7 +41,7 @@ class JointOptimum:
 def joint_optimum(
     groups: Mapping[str, Sequence[PointGroup]], weights: Mapping[str, float], objective: Objective
 ) -> JointOptimum | None:
-    """Best-first over configurations by the mean of the models' bounds; exact, because an evaluated point's bound is its value.
+    """Best-first over configurations by the mean of the models' bounds, an evaluated point's being its value.
 
     ``groups`` are the point groups of each model for one memory size. None where some model is feasible on none.
     Of equally good ones that of the smallest area, least energy and lowest index wins. All that might be as good are
@@ -66,7 +66,9 @@ def joint_optimum(
             break
     energy_j = _weighted_mean({model: best.energy_j for model, best in bests.items()}, weights)
     row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], -mean[rivals]))[0]])
-    unknown = mean[~known]
+    alone = len(groups) == 1
+    ceiling = _weighted_mean({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()}, weights)
+    unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > mean)]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
     choices = {model: best.choice(row) for model, best in bests.items()}
     values = _weighted_mean({model: best.value for model, best in bests.items()}, weights)
@@ -76,7 +78,7 @@ def joint_optimum(
         value=float(values[row]),
         choices=choices,
         best_open_bound=open_bound,
-        proven=bool(values[row] >= mean[rivals].max() * (1.0 - ROUNDING)),
+        proven=bool(values[row] >= ceiling.max() * (1.0 - ROUNDING)),
         omitted=next((group.omitted for group in every if group.omitted), ""),
     )
 
@@ -134,10 +136,23 @@ class _BestPoints:
         return found
 
 
-def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
+def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
     """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a model that decides alone."""
     bounds = group.objective_bound(objective)
     return np.where(group.status == PointStatus.DOMINATED, -np.inf, bounds) if alone else bounds
+
+
+def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
+    """The same with the values of evaluated points, which may be less than what is proven of them."""
+    limits = _limits(group, objective, alone=alone)
+    return np.where(group.status == PointStatus.EVALUATED, group.objective(objective), limits)
+
+
+def _ceiling(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> FloatArray:
+    """What no plan of a model exceeds on each configuration, shape (configurations,)."""
+    limits = [_limits(group, objective, alone=alone).reshape(-1, group.configurations).max(axis=0) for group in groups]
+    highest: FloatArray = np.max(limits, axis=0)
+    return highest
 
 
 def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> _BestPoints:

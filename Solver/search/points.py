@@ -230,9 +230,11 @@ class PointGroup:
         return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.energy_j[points])
 
     def _prune(self) -> None:
-        evaluated = self._values(np.flatnonzero(self.status == PointStatus.EVALUATED))
-        if not len(evaluated):
+        known = np.flatnonzero(self.status == PointStatus.EVALUATED)
+        if not len(known):
             return
+        throughput = self.batch_samples / self.iteration_s[known]  # found, which an unproven point's bound may be above
+        evaluated = better_is_larger(throughput, self.area_mm2[known], self.energy_j[known])
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         closed = dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
         self.status[still_open[closed]] = PointStatus.PRUNED

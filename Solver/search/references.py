@@ -68,17 +68,23 @@ def expert_of(
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
         return expert_report(run, expert, mine, row, memory_bytes)
+    needed, given = expert.tp * expert.pp * expert.dp, hardware.cluster.num_devices
+    if needed > given:
+        reason = f"the expert's plan needs {needed} devices, the cluster has {given}"
+        degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
+        return ExpertReport(Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, reason)
     chip = run.hardware.accelerator(row)
     assert chip is not None
     space = replace(
         searched.model.space,
+        devices=given,
         tp_widths=(expert.tp,),
         cp_degrees=(1,),
         ep_degrees=(1,),
         micro_batch_sizes=(size,),
         sequence_parallel=(False,),
         recompute=tuple(sorted({each.recompute for each in wanted}, key=list(Recompute).index)),
-        pp_degrees=(expert.pp,),
+        pp_degrees=(1,),  # the layers cost the same
         dp_degrees=None,
         use_all_devices=False,
     )

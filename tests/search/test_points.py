@@ -1,151 +1,144 @@
-"""Design-point groups against evaluating every point: optimum, front and counts; resuming; several models at once."""
+"""Design-point groups: resuming, storing, pruning, memory sizes that share results."""
+
+from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
-from Solver.placement.problem import BatchTimes, PlacementProblem, PlanVariant, TrainingPolicy
+from random_searches import Case, random_case
 
 from Common.choices import Objective
-from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import Recompute
-from Solver.search.joint import joint_optimum
+from Solver.search import costs as search_costs
+from Solver.search.costs import ModelShapes, model_shapes
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
 
-SEQUENCE = (0, 1, 1, 1, 1, 2)
-ADAM = TrainingPolicy("adam", 2.0, 2.0, 12.0, 28.0, 0)
-FLAT = Cluster("flat", 16, (Tier("link", 16, 4e9, 0.0),))
+SEEDS = range(500, 506)
 
 
-def random_group(seed, folder, *, model="some", hbm_bytes=4e9, accelerators=60):
-    """A group whose accelerators trade speed, area and energy, with many near ties."""
-    random = np.random.default_rng(seed)
-    layers = len(SEQUENCE)
-
-    def variant(recompute, saved):
-        return PlanVariant(
-            tp=1,
-            recompute=recompute,
-            parameter_count=np.array([3e7, 1e7, 1e7, 1e7, 1e7, 3e7]),
-            saved_bytes=np.full(layers, saved),
-            workspace_bytes=np.full(layers, 1e7),
-            cut_bytes=np.array([0, *[1e6] * (layers - 1)]),
-            cut_gradient_bytes=np.array([0, *[1e6] * (layers - 1)]),
-            tied_parameter_count=0.0,
-        )
-
-    problem = PlacementProblem(
-        variants=(variant(Recompute.NONE, 4e8), variant(Recompute.FULL, 2e7)),
-        cluster=FLAT,
-        hbm_bytes=hbm_bytes,
-        hbm_bandwidth_bytes_per_s=1e12,
-        micro_batches=64,
-        policy=ADAM,
-    )
-    area_mm2 = random.integers(1, 12, accelerators).astype(float)
-    speed = area_mm2 * random.uniform(0.5, 1.5, accelerators)
-    forward_s = random.uniform(0.8, 1.2, (accelerators, 2, 3)) * 1e-2 / speed[:, None, None]
-    recompute_s = np.stack([np.zeros_like(forward_s[:, 0]), forward_s[:, 1]], axis=1)
-    energy_j = random.integers(1, 6, (accelerators, 1)) * np.array([[1.0, 1.3]])
-    times = BatchTimes(forward_s, 2 * forward_s, recompute_s, SEQUENCE)
-    return PointGroup(PointKey(model, 1, int(hbm_bytes)), problem, times, area_mm2, energy_j, 64, PointStore(folder))
+@pytest.fixture(autouse=True)
+def graphs_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph is made by the case that is tested."""
+    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: CASES[key.model].graph(key))
 
 
-def everything(group):
+CASES: dict[str, Case] = {}
+
+
+def priced(seed: int, configurations: int = 40) -> tuple[Case, ModelShapes]:
+    """A random model on configurations that trade speed, area and energy, with many near ties."""
+    case = random_case(seed, configurations=configurations, most_layers=4)
+    CASES["model0"] = case
+    return case, model_shapes(case.run(), case.problem.models[0])[0]
+
+
+def group_of(case: Case, shapes: ModelShapes, folder: Path | None = None, memory: float = 1e9, roomier=None) -> PointGroup:  # type: ignore[no-untyped-def]
+    key = PointKey("model0", shapes.micro_batch_size, int(memory))
+    batch = shapes.model.space.base.global_batch_size
+    return PointGroup(key, shapes.shapes, case.hardware.area_mm2, batch, PointStore(folder), roomier)
+
+
+def explored(group: PointGroup) -> PointGroup:
+    group.explore(lambda count: None)
+    return group
+
+
+def everything(group: PointGroup) -> PointGroup:
     """The same group with every point evaluated."""
     group.evaluate(np.arange(len(group.status)))
     return group
 
 
-def front_values(group):
+def front_values(group: PointGroup) -> set[tuple[float, ...]]:
     points = np.flatnonzero(group.status == PointStatus.EVALUATED)
     values = better_is_larger(group.throughput_bound[points], group.area_mm2[points], group.energy_j[points])
     return {tuple(value) for value in values[nondominated(values)]}
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_pruning_keeps_the_optimum_of_every_objective_and_the_front(seed, tmp_path):
-    hbm_bytes = (4e9, 1.3e9)[seed % 2]  # with the small memory only full recomputation fits
-    searched = random_group(seed, tmp_path / "searched", hbm_bytes=hbm_bytes)
-    searched.explore(lambda count: None)
-    brute = everything(random_group(seed, tmp_path / "brute", hbm_bytes=hbm_bytes))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pruning_keeps_the_optimum_of_every_objective_and_the_front(seed: int) -> None:
+    case, shapes = priced(seed)
+    searched, brute = explored(group_of(case, shapes)), everything(group_of(case, shapes))
+    closed = np.isin(searched.status, (PointStatus.PRUNED, PointStatus.DOMINATED))
+    assert np.any(closed), "nothing was closed, so this test shows nothing"
+    assert np.all(searched.throughput_bound >= brute.throughput_bound * (1 - 1e-12))
+    assert np.array_equal(searched.status == PointStatus.INFEASIBLE, (brute.status == PointStatus.INFEASIBLE) & ~closed)
     for objective in Objective:
         assert searched.objective(objective).max() == brute.objective(objective).max()
     assert front_values(searched) == front_values(brute)
     assert not np.any(searched.status == PointStatus.OPEN)
-    assert np.array_equal(searched.status == PointStatus.INFEASIBLE, brute.status == PointStatus.INFEASIBLE)
-    assert np.any(searched.status == PointStatus.PRUNED), "nothing was pruned, so this test shows nothing"
-    pruned = searched.status == PointStatus.PRUNED
-    assert np.all(searched.throughput_bound[pruned] >= brute.throughput_bound[pruned] * (1 - 1e-12))
 
 
-def test_a_group_goes_on_where_a_killed_run_stopped(tmp_path):
-    undisturbed = random_group(3, tmp_path / "undisturbed")
-    undisturbed.explore(lambda count: None)
-    killed = random_group(3, tmp_path / "store")
-    killed.evaluate(np.arange(0, 30))
-    resumed = random_group(3, tmp_path / "store")
-    assert np.count_nonzero(resumed.status == PointStatus.EVALUATED) == 30
-    resumed.explore(lambda count: None)
-    assert front_values(resumed) == front_values(undisturbed)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_more_memory_found_holds_in_less_where_it_fits(seed: int) -> None:
+    case, shapes = priced(seed, configurations=12)
+    ample = everything(group_of(case, shapes))
+    held = ample.memory_bytes[ample.status == PointStatus.EVALUATED]
+    for memory in (held.max(), np.median(held) * 0.9, held.min() * 0.5):
+        shared = explored(group_of(case, shapes, memory=memory, roomier=explored(group_of(case, shapes))))
+        alone = explored(group_of(case, shapes, memory=memory))
+        for objective in Objective:
+            assert shared.objective(objective).max() == pytest.approx(alone.objective(objective).max(), rel=1e-12)
+        known = shared.status == PointStatus.EVALUATED
+        assert np.all(shared.memory_bytes[known] <= memory * (1 + 1e-12))
+        both = known & (alone.status == PointStatus.EVALUATED)
+        assert shared.iteration_s[both] == pytest.approx(alone.iteration_s[both], rel=1e-12)
 
 
-def test_a_finished_group_given_again_has_the_same_counts(tmp_path):
-    first = random_group(5, tmp_path)
-    first.explore(lambda count: None)
-    again = random_group(5, tmp_path)
-    again.explore(lambda count: None)
+def test_a_group_goes_on_where_a_killed_run_stopped(tmp_path: Path) -> None:
+    case, shapes = priced(501)
+    undisturbed = explored(group_of(case, shapes, tmp_path / "undisturbed"))
+    group_of(case, shapes, tmp_path / "store").evaluate(np.arange(10))
+    resumed = group_of(case, shapes, tmp_path / "store")
+    assert np.count_nonzero(np.isin(resumed.status, (PointStatus.EVALUATED, PointStatus.INFEASIBLE))) == 10
+    assert front_values(explored(resumed)) == front_values(undisturbed)
+
+
+def test_a_finished_group_given_again_has_the_same_counts(tmp_path: Path) -> None:
+    case, shapes = priced(502)
+    first, again = (explored(group_of(case, shapes, tmp_path)) for _ in range(2))
     assert np.array_equal(first.status, again.status)
+    assert np.array_equal(first.iteration_s, again.iteration_s)
 
 
-def test_no_stored_point_is_computed_again(tmp_path, monkeypatch):
-    everything(random_group(3, tmp_path))
+def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, shapes = priced(503, configurations=10)
+    everything(group_of(case, shapes, tmp_path))
 
-    def refused(*_arguments):
+    def refused(*_arguments: object) -> None:
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr("Solver.search.points.place_batch", refused)
-    again = everything(random_group(3, tmp_path))
+    monkeypatch.setattr("Solver.search.points.ConfigurationPlans", refused)
+    again = everything(group_of(case, shapes, tmp_path))
     assert not np.any(again.status == PointStatus.OPEN)
 
 
-def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(tmp_path, caplog):
-    whole = everything(random_group(4, tmp_path))
+def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case, shapes = priced(504, configurations=10)
+    whole = everything(group_of(case, shapes, tmp_path))
     damaged = sorted(tmp_path.glob("points-*.npz"))[0]
     damaged.write_bytes(damaged.read_bytes()[:100])
-    again = random_group(4, tmp_path)
+    again = group_of(case, shapes, tmp_path)
     assert np.any(again.status == PointStatus.OPEN)
     assert damaged.name in caplog.text
-    everything(again)
-    assert np.array_equal(again.iteration_s, whole.iteration_s)
+    assert np.array_equal(everything(again).iteration_s, whole.iteration_s)
 
 
-def test_a_group_in_which_nothing_fits_says_what_would(tmp_path):
-    group = random_group(0, tmp_path, hbm_bytes=1e7)
-    assert np.all(group.status == PointStatus.INFEASIBLE)
-    assert "needs" in group.why_infeasible()
+def test_nothing_fits_in_no_memory() -> None:
+    case, shapes = priced(500)
+    group = explored(group_of(case, shapes, memory=1.0))
+    assert set(group.status) <= {PointStatus.INFEASIBLE, PointStatus.DOMINATED}
+    assert not group.throughput_bound.any()
+    assert group.best(Objective.THROUGHPUT) is None
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-@pytest.mark.parametrize("seed", range(4))
-def test_the_joint_optimum_of_several_models_is_the_best_weighted_mean(seed, objective, tmp_path):
-    weights = {"one": 2.0, "other": 0.5}
-
-    def groups(folder):
-        return {
-            "one": [random_group(seed, folder / "a", model="one"), random_group(seed + 50, folder / "b", model="one")],
-            "other": [random_group(seed + 100, folder / "c", model="other")],
-        }
-
-    found = joint_optimum(groups(tmp_path / "search"), weights, objective)
-    best_of = {
-        model: np.max([everything(group).objective(objective).reshape(2, -1).max(axis=0) for group in model_groups], axis=0)
-        for model, model_groups in groups(tmp_path / "brute").items()
-    }
-    mean = (2.0 * best_of["one"] + 0.5 * best_of["other"]) / 2.5
-    assert found.value == pytest.approx(mean.max(), rel=1e-12)
-    assert mean[found.row] == pytest.approx(mean.max(), rel=1e-12)
-    for model, choice in found.choices.items():
-        assert choice.group.key.model == model
-        assert choice.group.locate(choice.point)[0] == found.row
-    assert found.best_open_bound is None or found.best_open_bound <= found.value * (1 + 1e-12)
+def test_what_cannot_be_as_good_is_not_evaluated() -> None:
+    case, shapes = priced(505, configurations=60)
+    group = explored(group_of(case, shapes))
+    evaluated = np.count_nonzero(group.status == PointStatus.EVALUATED)
+    group.best(Objective.THROUGHPUT)
+    assert np.count_nonzero(group.status == PointStatus.EVALUATED) < evaluated + 10

@@ -1,0 +1,380 @@
+"""Random small models, hardware and plan spaces, and every plan and cut of them by enumeration: what a search must agree with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.choices import Objective
+from Common.progress import Advance, SilentProgress
+from Estimator.chips.accelerator import Accelerator
+from Estimator.devices.device import Software
+from Estimator.devices.files import load_software
+from Estimator.network.cluster import Cluster, Tier
+from GraphExtractor.graph import GraphKey, LayerGraph, LayerTensor, ModelGraph, OperatorGraph, Recompute, SavedBytes
+from Plans.groups import DeviceGroups
+from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
+from Plans.plan import GroupOrder, TrainingPlan
+from Plans.pricing import PricedPlan
+from Plans.rates import Machine, experts_of
+from Solver.cuts.layer_graph import Edge, edges_between
+from Solver.hardware import Hardware, PricedGraph
+from Solver.plan_search.space import PlanSpace
+from Solver.problem import ModelProblem, SearchProblem
+from Solver.search.run import Run, Stores
+
+FloatArray = NDArray[np.float64]
+Generator = np.random.Generator
+
+NOTHING = OperatorGraph((), ())
+STREAM_BYTES_PER_S = 1e3  # of a step of the optimizer; all numbers here are of order 1
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    """What a random model is, whatever it is sharded by: arrays are of distinct layers."""
+
+    seed: int
+    sequence: tuple[int, ...]
+    ends: tuple[tuple[int, ...], ...]  # of the tensor that each layer makes
+    parameters: tuple[float, ...]
+    expert_share: tuple[float, ...]
+    tied: bool
+
+    def graph(self, key: GraphKey) -> ModelGraph:
+        """Its training graph."""
+        random = np.random.default_rng([self.seed, key.micro_batch_size, key.tp, key.cp, int(key.sequence_parallel)])
+        layers = []
+        held = np.array(self.parameters) / key.tp
+        experts = held * self.expert_share
+        counts = held - experts + experts / key.ep
+        for index, (count, expert) in enumerate(zip(counts, experts / key.ep, strict=True)):
+            none = float(random.uniform(2, 6))
+            saved = SavedBytes(*(round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)))
+            last = self.tied and index == self.sequence[-1]
+            layers.append(
+                LayerGraph(
+                    name=f"layer{index}",
+                    forward=NOTHING,
+                    backward=NOTHING,
+                    backward_selective=NOTHING,
+                    parameter_count=round(1000 * count),
+                    matmul_parameter_count=0,
+                    expert_parameter_count=round(1000 * expert),
+                    tied_count=round(1000 * min(counts[self.sequence[0]], count - expert)) if last else 0,
+                    saved=saved,
+                    workspace_bytes=round(1000 * random.uniform(0, 4)),
+                    structural_hash=str(index),
+                )
+            )
+        sizes = random.integers(0, 3, (len(self.sequence), 2)).tolist()
+        tensors = tuple(LayerTensor(start, end, *sizes[start]) for start, end in enumerate(self.ends) if end)
+        return ModelGraph(key, tuple(layers), self.sequence, tensors, 1)
+
+
+def random_model(random: Generator, layers: int, *, branching: bool, experts: bool) -> RandomModel:
+    """A chain with an embedding, blocks and a head (or unlike layers all over), skips included, or layers that branch."""
+    alike = random.random() < 0.6
+    sequence = (0, *[1] * (layers - 2), 2) if alike and layers > 2 else tuple(range(layers))
+    distinct = max(sequence) + 1
+    parameters = np.round(random.uniform(0.3, 3.0, distinct), 2)
+    parameters[random.random(distinct) < 0.15] = 0.0
+    if branching:
+        density = random.uniform(0.1, 0.7)
+        ends = [tuple(end for end in range(start + 1, layers) if random.random() < density) for start in range(layers)]
+    else:
+        skips = random.random(layers) < 0.2
+        ends = [(start + 1, *([layers - 1] if skips[start] and start < layers - 2 else [])) for start in range(layers - 1)]
+    share = np.round(np.where(random.random(distinct) < 0.7, random.uniform(0.3, 1.0, distinct), 0.0), 2) * experts
+    share[0] = 0.0
+    tied = bool(layers > 1 and sequence[0] != sequence[-1] and random.random() < 0.5)
+    return RandomModel(int(random.integers(1 << 30)), sequence, tuple(ends), (*parameters,), (*share,), tied)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomHardware(Hardware):
+    """``count`` configurations whose layer times are random; as chips have them (whole makespans), or as a device (by cause).
+
+    ``excess_of`` (configurations,) says by what factor times are given too long at most.
+    """
+
+    seed: int
+    count: int
+    cluster: Cluster
+    software: Software
+    whole: bool
+    alike: bool = False  # configurations that tie often
+    excess_of: FloatArray = field(default_factory=lambda: np.ones(1))
+
+    @property
+    def configurations(self) -> int:
+        return self.count
+
+    @property
+    def area_mm2(self) -> FloatArray:
+        random = np.random.default_rng([self.seed, 1])
+        return random.choice([1.0, 2.0], self.count) if self.alike else random.integers(1, 8, self.count).astype(float)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"random {self.seed} {self.count}"
+
+    @property
+    def known_functions(self) -> Collection[str]:
+        return ()
+
+    def accelerator(self, row: int) -> Accelerator | None:
+        return Accelerator(1, 1, 1, 1, 1, row, float(self.area_mm2[row])) if self.whole else None
+
+    def machine(self, row: int, memory_bytes: float) -> Machine:
+        return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software)
+
+    def price(
+        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+    ) -> PricedGraph:
+        excess = np.broadcast_to(self.excess_of, self.count)
+        return PricedGraph({mode: self.costs(graph, mode, experts) for mode in modes}, excess)
+
+    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        return costs.rows(np.array([row]))
+
+    def proven(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64]
+    ) -> PricedGraph:
+        return self.price(graph, modes, experts, None, lambda _: None)
+
+    def costs(self, graph: ModelGraph, mode: Recompute, experts: DeviceGroups) -> LayerCosts:
+        """Layer costs of ``graph``: the more devices share it, the faster."""
+        key = graph.key
+        what = [self.seed, key.micro_batch_size, key.tp, key.cp, key.ep, int(key.sequence_parallel), len(graph.sequence)]
+        random = np.random.default_rng([*what, zlib.crc32(key.model.encode())])
+        speed = random.choice([1.0, 2.0], (self.count, 1)) if self.alike else random.uniform(0.7, 2.0, (self.count, 1))
+        speed = speed * key.tp * key.cp / key.micro_batch_size
+        layers = len(graph.layers)
+
+        def draw(low: float, high: float) -> FloatArray:
+            rows = 1 if self.alike else self.count
+            return np.round(random.uniform(low, high, (rows, layers)), 3) / speed
+
+        distinct, _ = moded_layers(graph, mode)
+        index = [each.index for each in distinct]
+        full = np.array([each.mode is Recompute.FULL for each in distinct])
+        selective = np.array([each.mode is Recompute.SELECTIVE for each in distinct])
+        if self.whole:
+            forward, backward, more = draw(0.1, 1.0), draw(0.2, 2.0), draw(0.0, 0.2)
+            passes = [forward[:, index], forward[:, index] * full, (backward[:, index] + more[:, index] * selective)]
+            forward_costs, recompute, backward_costs = (PassCosts.of_total(each) for each in passes)
+            accumulation = np.zeros_like(passes[0])
+            joules = random.integers(1, 4, (self.count, layers)).astype(float)
+            energy = joules[:, index] * (1.0 + 0.5 * full)
+        else:
+            forward_costs, backward_costs = (self._device_pass(draw, index, factor) for factor in (1.0, 2.0))
+            again = [getattr(forward_costs, name) * (full + 0.3 * selective) for name in vars(forward_costs)]
+            recompute = PassCosts(*again)
+            accumulation, energy = draw(0.0, 0.1)[:, index], None
+        return LayerCosts(graph, mode, layer_sizes(graph, mode), forward_costs, recompute, backward_costs, accumulation, energy)
+
+    @staticmethod
+    def _device_pass(draw, index: list[int], factor: float) -> PassCosts:  # type: ignore[no-untyped-def]
+        arithmetic, memory, launch, host, tensor, sequence, context, expert = (
+            factor * draw(0.0, high)[:, index] for high in (1.0, 0.3, 0.1, 1.0, 0.4, 0.4, 0.2, 0.2)
+        )
+        return PassCosts(arithmetic, memory, launch, host, 0.8 * arithmetic, tensor, sequence, context, expert)
+
+
+def random_software(random: Generator) -> Software:
+    """A framework that overlaps what it likes."""
+    software = load_software("megatron_2022")
+    overlaps = {name: bool(random.random() < 0.5) for name in ("overlap_gradients", "overlap_tensor", "overlap_pipeline")}
+    reserved = replace(software.reserved_memory, value=float(random.choice([0.0, 1000.0])))
+    gradient = replace(software.gradient_bytes, value=float(random.choice([2.0, 4.0])))
+    return replace(software, reserved_memory=reserved, gradient_bytes=gradient, **overlaps)  # type: ignore[arg-type]
+
+
+def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
+    """Links of order 1 second per message."""
+    bandwidth, latency = 1e3 * 10.0 ** random.uniform(-0.5, 1.5), float(random.choice([0.0, 0.02]))
+    sizes = [[16], [[2, 16], [4, 16], [3, 16]][int(random.integers(3))], [2, 4, 16]][tiers - 1]
+    links = [Tier(str(k), size, bandwidth / float(random.uniform(1, 6)) ** k, latency * (k + 1)) for k, size in enumerate(sizes)]
+    return Cluster("random", 16, tuple(links)) if devices <= 16 else Cluster("none", 0, ())
+
+
+def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
+    """A space of some hundred plans at most."""
+    some = lambda *values: tuple(sorted({values[int(k)] for k in random.integers(0, len(values), 2)}))  # noqa: E731
+    devices = int(random.choice([1, 2, 3, 4, 6, 8]))
+    pinned = bool(random.random() < 0.2)
+    recompute = tuple(mode for mode in Recompute if random.random() < 0.5) or (Recompute.NONE,)
+    return PlanSpace(
+        devices=devices,
+        use_all_devices=bool(random.random() < 0.4),
+        base=TrainingPlan(global_batch_size=int(random.choice([2, 5, 8, 12])), optimizer=str(random.choice(["adam", "sgd"]))),
+        sequence_length=8,
+        tp_widths=(1, 2) if random.random() < 0.4 else (1,),
+        micro_batch_sizes=(1, 2) if random.random() < 0.3 else (1,),
+        recompute=recompute,
+        sequence_parallel=(False, True) if random.random() < 0.5 else (False,),
+        cp_degrees=some(1, 1, 2) if random.random() < 0.4 else (1,),
+        ep_degrees=(1, 2, 4) if experts else (1,),
+        pp_degrees=some(1, 2, 3) if pinned else None,
+        dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
+        interleave=None if random.random() < 0.4 else (1,),
+        zero_stages=some(0, 1, 2, 3),
+        group_orders=tuple(GroupOrder),
+        overlap_gradients=((None,), (False, True), (True,))[int(random.integers(3))],
+        overlap_tensor=((None,), (True, False))[int(random.integers(2))],
+    )
+
+
+def every_shape(space: PlanSpace) -> Iterator[TrainingPlan]:
+    """Every combination of what decides the seconds of a layer, whether or not any plan has it."""
+    axes = space.tp_widths, space.cp_degrees, space.ep_degrees, space.micro_batch_sizes, space.recompute, space.sequence_parallel
+    for tp, cp, ep, size, recompute, sequence in itertools.product(*axes):
+        if sequence and (tp == 1 or space.sequence_length % tp):
+            continue
+        for overlap in space.overlap_tensor if sequence else (None,):
+            yield replace(
+                space.base,
+                tp=tp,
+                cp=cp,
+                ep=ep,
+                micro_batch_size=size,
+                recompute=recompute,
+                sequence_parallel=sequence,
+                overlap_tensor=overlap,
+            )
+
+
+def every_plan(space: PlanSpace, shape: TrainingPlan, layers: int) -> Iterator[TrainingPlan]:
+    """Every plan of a shape by definition: whatever degrees fit, none left out as dominated or as another one again."""
+    pps = space.pp_degrees or range(1, layers + 1)
+    dps = space.dp_degrees or range(1, space.devices + 1)
+    for pp, dp in itertools.product(pps, dps):
+        plan = replace(shape, pp=pp, dp=dp)
+        if pp > layers or plan.devices > space.devices or (space.use_all_devices and plan.devices < space.devices):
+            continue
+        if plan.micro_batch_size * dp > plan.global_batch_size or dp * plan.cp % plan.ep:
+            continue
+        blocks = layers - 2
+        chunks = [1] + [v for v in range(2, layers + 1) if pp > 1 and blocks > 0 and blocks % (pp * v) == 0]
+        chunks = [v for v in chunks if space.interleave is None or v in space.interleave]
+        chunks = [v for v in chunks if v == 1 or plan.micro_batches % pp == 0]
+        for zero, order, overlap, v in itertools.product(space.zero_stages, space.group_orders, space.overlap_gradients, chunks):
+            yield replace(plan, zero_stage=zero, group_order=order, overlap_gradients=overlap, interleave=v)
+
+
+def every_cut(plan: TrainingPlan, layers: int, edges: Sequence[Edge]) -> Iterator[TrainingPlan]:
+    """The plan with every assignment of layers to its stages in which no tensor leads backwards; equal chunks if interleaved."""
+    if plan.interleave > 1:
+        yield plan
+        return
+    for stage in _assignments(layers, plan.pp, tuple(edges)):
+        order = tuple(sorted(range(layers), key=lambda layer: (stage[layer], layer)))
+        sizes = tuple(stage.count(place) for place in range(plan.pp))
+        in_order = order == tuple(range(layers))
+        yield replace(plan, stage_layers=sizes, layer_order=None if in_order else order)
+
+
+@lru_cache(maxsize=256)
+def _assignments(layers: int, pp: int, edges: tuple[Edge, ...]) -> list[tuple[int, ...]]:
+    every = itertools.product(range(pp), repeat=layers)
+    return [each for each in every if len(set(each)) == pp and all(each[start] <= each[end] for start, end in edges)]
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """The best cut of one plan on one configuration: the plan, its seconds, bytes of its fullest stage; infinite: none fits."""
+
+    plan: TrainingPlan
+    iteration_s: float
+    memory_bytes: float
+
+
+def best_cut(plan: TrainingPlan, costs: LayerCosts, machine: Machine, row: int) -> Enumerated:
+    """Price every cut of ``plan``."""
+    best = Enumerated(plan, math.inf, 0.0)
+    edges = edges_between(costs.graph.tensors)
+    rates = PricedPlan(plan, costs, machine, row).rates  # of the degrees, whatever the cut
+    for cut in every_cut(plan, len(costs.graph.sequence), edges):
+        priced = PricedPlan(cut, costs, machine, row)
+        vars(priced)["rates"] = rates
+        held = float(priced.memory_bytes.sum(axis=0).max())
+        if held <= machine.memory_bytes * (1 + 1e-12):
+            seconds = float(priced.finished_s().max()) + priced.step_s
+            if seconds < best.iteration_s:
+                best = Enumerated(cut, seconds, held)
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A random problem with what answers it: models by name and hardware."""
+
+    problem: SearchProblem
+    hardware: RandomHardware
+    models: dict[str, RandomModel]
+
+    def run(self) -> Run:
+        return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
+
+    def graph(self, key: GraphKey) -> ModelGraph:
+        return self.models[key.model].graph(key)
+
+    def has_plans(self, model: ModelProblem) -> bool:
+        """Whether the space of ``model`` holds any plan."""
+        layers = len(self.models[model.name].sequence)
+        return any(len(list(every_plan(model.space, shape, layers))) for shape in every_shape(model.space))
+
+    def enumerated(self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float) -> Enumerated:
+        """The best plan of one shape on one configuration."""
+        graph = self.graph(model.graph_key(shape))
+        machine = self.hardware.machine(row, memory_bytes)
+        best = Enumerated(shape, math.inf, 0.0)
+        for plan in every_plan(model.space, shape, len(graph.sequence)):
+            experts = experts_of(plan, self.hardware.cluster)
+            found = best_cut(plan, self.hardware.costs(graph, plan.recompute, experts), machine, row)
+            best = min(best, found, key=lambda each: each.iteration_s)
+        return best
+
+
+def random_case(seed: int, **given: Any) -> Case:
+    """Of the cases from ``seed`` on the first with a plan for every model; ``given`` as of ``case_of_seed``."""
+    found = (case_of_seed(one, **given) for one in itertools.count(1000 * seed))
+    return next(case for case in found if all(case.has_plans(model) for model in case.problem.models))
+
+
+def case_of_seed(
+    seed: int,
+    *,
+    configurations: int = 1,
+    models: int = 1,
+    most_layers: int = 5,
+    memories: int = 1,
+    alike: bool = False,
+    objective: Objective = Objective.THROUGHPUT,
+    excess: float = 1.0,
+) -> Case:
+    """Chips if there are several configurations, else a device; memory from too little to ample."""
+    random = np.random.default_rng(seed)
+    problems, named = [], {}
+    whole = configurations > 1
+    cluster = random_cluster(random, 16, int(random.integers(1, 4)))
+    for index in range(models):
+        experts, branching = bool(random.random() < 0.3), bool(random.random() < 0.35)
+        layers = int(random.integers(1, (4 if branching else most_layers) + 1))
+        named[f"model{index}"] = random_model(random, layers, branching=branching, experts=experts)
+        space = random_space(random, layers, experts=experts)
+        problems.append(ModelProblem(f"model{index}", float(random.integers(1, 4)), space))
+    sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})
+    worst = np.where(random.random(configurations) < 0.5, excess, 1.0)
+    hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst)
+    return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective), hardware, named)

@@ -1,0 +1,184 @@
+"""The whole search of random small problems against enumeration of every plan, every cut and every configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_searches import Case, random_case
+
+from Common.choices import Objective
+from Common.errors import InputError
+from Plans.results import Status
+from Solver.plan_search import best_plan
+from Solver.results import HardwareReport
+from Solver.search import costs as search_costs
+from Solver.search.pareto import better_is_larger, nondominated
+from Solver.search.points import PointGroup, PointStatus
+from Solver.search.search import Searched, search
+
+REPORT = HardwareReport("random", None, None, 0.0, "random", "random")
+Searching = Callable[[Case], Searched]
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
+    def answered(case: Case) -> Searched:
+        monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+        return search(case.run(), REPORT, "nowhere")
+
+    return answered
+
+
+def true_seconds(case: Case, group: PointGroup) -> np.ndarray:
+    """The least seconds of every point of ``group`` by enumeration."""
+    model = next(each for each in case.problem.models if each.name == group.key.model)
+    return np.array(
+        [
+            case.enumerated(model, shape.plan, row, float(group.key.memory_bytes)).iteration_s
+            for shape in group.shapes
+            for row in range(group.configurations)
+        ]
+    )
+
+
+def check_group(group: PointGroup, true_s: np.ndarray) -> None:
+    """Bounds hold at every point, what is evaluated or infeasible is exactly so, and the front is whole."""
+    evaluated = group.status == PointStatus.EVALUATED
+    assert group.iteration_s[evaluated] == pytest.approx(true_s[evaluated], rel=1e-9)
+    assert group.least_s[evaluated] == pytest.approx(true_s[evaluated], rel=1e-9)
+    assert np.all(np.isinf(true_s[group.status == PointStatus.INFEASIBLE]))
+    assert not np.any(group.status == PointStatus.OPEN)
+    true = group.batch_samples / true_s
+    assert np.all(group.throughput_bound >= true * (1 - 1e-9))
+    possible = np.flatnonzero(np.isfinite(true_s))
+    every = better_is_larger(true[possible], group.area_mm2[possible], group.energy_j[possible])
+    found = np.flatnonzero(evaluated)
+    front = better_is_larger(true[found], group.area_mm2[found], group.energy_j[found])
+    every[:, 0], front[:, 0] = (np.round(values, 9) for values in (every[:, 0], front[:, 0]))
+    assert {tuple(each) for each in every[nondominated(every)]} == {tuple(each) for each in front[nondominated(front)]}
+
+
+def value_of(objective: Objective, seconds: np.ndarray, group: PointGroup) -> np.ndarray:
+    """The objective of every point, -inf where nothing fits."""
+    values = {
+        Objective.THROUGHPUT: group.batch_samples / seconds,
+        Objective.THROUGHPUT_PER_AREA: group.batch_samples / seconds / group.area_mm2,
+        Objective.THROUGHPUT_PER_JOULE: 1.0 / group.energy_j,
+    }[objective]
+    return np.where(np.isfinite(seconds), values, -np.inf)
+
+
+def check_answer(case: Case, found: Searched) -> None:
+    """Everything that a search says of ``case``, against enumeration."""
+    counts = found.result.counts
+    assert counts.complete and counts.space == sum(len(group.status) for group in found.groups)
+    true = {id(group): true_seconds(case, group) for group in found.groups}
+    weights = np.array([model.weight for model in case.problem.models])
+    rows = {(row.model, row.hbm_bytes, row.micro_batch_size): row for row in found.result.rows}
+    for group in found.groups:
+        check_group(group, true[id(group)])
+        least = value_of(case.problem.objective, true[id(group)], group).max()
+        row = rows[group.key.model, group.key.memory_bytes, group.key.micro_batch_size]
+        assert (row.status is Status.INFEASIBLE) == np.isinf(least)
+        if np.isfinite(least):
+            assert row.status is Status.OPTIMAL and row.value == pytest.approx(least, rel=1e-9)
+    points = {point.hbm_bytes: point for point in found.result.per_hbm}
+    for size in case.problem.memory_bytes:
+        best = []
+        for model in case.problem.models:
+            mine = [each for each in found.groups if each.key.model == model.name and each.key.memory_bytes == size]
+            tables = [value_of(case.problem.objective, true[id(each)], each).reshape(-1, each.configurations) for each in mine]
+            best.append(np.max(np.concatenate(tables), axis=0))
+        mean = (weights / weights.sum()) @ np.array(best)
+        if np.isinf(mean.max()):
+            assert size not in points
+            continue
+        point = points[size]
+        assert point.value == pytest.approx(mean.max(), rel=1e-9)
+        assert point.optimal and point.status is Status.OPTIMAL
+        row = next(one.row for one in found.scored if one.point is point)
+        assert mean[row] == pytest.approx(mean.max(), rel=1e-9)
+        assert point.certificate is not None
+        bound = point.certificate.best_open_bound
+        assert bound is None or bound <= point.value * (1 + 1e-9)
+        for plan in point.models.values():
+            assert plan.time_per_batch_bound_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+    if not points:
+        assert found.result.best is None and found.result.status is Status.INFEASIBLE and found.result.reason
+    else:
+        assert found.result.best is not None
+        assert found.result.best.value == max(point.value for point in points.values())
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_best_plan_on_a_device_is_that_of_enumeration(seed: int, searched: Searching) -> None:
+    case = random_case(seed, memories=2, most_layers=4)
+    check_answer(case, searched(case))
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_the_best_of_several_configurations_is_that_of_enumeration(seed: int, objective: Objective, searched: Searching) -> None:
+    case = random_case(seed, configurations=5, memories=2, most_layers=3, objective=objective)
+    check_answer(case, searched(case))
+
+
+@pytest.mark.parametrize("seed", range(200, 212))
+def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Searching) -> None:
+    case = random_case(seed, configurations=4, models=2, most_layers=3, objective=list(Objective)[seed % 3])
+    check_answer(case, searched(case))
+
+
+@pytest.mark.parametrize("seed", range(300, 312))
+def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, searched: Searching) -> None:
+    """Times are given too long by up to 1.5: nothing that might be the best is called optimal, or closed by what might be worse."""
+    case = random_case(seed, configurations=5, most_layers=3, excess=1.5)
+    found = searched(case)
+    for group in found.groups:
+        given_s = true_seconds(case, group)
+        possible_s = given_s / np.tile(case.hardware.excess_of, len(group.shapes))
+        assert np.all(group.throughput_bound >= group.batch_samples / possible_s * (1 - 1e-9))
+        best = group.batch_samples / given_s.min()
+        row = next(each for each in found.result.rows if each.micro_batch_size == group.key.micro_batch_size)
+        assert row.throughput_samples_per_s == pytest.approx(best if np.isfinite(given_s.min()) else 0.0, rel=1e-9)
+    assert found.result.counts.complete
+    if found.result.best is not None:
+        values = [group.batch_samples / true_seconds(case, group).min() for group in found.groups]
+        assert found.result.best.value == pytest.approx(max(values), rel=1e-9)
+        assert found.result.best.optimal <= bool((case.hardware.excess_of == 1.0).all())
+
+
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_a_search_of_cuts_that_is_cut_off_has_a_bound_and_claims_nothing(
+    seed: int, searched: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(seed, configurations=1 + seed % 2 * 2, most_layers=4)
+    monkeypatch.setattr(best_plan, "FIRST_STEPS", 3)
+    monkeypatch.setattr(best_plan, "MOST_STEPS", 3)
+    found = searched(case)
+    for group in found.groups:
+        true_s = true_seconds(case, group)
+        known = group.status == PointStatus.EVALUATED
+        assert np.all(group.throughput_bound >= group.batch_samples / true_s * (1 - 1e-9))
+        assert np.all(group.iteration_s[known] >= true_s[known] * (1 - 1e-9))
+        assert np.all(group.least_s[known] <= true_s[known] * (1 + 1e-9))
+    best = found.result.best
+    if best is not None:
+        least_s = [true_seconds(case, group).min() for group in found.groups]
+        truly = max(group.batch_samples / seconds for group, seconds in zip(found.groups, least_s, strict=True))
+        if best.optimal:
+            assert best.value == pytest.approx(truly, rel=1e-9)
+        else:
+            assert best.certificate is not None and best.certificate.best_open_bound is not None
+            assert best.certificate.best_open_bound >= truly * (1 - 1e-9)
+
+
+def test_a_space_without_plans_is_refused(searched: Searching) -> None:
+    case = random_case(1)
+    (model,) = case.problem.models
+    space = replace(model.space, devices=7, use_all_devices=True, tp_widths=(2,))
+    with pytest.raises(InputError, match="no plan uses 7 devices"):
+        searched(replace(case, problem=replace(case.problem, models=(replace(model, space=space),))))
