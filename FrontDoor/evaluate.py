@@ -13,13 +13,12 @@ logger = logging.getLogger(__name__)
 
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
+    from Common.compiled_code import find_place
     from Studies.adapters import evaluation as evaluation_of
 
-    from FrontDoor.compiled import find_place
-    from Studies.folders import REPOSITORY
     from Studies.plan_files import evaluate_request
 
-    find_place(REPOSITORY / "Solver")
+    find_place()
     request = evaluate_request(command.config, command.given)
     evaluation = evaluation_of(request)
     for note in request.notes:

@@ -165,12 +165,11 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 
 def _request(command: Command) -> Request:
-    from FrontDoor.compiled import find_place
+    from Common.compiled_code import find_place
     from Studies.config_files import read_config
-    from Studies.folders import REPOSITORY
     from Studies.resolve import resolve
 
-    find_place(REPOSITORY / "Solver")
+    find_place()
     config = {} if command.config is None else read_config(command.config)
     request = resolve(config, command.given, source=str(command.config))
     for note in request.notes:

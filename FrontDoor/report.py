@@ -23,14 +23,13 @@ PAGES = {".html", ".htm"}
 
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
+    from Common.compiled_code import find_place
     from Common.files import output_file, user_path, write_atomically
-    from FrontDoor.compiled import find_place
     from Studies.finished_run import open_run
-    from Studies.folders import REPOSITORY
 
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
-    find_place(REPOSITORY / "Solver")
+    find_place()
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:

@@ -148,6 +148,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
         StageReport(
             layers=tuple(names[layer] for layer in layers_of(priced, stage)),
             devices=plan.tp * plan.cp * plan.dp,
+            load_s=float(forward_s[stage] + backward_s[stage]),
             forward_s=float(forward_s[stage]),
             backward_s=float(backward_s[stage]),
             after_s=float(after_s[stage]),

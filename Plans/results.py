@@ -55,6 +55,7 @@ class StageReport:
 
     layers: tuple[str, ...]
     devices: int
+    load_s: float  # forward and backward
     forward_s: float
     backward_s: float  # with what is recomputed
     after_s: float  # exposed seconds of synchronisation after its last backward pass
@@ -64,11 +65,6 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework
-
-    @property
-    def load_s(self) -> float:
-        """Seconds that it works on a micro-batch."""
-        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
