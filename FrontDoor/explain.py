@@ -10,14 +10,12 @@ from FrontDoor.exits import DONE, NOTHING_FEASIBLE
 
 def explain(command: Command) -> int:
     """Explain the answer of a run, and what alternatives would cost."""
-    from Common.compiled_code import find_place
     from Common.files import user_path
     from Common.progress import progress_for
     from Common.records import to_json
     from Reporter.explain_tables import print_explanation
     from Solver import search
 
-    find_place()
     run = search.open_run(user_path(command.runs[0]))
     explanation = search.explain(run, command.instead, progress_for(sys.stderr, quiet=command.quiet))
     if command.output_format == "json":

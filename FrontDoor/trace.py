@@ -13,13 +13,11 @@ STDOUT = "-"
 
 def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
-    from Common.compiled_code import find_place
     from Common.errors import InputError
     from Common.files import output_file, pack, user_path, write_atomically
     from Reporter.trace import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
 
-    find_place()
     run = open_run(user_path(command.runs[0]))
     path = run.folder / "trace.json"
     if command.output not in {None, STDOUT}:

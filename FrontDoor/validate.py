@@ -21,7 +21,6 @@ PICTURES = (".png", ".svg")
 
 def validate(command: Command) -> int:
     """Predict every run of the table, print how far off that is, and draw it where a file was named."""
-    from Common.compiled_code import find_place
     from Common.files import named_file, user_path
     from Common.progress import progress_for
     from Studies.folders import folders_of
@@ -31,7 +30,6 @@ def validate(command: Command) -> int:
     output = user_path(named["output"]) if "output" in named else None
     runs_file = user_path(command.runs[0]) if command.runs else None
     picture = None if command.plot is None else _picture(command.plot)
-    find_place()
     from Reporter.validation_tables import report_json, report_tables
     from Validation import read_runs
     from Validation import validate as compare
