@@ -18,7 +18,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where an iteration's seconds go on the pipeline stage that decides it; the fields but the hidden ones add up to it.
+    """Where an iteration's seconds go on its busiest pipeline stage; the fields but the hidden ones add up to it.
 
     ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators;
     ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed, ``hidden_*`` runs beside

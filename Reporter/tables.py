@@ -133,7 +133,7 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> Table:
-    """Seconds of the stage that decides, the largest part first, adding up to the iteration; below, what costs no time."""
+    """Seconds of the busiest stage, the largest part first, adding up to the iteration; below, what costs no time."""
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
     table = new_table(f"{model}: where the time goes", ("part", "ms", "share"), words={"part"})
