@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Plans.results import PipelineReport
 from Reporter.report.charts import sized

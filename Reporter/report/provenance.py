@@ -16,9 +16,9 @@ from Studies.run_directory import Manifest
 from Studies.words import UNITS, listed, number
 
 CERTIFICATE_MEANING = (
-    "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or more "
-    "wasteful, pruned because a proven bound shows that it is no better than an evaluated one in throughput, area and energy, or "
-    "infeasible; the counts add up to the space."
+    "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "
+    "more wasteful, pruned because a proven bound shows that it is no better than an evaluated one in throughput, area and "
+    "energy, or infeasible; the counts add up to the space."
 )
 
 

@@ -116,8 +116,8 @@ def _placement(points: PointsOfModel, heading: str) -> Part:
     extras = "".join(f", {words}" for words in plan_extras(plan))
     words = (
         f"{plan.devices_used:,} devices: tensor parallel width {plan.tp}, pipeline depth {plan.pp}, data parallel degree "
-        f"{plan.dp}{extras}; {plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, recomputation "
-        f"{plan.recompute}."
+        f"{plan.dp}{extras}; {plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, "
+        f"recomputation {plan.recompute}."
     )
     figures = (
         placement_figures.load_figure(stages, points.suffix),
