@@ -160,6 +160,8 @@ class ShapePlans:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
         payload = self.stages.tied_parameters * self._gradient_bytes
         several = np.flatnonzero(self.plans.pp > 1)
+        if not len(several):
+            return np.zeros(len(self))
         strides = ((self.plans.pp - 1) * self._stage_strides)[several]
         costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
         seconds = np.zeros(len(self))
