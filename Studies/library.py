@@ -96,7 +96,8 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
     from Studies.explain.repeat import repeat_search
 
     explanation = explained(run)
-    constraints = [read_constraint(text, on_device=run.on_device) for text in ((instead,) if isinstance(instead, str) else instead)]
+    texts = (instead,) if isinstance(instead, str) else instead
+    constraints = [read_constraint(text, on_device=run.on_device) for text in texts]
     if not constraints:
         return explanation
     search = repeat_search(run, progress or SilentProgress())

@@ -53,10 +53,20 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=tuple(_lead(run, best)),
         limits=limits,
-        limits_in_words=tuple(limit.words for limit in limits) or ("This run does not state what limits it.",),
+        limits_in_words=tuple(limit.words for limit in limits) or (_no_limits(run, best),),
         time_in_words=tuple(time),
         alternatives=(),
     )
+
+
+def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
+    """In their place, whether memory keeps plans out; the limits of devices are not priced."""
+    if best.accelerator is not None or not len(run.plans):
+        return "This run does not state what limits it."
+    (plan,) = best.models.values()
+    misfits, given = int((run.plans["status"] == "infeasible").sum()), size_words(plan.hbm_bytes)
+    compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
+    return f"Of {compared}, {f'{misfits:,} do' if misfits else 'all'} {'not ' if misfits else ''}fit in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:

@@ -60,7 +60,7 @@ def _other_values(plans: pd.DataFrame, plan: ModelPlan, axis: str, of_the_model:
 
 
 def _longer(evaluated_s: float, bound_s: float, best_s: float) -> str:
-    """How much longer plans take of which the fastest evaluated takes ``evaluated_s`` (nan: none is), none less than ``bound_s``."""
+    """How much longer plans take: the fastest evaluated ``evaluated_s`` (nan: none is), none less than ``bound_s``."""
     least, most = bound_s / best_s - 1, evaluated_s / best_s - 1
     if most <= least + EQUAL:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"

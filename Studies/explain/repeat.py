@@ -14,6 +14,7 @@ from Solver.results import DesignPoint
 from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run, Stores
 from Solver.search.winner_schedules import LayerSchedule
+from Studies.explain.constraints import constraint_of
 from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_of, search_problem
 from Studies.request import Request
@@ -64,9 +65,10 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
     with repeating(finished):
         request = request_of(finished)
         run = run_of(request, progress)
+        alone = replace(run, problem=search_problem(_only_its_plan(finished, best))) if len(best.models) == 1 else run
     hardware = hardware_alone(run.hardware, best)
     with progress.phase("pricing the best design again", 1) as advance:
-        now = best_design(priced(run, hardware), (best.hbm_bytes,))
+        now = best_design(priced(alone, hardware), (best.hbm_bytes,))
         advance(1)
     if now is None:
         raise InputError(
@@ -82,6 +84,11 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
             best.value,
         )
     return RepeatedSearch(request, run, finished, hardware, now, unchanged)
+
+
+def _only_its_plan(finished: FinishedRun, best: DesignPoint) -> Request:
+    (plan,) = best.models.values()
+    return request_of(finished, constraint_of(plan).settings | {"dp": [plan.dp]})
 
 
 @contextmanager
