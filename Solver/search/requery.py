@@ -33,11 +33,6 @@ class PricedHardware:
         having = {each.model.name for each in self.shapes}
         return [model.name for model in self.run.problem.models if model.name not in having]
 
-    def least_bytes(self, model: str) -> float:
-        """What every plan of ``model`` needs at least, on each of its devices."""
-        mine = [shape for each in self.shapes if each.model.name == model for shape in each.shapes]
-        return min((float(part.plans.least_bytes.min()) for shape in mine for part in shape.parts), default=0.0)
-
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
         return [

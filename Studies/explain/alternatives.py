@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from Common.errors import InputError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
-from GraphExtractor.names import label
 from Plans.results import Status
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
@@ -30,6 +29,7 @@ FloatArray = NDArray[np.float64]
 FIRST_BATCH = 32  # configurations priced together; the next batch is larger, because the bounds seem to tell little
 GROWTH = 4
 EQUAL = 1e-12
+MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for what would do
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +58,9 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     request = constrained(search, constraint)
     found, priced = _best(search, request, candidates)
     if priced.without_plans:
-        raise InputError(_no_plan(request, constraint))
+        raise InputError(_no_plan(search, request, constraint))
     if found is None:
-        return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(request, priced))
+        return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(search, request))
     notes = [note for note in (candidates.note, _not_searched(search.request, constraint)) if note]
     return Alternative(
         constraint.asked,
@@ -89,8 +89,12 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
         InputError: the model or the devices cannot have them; says which they can.
     """
     settings = constraint.settings
-    if constraint.sequence_parallel and constraint.tp is None:  # what is whole on one device cannot be split
-        settings["tp"] = [width for width in search.request.tp if width > 1] or list(search.request.tp)
+    if constraint.sequence_parallel:
+        widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]
+        if not widths:
+            given = "sequence parallelism splits what tensor parallelism leaves whole"
+            raise InputError(f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2")
+        settings["tp"] = widths
     try:
         return request_of(search.finished, settings)
     except InputError as error:
@@ -200,25 +204,30 @@ def _not_searched(request: Request, constraint: Constraint) -> str:
     return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
 
 
-def _no_plan(request: Request, constraint: Constraint) -> str:
+def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint) -> str:
     """Refusal where no plan has what was asked for."""
+    layers = [sum(len(stage.layers) for stage in plan.stages) for plan in search.best.point.models.values()]
     devices = f"{'exactly' if request.use_all_devices else 'at most'} {request.devices:,} devices"
-    rules = [f"tp x cp x pp x dp must be {devices}", "pp at most the model's layers"]
+    rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {min(layers)} layers of the model"]
     if constraint.ep is not None:
-        rules.append("ep divide dp x cp")
+        rules.append("ep must divide dp x cp")
     if constraint.zero_stage:
-        rules.append("ZeRO divide what several replicas hold (dp x cp above 1)")
+        rules.append("ZeRO divides what several replicas hold, dp x cp above 1")
     if (constraint.interleave or 1) > 1:
-        rules.append("pp x interleave divide the blocks, pp (at least 2) the micro-batches of a pipeline")
-    if constraint.sequence_parallel:
-        rules.append("sequence parallelism split a sequence over tp above 1")
-    return f"--instead {constraint.asked}: no plan has that; {listed(rules)}"
+        rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
+    return f"--instead {constraint.asked}: no plan has that; {'; '.join(rules)}"
 
 
-def _why_infeasible(request: Request, priced: PricedHardware) -> str:
-    """How much memory the plans are short of."""
-    given = max(memory_sizes(request))
-    least = {model.name: priced.least_bytes(model.name) for model in request.models}
-    lacking = [f"{label(name)} needs at least {size_words(size)}" for name, size in least.items() if size > given]
-    available = f"{size_words(given)} of memory per device"
-    return f"{listed(lacking)}, there are {available}" if lacking else f"no plan fits {available}, however its layers are cut"
+def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
+    """How much memory the plans are short of, to two per cent; it does not depend on the accelerator."""
+    chip, given = search.price(search.hardware, request), max(memory_sizes(request))
+    short = f"no plan fits {size_words(given)} of memory per device, however its layers are cut"
+    too_little, enough = given, 2 * given
+    while chip.optimum(enough) is None:
+        too_little, enough = enough, 2 * enough
+        if enough > MOST_TIMES * given:
+            return short
+    while enough > 1.02 * too_little:
+        middle = (too_little + enough) // 2
+        too_little, enough = (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
+    return f"{short}; {size_words(enough)} would do"
