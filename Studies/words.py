@@ -84,6 +84,19 @@ def plan_words(plan: ModelPlan | ExpertReport) -> str:
     return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
 
 
+def whole_plan_words(plan: ModelPlan) -> str:
+    """A plan in one line, what is switched off left out."""
+    extras = [f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"]
+    extras += [f"{name} {degree}" for name, degree in (("cp", plan.cp), ("ep", plan.ep)) if degree > 1]
+    if plan.interleave > 1:
+        extras.append(f"{plan.interleave} chunks per stage")
+    if plan.sequence_parallel:
+        extras.append("sequence parallelism")
+    if plan.zero_stage:
+        extras.append(f"ZeRO stage {plan.zero_stage}")
+    return ", ".join([plan_words(plan), *extras])
+
+
 def number(value: float) -> str:
     """At least four significant digits, thousands with commas, no exponent where people would write none."""
     if abs(value) >= 1000:

@@ -160,6 +160,8 @@ class ShapePlans:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
         payload = self.stages.tied_parameters * self._gradient_bytes
         several = np.flatnonzero(self.plans.pp > 1)
+        if not len(several):
+            return np.zeros(len(self))
         strides = ((self.plans.pp - 1) * self._stage_strides)[several]
         costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
         seconds = np.zeros(len(self))
@@ -224,7 +226,7 @@ class ShapePlans:
             times = times_of(np.zeros((edges, 13)))
             fill_prices(rates, times, graph.sizes, graph.examples, graph.tied_parameters if key.single else 0.0, priced)
             workspace = graph.sizes.workspace_bytes[:, rates.zero_stage]
-            state = (priced.fixed_bytes - workspace)[graph.examples]
+            state = priced.fixed_bytes[graph.examples] - workspace[graph.examples]
             after, step = priced.after_s[graph.examples], priced.step_s[graph.examples]
             self._after[key] = after[graph.like], step[graph.like], state[graph.like] + workspace
         return self._after[key]
