@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from Common.compiled_code import find_place
 from Common.logs import configure_logs
 from FrontDoor import modes
 from FrontDoor.arguments import parse
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     command = parse(words)
     configure_logs(verbose=command.verbose, quiet=command.quiet)
+    find_place()  # before any mode loads what is compiled
     return modes.RUNNERS[command.mode](command)
 
 

@@ -1,4 +1,4 @@
-"""``phaze evaluate``: what a training plan costs on devices that exist."""
+"""``phaze evaluate``: what a training plan costs on a device that exists, or on a designed chip."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ logger = logging.getLogger(__name__)
 
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
-    from Studies.adapters import evaluation as evaluation_of
-
-    from FrontDoor.compiled import find_place
-    from Studies.folders import REPOSITORY
     from Studies.plan_files import evaluate_request
 
-    find_place(REPOSITORY / "Solver")
     request = evaluate_request(command.config, command.given)
-    evaluation = evaluation_of(request)
     for note in request.notes:
         logger.info(note)
     from Plans.results import Status
-    from Reporter.training_tables import prediction_json, prediction_tables
+    from Reporter.training_tables import evaluation_json, evaluation_tables
     from Studies.evaluation import evaluated
 
-    prediction = evaluated(evaluation)
-    print_answer(prediction_json(evaluation, prediction).decode(), lambda: prediction_tables(evaluation, prediction), command)
-    return NOTHING_FEASIBLE if prediction.status is Status.INFEASIBLE else DONE
+    evaluation = evaluated(request)
+    print_answer(evaluation_json(evaluation).decode(), lambda: evaluation_tables(evaluation), command)
+    return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE

@@ -13,12 +13,9 @@ def explain(command: Command) -> int:
     from Common.files import user_path
     from Common.progress import progress_for
     from Common.records import to_json
-    from FrontDoor.compiled import find_place
     from Reporter.explain_tables import print_explanation
     from Solver import search
-    from Studies.folders import REPOSITORY
 
-    find_place(REPOSITORY / "Solver")
     run = search.open_run(user_path(command.runs[0]))
     explanation = search.explain(run, command.instead, progress_for(sys.stderr, quiet=command.quiet))
     if command.output_format == "json":

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from FrontDoor.evaluate import evaluate
 from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
 from FrontDoor.models import models
-from FrontDoor.plan_search import search_plans
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.report import report
 from FrontDoor.sweep import sweep
@@ -36,20 +35,16 @@ STDOUT = "-"
 
 
 def run_solver(command: Command) -> int:
-    """Search the study and print the best accelerator and plan; with a device only the plan."""
+    """Search the study and print the best accelerator and plan; with a device the best plan on it."""
     request = _request(command)
-    if request.on_devices:
-        return search_plans(request, command)
     if command.dry_run:
         return _print_size(request, command)
-    from Solver.search.cosearch import run_solver as search
-    from Studies.adapters import chip_study
-
     from Plans.results import Status
     from Reporter.tables import print_result
     from Studies.run_directory import best_json
+    from Studies.search_run import run_search
 
-    result = search(chip_study(request), _progress(command))
+    result = run_search(request, _progress(command))
     if command.output_format == "json":
         sys.stdout.write(best_json(result).decode() + "\n")
     else:
@@ -64,7 +59,7 @@ def extract_graph(command: Command) -> int:
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
-    rows = [_described(graph) for graphs in _graphs(request, _progress(command)) for graph in graphs]
+    rows = [_described(graph) for graph in _graphs(request, _progress(command))]
     print_rows("training graphs, per device", rows, command)
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
@@ -83,16 +78,17 @@ def prepopulate_estimates(command: Command) -> int:
     progress, hardware = _progress(command), hardware_to_design(request)
     accelerators, folder = hardware.accelerators, request.folders.estimates
     rows = []
-    for graphs in _graphs(request, progress):
-        key = graphs[0].key
-        with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}", 1) as advance:
-            load_or_populate(graphs, accelerators, hardware.platform, folder)
+    for graph in _graphs(request, progress):
+        key = graph.key
+        with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}, tp {key.tp}", 1) as advance:
+            load_or_populate([graph], accelerators, hardware.platform, folder)
             advance(1)
         rows.append(
             {
                 "model": key.label,
                 "micro_batch_size": key.micro_batch_size,
                 "sequence_length": key.sequence_length,
+                "tp": key.tp,
                 "tensor_core_configurations": len(accelerators.tensor_cores),
                 "vector_core_configurations": len(accelerators.vector_cores),
             }
@@ -165,12 +161,9 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 
 def _request(command: Command) -> Request:
-    from FrontDoor.compiled import find_place
     from Studies.config_files import read_config
-    from Studies.folders import REPOSITORY
     from Studies.resolve import resolve
 
-    find_place(REPOSITORY / "Solver")
     config = {} if command.config is None else read_config(command.config)
     request = resolve(config, command.given, source=str(command.config))
     for note in request.notes:
@@ -184,30 +177,20 @@ def _progress(command: Command) -> Progress:
     return progress_for(sys.stderr, quiet=command.quiet)
 
 
-def _graphs(request: Request, progress: Progress) -> Iterator[tuple[ModelGraph, ...]]:
-    """Graphs of every model and micro-batch size, one per tensor parallel width; on devices those of all plans together."""
-    from Studies.adapters import graph_keys
-
+def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
+    """The graphs that the search of ``request`` needs, model after model."""
     from Estimator.coverage import check_functions
-    from Estimator.devices.functions import TENSORS_MOVED
     from GraphExtractor import load_or_extract
-    from Studies.hardware import design_space_of
+    from Studies.problem import graph_keys, hardware_of
 
-    priced: Collection[str] = TENSORS_MOVED
-    if not request.on_devices:
-        priced = design_space_of(request).platform.vector_functions.cycles_per_element
-    checked = set()
+    known = hardware_of(request).known_functions
     for keys in graph_keys(request):
-        model, size = keys[0].model, keys[0].micro_batch_size
-        with progress.phase(f"training graphs of {model}, micro-batch {size}", len(keys)) as advance:
-            graphs = []
+        with progress.phase(f"training graphs of {keys[0].model}", len(keys)) as advance:
             for key in keys:
-                graphs.append(load_or_extract(key, request.folders.graphs, force=request.force_reextract_model))
+                graph = load_or_extract(key, request.folders.graphs, force=request.force_reextract_model)
+                check_functions([graph], known, strict=request.strict)
                 advance(1)
-        if model not in checked:  # other micro-batch sizes have the same operators
-            check_functions(graphs, priced, strict=request.strict)
-            checked.add(model)
-        yield tuple(graphs)
+                yield graph
 
 
 def _described(graph: ModelGraph) -> dict[str, object]:
@@ -229,12 +212,8 @@ def _described(graph: ModelGraph) -> dict[str, object]:
 
 def _print_size(request: Request, command: Command) -> int:
     from Reporter.tables import space_table
-    from Solver.results import SpaceSize
-    from Studies.library import space_size
+    from Studies.problem import space_size
 
     size = space_size(request)
-    if isinstance(size, SpaceSize):
-        print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
-    else:
-        print_rows("size of the space", [asdict(size)], command)
+    print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
     return DONE

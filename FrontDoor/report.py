@@ -24,13 +24,10 @@ PAGES = {".html", ".htm"}
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from Common.files import output_file, user_path, write_atomically
-    from FrontDoor.compiled import find_place
     from Studies.finished_run import open_run
-    from Studies.folders import REPOSITORY
 
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
-    find_place(REPOSITORY / "Solver")
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
@@ -55,19 +52,17 @@ def report(command: Command) -> int:
 
 
 def _report(runs: Sequence[FinishedRun]) -> Report:
-    """The page of one run of any kind, or of two compared."""
-    from Reporter.report.plan_report import plan_report
-    from Reporter.report.search_report import search_report
-    from Studies.finished_run import FinishedSearch
-
+    """The page of one run, or of two compared."""
     if len(runs) == 2:
         from Reporter.report.comparison_report import comparison_report
         from Studies.explain.comparison import compare_runs
 
         before, after = runs
         return comparison_report(before, after, compare_runs(before, after))
+    from Reporter.report.search_report import search_report
+
     (run,) = runs
-    return search_report(run) if isinstance(run, FinishedSearch) else plan_report(run)
+    return search_report(run)
 
 
 def _need_libraries() -> None:

@@ -22,11 +22,8 @@ def sweep(command: Command) -> int:
     """Run every point of the sweep that is not in its store yet, and print and write the table of all."""
     from Common.files import user_path
     from Common.progress import progress_for
-    from FrontDoor.compiled import find_place
-    from Studies.folders import REPOSITORY
     from Studies.sweep.axes import read_sweep
 
-    find_place(REPOSITORY / "Solver")
     assert command.study is not None  # the flags require it
     asked = read_sweep(user_path(command.study), command.given, command.output, csv=command.csv)
     if command.dry_run:

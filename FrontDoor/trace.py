@@ -15,12 +15,9 @@ def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
     from Common.files import output_file, pack, user_path, write_atomically
-    from FrontDoor.compiled import find_place
     from Reporter.trace import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
-    from Studies.folders import REPOSITORY
 
-    find_place(REPOSITORY / "Solver")
     run = open_run(user_path(command.runs[0]))
     path = run.folder / "trace.json"
     if command.output not in {None, STDOUT}:

@@ -23,15 +23,13 @@ def validate(command: Command) -> int:
     """Predict every run of the table, print how far off that is, and draw it where a file was named."""
     from Common.files import named_file, user_path
     from Common.progress import progress_for
-    from FrontDoor.compiled import find_place
-    from Studies.folders import REPOSITORY, folders_of
+    from Studies.folders import folders_of
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
     output = user_path(named["output"]) if "output" in named else None
     runs_file = user_path(command.runs[0]) if command.runs else None
     picture = None if command.plot is None else _picture(command.plot)
-    find_place(REPOSITORY / "Solver")
     from Reporter.validation_tables import report_json, report_tables
     from Validation import read_runs
     from Validation import validate as compare

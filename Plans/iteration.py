@@ -23,11 +23,12 @@ def price_iteration(plan: TrainingPlan, costs: LayerCosts, machine: Machine, con
         InputError: the plan contradicts itself, the model or the cluster.
     """
     priced = PricedPlan(plan, costs, machine, configuration)
-    finished_s = priced.finished_s()
-    decisive = int(finished_s.argmax())
-    iteration_s = float(finished_s[decisive]) + priced.step_s
-    transfer_s = max(float(finished_s[decisive] - priced.finished_s(free_transfers=True).max()), 0.0)
-    breakdown = _breakdown(priced, decisive, transfer_s, iteration_s)
+    finished_s = float(priced.finished_s().max())
+    iteration_s = finished_s + priced.step_s
+    transfer_s = max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0)
+    loads_s = priced.chunks_s.reshape(2, -1, plan.pp).sum(axis=(0, 1))
+    busiest = int((plan.micro_batches * loads_s + priced.after_s).argmax())
+    breakdown = _breakdown(priced, busiest, transfer_s, iteration_s)
     return _iteration(priced, breakdown, iteration_s)
 
 
@@ -148,6 +149,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
         StageReport(
             layers=tuple(names[layer] for layer in layers_of(priced, stage)),
             devices=plan.tp * plan.cp * plan.dp,
+            load_s=float(forward_s[stage] + backward_s[stage]),
             forward_s=float(forward_s[stage]),
             backward_s=float(backward_s[stage]),
             after_s=float(after_s[stage]),

@@ -18,7 +18,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where an iteration's seconds go on the pipeline stage that decides it; the fields but the hidden ones add up to it.
+    """Where an iteration's seconds go on its busiest pipeline stage; the fields but the hidden ones add up to it.
 
     ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators;
     ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed, ``hidden_*`` runs beside
@@ -55,6 +55,7 @@ class StageReport:
 
     layers: tuple[str, ...]
     devices: int
+    load_s: float  # forward and backward
     forward_s: float
     backward_s: float  # with what is recomputed
     after_s: float  # exposed seconds of synchronisation after its last backward pass
@@ -64,11 +65,6 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework
-
-    @property
-    def load_s(self) -> float:
-        """Seconds that it works on a micro-batch."""
-        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)

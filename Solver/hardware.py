@@ -189,6 +189,9 @@ class DesignedChips(Hardware):
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
+        if (graph.key, experts) in self._scheduled:
+            advance(1)
+            return _by_mode(self._scheduled[graph.key, experts], modes)
         what = (graph,), self.accelerators, self.platform
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         path = None
@@ -210,13 +213,24 @@ class DesignedChips(Hardware):
         """What ``price`` made of ``graph``."""
         return self._scheduled[graph.key, experts]
 
-    def fresh(self) -> DesignedChips:
-        """The same with nothing priced yet."""
-        return replace(self, _scheduled={})
+    def on_platform(self, platform: Platform) -> DesignedChips:
+        """The same chips with what ``platform`` gives them."""
+        return replace(self, platform=platform, _scheduled={})
+
+    def in_cluster(self, cluster: Cluster) -> DesignedChips:
+        """The same in another cluster; what was priced of graphs that the network does not change is kept."""
+        kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
+        return replace(self, cluster=cluster, _scheduled=kept)
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
         return replace(self, accelerators=AcceleratorSet.of(accelerators), _scheduled={})
+
+
+def _communicates(graph: ModelGraph) -> bool:
+    """Whether devices exchange anything within its layers."""
+    passes = (operators for layer in graph.layers for operators in (layer.forward, layer.backward))
+    return any(operator.collective is not None for operators in passes for operator in operators.operators)
 
 
 def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from Common.compiled_code import find_place
 from Common.progress import Progress, SilentProgress
 from Solver.results import SearchResult, SpaceSize
 from Studies import finished_run
@@ -57,6 +58,7 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
         InputError: what the request names does not fit together after all.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
+    find_place()
     from Studies.search_run import run_search
 
     with warnings.catch_warnings():
@@ -90,23 +92,18 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
     Raises:
         InputError: an alternative that cannot be read or that nothing has, or a run that cannot be asked again.
     """
+    find_place()
     from Studies.explain.alternatives import alternative
-    from Studies.explain.constraints import read_design_constraint, read_plan_constraint
+    from Studies.explain.constraints import read_constraint
     from Studies.explain.explanation import explain as explained
-    from Studies.explain.plan_alternatives import plan_alternative, repeat_plan_search
     from Studies.explain.repeat import repeat_search
 
     explanation = explained(run)
-    texts = (instead,) if isinstance(instead, str) else tuple(instead)
-    if not texts:
+    texts = (instead,) if isinstance(instead, str) else instead
+    constraints = [read_constraint(text, on_device=run.on_device) for text in texts]
+    if not constraints:
         return explanation
-    progress = progress or SilentProgress()
-    if isinstance(run, FinishedPlanSearch):
-        of_plans = [read_plan_constraint(text) for text in texts]
-        plans = repeat_plan_search(run, progress)
-        return replace(explanation, alternatives=tuple(plan_alternative(plans, each) for each in of_plans))
-    constraints = [read_design_constraint(text) for text in texts]
-    search = repeat_search(run, progress)
+    search = repeat_search(run, progress or SilentProgress())
     return replace(explanation, alternatives=tuple(alternative(search, each) for each in constraints))
 
 

@@ -87,11 +87,12 @@ def hardware_of(request: Request) -> Hardware:
 
 def hardware_report(request: Request) -> HardwareReport:
     """How the hardware of ``request`` was named."""
-    device = request.hardware.device
+    device, chip = request.hardware.device, request.hardware.chip
+    designed = "designed accelerators" if request.chip is None else f"chip {request.chip}"
     return HardwareReport(
-        title="designed accelerators" if device is None else device.title,
+        title=designed if device is None else device.title,
         device=request.device,
-        accelerator=None,
+        accelerator=chip,
         memory_bytes=float(max(memory_sizes(request))),
         cluster=request.cluster,
         software=request.software or CHIP_SOFTWARE,

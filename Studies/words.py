@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from Common.choices import Objective
+from Common.choices import GroupOrder, Objective
 from Common.units import GIB, MIB
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
-    from Solver.results import ExpertReport, ModelPlan
+    from Plans.results import Breakdown
+    from Solver.results import ExpertReport, HardwareReport, ModelPlan
 
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
@@ -32,6 +33,10 @@ PARTS = {
     "bubble": "bubble",
     "optimizer": "optimizer",
 }
+NEGLIGIBLE = 1e-7  # of an iteration: rounding, and what nobody need read
+ALONG_THE_CRITICAL_PATH = (
+    "Cores run operators side by side: the time of a layer is attributed along the critical path of its schedule."
+)
 
 
 def accelerator_words(accelerator: Accelerator) -> str:
@@ -42,9 +47,54 @@ def accelerator_words(accelerator: Accelerator) -> str:
     )
 
 
+def hardware_words(accelerator: Accelerator | None, hardware: HardwareReport) -> str:
+    """What runs a plan: the accelerator that was designed, else the device that was given."""
+    return hardware.title if accelerator is None else accelerator_words(accelerator)
+
+
+def exposed_s(breakdown: Breakdown) -> dict[str, float]:
+    """Seconds by part (a key of ``PARTS``) that add up to the iteration, the largest first."""
+    parts = {name: getattr(breakdown, f"{name}_s") for name in PARTS}
+    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+def hidden_s(breakdown: Breakdown) -> dict[str, float]:
+    """Seconds of communication that runs beside computation, by part, the largest first; without what is nothing."""
+    parts = {name: getattr(breakdown, f"hidden_{name}_s", 0.0) for name in PARTS}
+    return {name: seconds for name, seconds in sorted(parts.items(), key=lambda item: -item[1]) if seconds > 0.0}
+
+
+def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
+    """What a plan does beside tp, pp, dp, micro-batches and recomputation, in words; what is switched off is left out."""
+    named = {
+        f"cp {plan.cp}": plan.cp > 1,
+        f"ep {plan.ep}": plan.ep > 1,
+        f"{plan.interleave} chunks per stage": plan.interleave > 1,
+        "sequence parallelism": plan.sequence_parallel,
+        f"ZeRO {plan.zero_stage}": plan.zero_stage > 0,
+        f"order {plan.group_order}": plan.group_order != GroupOrder.DATA_INNER.value,
+        "overlapped gradients": bool(plan.plan.overlap_gradients),
+        "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
+    }
+    return tuple(words for words, applies in named.items() if applies)
+
+
 def plan_words(plan: ModelPlan | ExpertReport) -> str:
     """``tp 1 x pp 10 x dp 100``."""
     return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
+
+
+def whole_plan_words(plan: ModelPlan) -> str:
+    """A plan in one line, what is switched off left out."""
+    extras = [f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"]
+    extras += [f"{name} {degree}" for name, degree in (("cp", plan.cp), ("ep", plan.ep)) if degree > 1]
+    if plan.interleave > 1:
+        extras.append(f"{plan.interleave} chunks per stage")
+    if plan.sequence_parallel:
+        extras.append("sequence parallelism")
+    if plan.zero_stage:
+        extras.append(f"ZeRO stage {plan.zero_stage}")
+    return ", ".join([plan_words(plan), *extras])
 
 
 def number(value: float) -> str:

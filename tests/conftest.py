@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from Common.compiled_code import find_place
+
+find_place()  # before anything is compiled, and for the processes that tests start
 settings.register_profile("phaze", deadline=None)  # how long one example takes is the machine's business
 settings.load_profile("phaze")
 

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from Common.choices import Objective
-from Common.units import GB
+from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
-from Reporter.report.design_points import front_rows
+from Reporter.report.design_points import front_rows, memory_rows
 from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons, Report, Section, inline_data, table
-from Reporter.report.plan_figures import plan_rows
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import duration
 from Studies.explain.records import Change, Comparison, Exchange
-from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.finished_run import FinishedRun
 from Studies.words import UNITS, number
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
@@ -27,11 +25,12 @@ LABEL = 52  # characters of such a line
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run found for a model: samples per second, seconds of an iteration, and where it is in the scatter."""
+    """What a run found for a model: samples per second, seconds of an iteration, area (None: not known), fullest stage."""
 
     throughput_samples_per_s: float
     time_per_batch_s: float
-    across: float
+    area_mm2: float | None
+    memory_bytes: float
 
 
 @dataclass(frozen=True)
@@ -78,32 +77,25 @@ def _sections(
     )
     if terms:
         yield Section("iteration", "Where the time of an iteration goes", terms)
-    scatters = tuple(
-        Part(label(model) if several else "", (), (scatter,))
-        for model in shared
-        if (scatter := _scatter(runs, model, answers, names))
-    )
+    scatters = tuple(Part(label(model) if several else "", (), (_scatter(runs, model, answers, names),)) for model in shared)
     if scatters:
         yield Section("designs", "The designs of both runs", scatters)
 
 
 def _answers(run: FinishedRun) -> Answers:
-    if isinstance(run, FinishedPlanSearch):
-        return Answers(
-            {
-                model: Answer(
-                    plan.throughput_samples_per_s, plan.time_per_batch_s, max(chunk.memory_bytes for chunk in plan.stages) / GB
-                )
-                for model, plan in run.answer.models.items()
-            },
-            run.answer.value,
-            UNITS[Objective.THROUGHPUT],
-        )
     best = run.result.best
     if best is None:
         return Answers({}, None, "")
-    area_mm2 = best.accelerator.area_mm2
-    found = {model: Answer(plan.throughput_samples_per_s, plan.time_per_batch_s, area_mm2) for model, plan in best.models.items()}
+    area_mm2 = None if best.accelerator is None else best.accelerator.area_mm2
+    found = {
+        model: Answer(
+            plan.throughput_samples_per_s,
+            plan.time_per_batch_s,
+            area_mm2,
+            max(stage.memory_bytes for stage in plan.stages),
+        )
+        for model, plan in best.models.items()
+    }
     return Answers(found, best.value, UNITS[best.objective])
 
 
@@ -181,20 +173,18 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
 
 def _scatter(
     runs: tuple[FinishedRun, FinishedRun], model: str, answers: tuple[Answers, Answers], names: tuple[str, str]
-) -> Figure | None:
-    """Designs of both runs in one chart: fronts of searches for accelerators, all plans of searches on given devices."""
+) -> Figure:
+    """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else plans over their memory."""
     import altair as alt
 
-    rows: list[tuple[object, ...]] = []
-    for name, run in zip(("before", "after"), runs, strict=True):
-        if isinstance(run, FinishedSearch) and isinstance(runs[0], FinishedSearch):
-            rows += [(name, *row) for row in front_rows(run, model)]
-        elif isinstance(run, FinishedPlanSearch) and isinstance(runs[0], FinishedPlanSearch):
-            rows += [(name, *row) for row in plan_rows(run)]
-        else:
-            return None  # a chip that is designed and one that is given have no axis in common
-    designed = isinstance(runs[0], FinishedSearch)
-    across = "area of a chip, mm²" if designed else "memory of the fullest stage, GB"
+    optima = [each.models[model] for each in answers]
+    designed = all(each.area_mm2 is not None for each in optima)
+    across = "area of a chip, mm²" if designed else "memory of the fullest stage, GiB"
+    rows = [
+        (name, *row)
+        for name, run in zip(("before", "after"), runs, strict=True)
+        for row in (front_rows if designed else memory_rows)(run, model)
+    ]
     data = inline_data(("run", "across", "throughput", "design"), rows, words={"run", "design"})
     scale = alt.Scale(domain=["before", "after"], range=[colour("before"), colour("after")])
     shapes = alt.Scale(domain=["before", "after"], range=["square", "circle"])
@@ -213,8 +203,8 @@ def _scatter(
     best = inline_data(
         ("run", "across", "throughput", "design"),
         (
-            (name, each.models[model].across, each.models[model].throughput_samples_per_s, "optimum")
-            for name, each in zip(("before", "after"), answers, strict=True)
+            (name, each.area_mm2 if designed else each.memory_bytes / GIB, each.throughput_samples_per_s, "optimum")
+            for name, each in zip(("before", "after"), optima, strict=True)
         ),
         words={"run", "design"},
     )
@@ -234,7 +224,7 @@ def _scatter(
         rings.encode(x=x, y=y, color=coded["color"], tooltip=tooltip),
         *texts,
     )
-    drawn = "Pareto fronts of throughput, area and energy" if designed else "Evaluated plans"
+    drawn = "Pareto fronts of throughput, area and energy" if designed else "Evaluated design points"
     caption = f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
     return Figure(f"designs-of-both{_suffix(model, answers)}", "The designs of both runs", caption, sized(chart, 380), len(rows))
 

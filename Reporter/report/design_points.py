@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from Common.units import MIB
+from Common.units import GIB, MIB
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint
-from Studies.finished_run import FinishedSearch
+from Studies.finished_run import FinishedRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,27 +22,32 @@ CHIP_COLUMNS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
 
 @dataclass(frozen=True, eq=False)
 class PointsOfModel:
-    """The design points of one model of a run, with the winner's plan for it."""
+    """The design points of one model of a run, with the best one's plan for it."""
 
-    run: FinishedSearch
+    run: FinishedRun
     best: DesignPoint
     model: str
     designs: pd.DataFrame
 
     @property
     def plan(self) -> ModelPlan:
-        """The winner's plan of the model."""
+        """The plan of the model at the best point."""
         return self.best.models[self.model]
 
     @property
     def references(self) -> tuple[ReferencePoint, ...]:
-        """Known chips with the winner's HBM on which the model fits."""
+        """Known chips with as much memory on which the model fits."""
         same = (point for point in self.run.result.references if point.hbm_bytes == self.best.hbm_bytes)
         return tuple(point for point in same if self.model in point.models)
 
     @property
+    def plan_memory_bytes(self) -> float:
+        """Of the fullest stage of that plan."""
+        return max(stage.memory_bytes for stage in self.plan.stages)
+
+    @property
     def evaluated(self) -> pd.DataFrame:
-        """Those whose best placement is known."""
+        """Those whose best plan is known."""
         return self.designs[self.designs["status"] == "evaluated"]
 
     @property
@@ -51,7 +56,7 @@ class PointsOfModel:
         return f"-{label(self.model)}" if len(self.best.models) > 1 else ""
 
 
-def points_of(run: FinishedSearch, best: DesignPoint, model: str) -> PointsOfModel:
+def points_of(run: FinishedRun, best: DesignPoint, model: str) -> PointsOfModel:
     """The design points of ``model``."""
     return PointsOfModel(run, best, model, run.designs[run.designs["model"] == model])
 
@@ -79,9 +84,23 @@ def chip_words(designs: pd.DataFrame) -> list[str]:
     ]
 
 
-def front_rows(run: FinishedSearch, model: str) -> list[tuple[float, float, str]]:
+def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
     """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a model."""
     designs = run.designs
     front = designs[(designs["model"] == model) & designs["on_front"]]
     area_mm2, throughput = front["area_mm2"].to_numpy(dtype=float), front["throughput_samples_per_s"].to_numpy(dtype=float)
     return list(zip(area_mm2.tolist(), throughput.tolist(), chip_words(front), strict=True))
+
+
+def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
+    """Memory of the fullest stage in GiB, samples per second and plan of the evaluated design points of a model."""
+    designs = run.designs
+    shown = thinned(designs[(designs["model"] == model) & (designs["status"] == "evaluated")])
+    return [
+        (
+            row["memory_bytes"] / GIB,
+            row["throughput_samples_per_s"],
+            f"{row['tp']} x {row['pp']} x {row['dp']}, micro-batch {row['micro_batch_size']}, {row['recompute']}",
+        )
+        for _, row in shown.iterrows()
+    ]

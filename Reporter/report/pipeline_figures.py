@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from Solver.plan_search.results import FoundPlan
 
 from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
 from Plans.results import PipelineReport
@@ -20,12 +19,10 @@ MOST_SEGMENTS = 8000  # of one chart
 MOST_PASSES = 400  # of one stage in one chart: more would be thinner than a line
 LEGIBLE = 30  # passes of a stage: with more, the beginning is drawn once more, larger
 ROUNDS = 8  # passes of the first stage after its warm-up that the beginning shows
-SAME = 1e-4  # of the iteration: two times that differ by less are not told apart
 ROLES = {
     "forward": "forward",
     "backward": "backward",
-    "receive": "transfer",
-    "send": "tensor",
+    "send": "transfer",
     "gradient synchronisation": "sync",
     "optimizer": "optimizer",
 }
@@ -59,26 +56,25 @@ class Timeline:
 
 
 def timeline_of(report: PipelineReport) -> Timeline:
-    """Run the pipeline's schedule and lay out what every stage does."""
+    """Run the pipeline's schedule and lay out what every stage does, up to the end of the iteration."""
     passes = timeline(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
     segments = list(_segments(report, passes))
-    passes_end_s = max(segment.end_s for segment in segments)
     synchronised = []
     for stage in range(report.pp):
         last = float(passes.end_s[stage].max())
         if report.sync_s[stage] > 0.0:
             segments.append(Segment(stage + 1, "gradient synchronisation", last, last + report.sync_s[stage]))
         synchronised.append(last + report.sync_s[stage])
-    start = max(passes_end_s, *synchronised)
+    start = max(synchronised)
     if report.optimizer_s > 0.0:
         segments += [Segment(stage + 1, "optimizer", start, start + report.optimizer_s) for stage in range(report.pp)]
     return Timeline(report, passes, tuple(segments), start + report.optimizer_s)
 
 
-def pipeline_figures(plan: ModelPlan | FoundPlan, suffix: str) -> tuple[Figure, ...]:
+def pipeline_figures(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
     """The whole timeline; where it has too many passes to draw, its beginning and its end."""
     line = timeline_of(plan.pipeline)
-    whole = f"{_what(line.report)} {_reconciled(line, plan.time_per_batch_s)}"
+    whole = f"{_what(line.report)} It ends after {duration(line.end_s)}, which is the iteration."
     warm = int(np.argmin(line.passes.forward[0]))
     if line.positions <= MOST_PASSES and len(line.segments) <= MOST_SEGMENTS:
         figure = _figure("pipeline", "Pipeline timeline", whole, line, 0.0, line.end_s, suffix, _table(line))
@@ -100,7 +96,7 @@ def pipeline_figures(plan: ModelPlan | FoundPlan, suffix: str) -> tuple[Figure, 
 
 
 def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segment]:
-    """The passes of every stage, what they wait for in receiving apart, and what occupies the sender."""
+    """The passes of every stage, and what occupies the sender."""
     last_chunk = len(report.forward_s) - 1
     for stage in range(report.pp):
         for forward, chunk, micro_batch, start, end in zip(
@@ -111,10 +107,7 @@ def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segmen
             passes.end_s[stage].tolist(),
             strict=True,
         ):
-            receive = (report.receive_forward_s if forward else report.receive_backward_s)[chunk]
-            if receive > 0.0:
-                yield Segment(stage + 1, "receive", start, start + receive, chunk + 1, micro_batch + 1)
-            yield Segment(stage + 1, "forward" if forward else "backward", start + receive, end, chunk + 1, micro_batch + 1)
+            yield Segment(stage + 1, "forward" if forward else "backward", start, end, chunk + 1, micro_batch + 1)
             if not report.overlap_transfers:
                 sent = _sent_s(report, forward, chunk, last_chunk)
                 if sent > 0.0:
@@ -187,16 +180,6 @@ def _what(report: PipelineReport) -> str:
     batches = f"{report.micro_batches} micro-batch" + ("es" if report.micro_batches > 1 else "")
     beside = " Sending runs beside the passes and is not drawn." if report.overlap_transfers and any(report.transfer_s) else ""
     return f"{stages}, {batches}, {report.schedule.replace('1f1b', '1F1B')} schedule; grey is waiting.{beside}"
-
-
-def _reconciled(line: Timeline, stated_s: float) -> str:
-    """Say where the simulated timeline ends, and why the stated time differs where it does."""
-    if abs(line.end_s - stated_s) <= SAME * stated_s:
-        return f"It ends after {duration(line.end_s)}, which is the iteration."
-    return (
-        f"It ends after {duration(line.end_s)} in this pass-by-pass simulation; the stated iteration of {duration(stated_s)} "
-        "is a closed form that is exact where all stages are equally loaded and counts every stage as the slowest one."
-    )
 
 
 def _table(line: Timeline) -> PageTable:

@@ -10,34 +10,33 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
 from Reporter.report.words import duration
-from Solver.results import Counts, DesignPoint
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Solver.results import Certificate, Counts, DesignPoint
+from Studies.finished_run import FinishedRun
+from Studies.run_directory import Manifest
 from Studies.words import UNITS, listed, number
 
 CERTIFICATE_MEANING = (
-    "Every design point is either evaluated with its best placement, pruned because a proven bound shows that it is no better "
-    "than an evaluated one in throughput, area and energy, or infeasible; the counts add up to the space."
+    "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "
+    "more wasteful, pruned because a proven bound shows that it is no better than an evaluated one in throughput, area and "
+    "energy, or infeasible; the counts add up to the space."
 )
 
 
-def search_provenance(run: FinishedSearch) -> tuple[Part, ...]:
-    """Inputs, what was searched, certificate, versions and phases of a search for accelerators."""
-    manifest = run.manifest
-    solvers = [f"Operator schedules were searched with the {manifest.schedule_solver} solver"]
-    solvers += (
-        [f"confirmed as integer programs by {listed(manifest.confirmation_solvers)}"] if manifest.confirmation_solvers else []
-    )
+def provenance(run: FinishedRun) -> tuple[Part, ...]:
+    """Inputs, what was searched, certificate, versions and phases of a run."""
+    manifest, best, hardware = run.manifest, run.result.best, run.result.hardware
     phases = [(phase.name, f"{phase.seconds:.2f}", f"{phase.peak_bytes / GIB:.2f}") for phase in manifest.phases]
     phases.append(("all", f"{sum(phase.seconds for phase in manifest.phases):.2f}", ""))
     searched = (
         f"{manifest.point_meaning[0].upper()}{manifest.point_meaning[1:]}.",
         CERTIFICATE_MEANING,
-        *_certificate_words(run.result.best),
-        f"{' and '.join(solvers)}.",
+        f"Hardware: {hardware.title} on {hardware.cluster}, software model {hardware.software}.",
+        *_certificate_words(best),
+        *_solver_words(manifest),
     )
     tables = [counts_table(manifest.counts)]
-    if run.result.best is not None and run.result.best.certificate is not None:
-        tables.append(_confirmations(run.result.best))
+    if best is not None and best.certificate is not None and best.certificate.schedules:
+        tables.append(_confirmations(best.certificate))
     return (
         Part("What was searched, and how sure the answer is", searched, (), tuple(tables)),
         Part(
@@ -53,34 +52,24 @@ def search_provenance(run: FinishedSearch) -> tuple[Part, ...]:
     )
 
 
-def plan_provenance(run: FinishedPlanSearch) -> tuple[Part, ...]:
-    """The same for a search of plans on given devices."""
-    manifest, answer = run.manifest, run.answer
-    searched = (
-        f"{manifest.point_meaning[0].upper()}{manifest.point_meaning[1:]}.",
-        "Every plan is either evaluated, pruned because a proven bound shows that it is no faster than an evaluated one, or "
-        "infeasible; the counts add up to the space.",
-        f"Hardware: {answer.device_title} ({answer.device}) on {answer.cluster}, software model {answer.software}.",
-    )
-    took = f"The search took {duration(manifest.seconds)} and at most {manifest.peak_bytes / GIB:.2f} GiB of memory."
-    return (
-        Part("What was searched", searched, (), (counts_table(manifest.counts),)),
-        Part(
-            "Inputs, versions and time",
-            (_code(manifest.git_commit), took),
-            (),
-            (inputs_table(run.settings), versions_table(manifest.versions)),
-        ),
-    )
+def _solver_words(manifest: Manifest) -> tuple[str, ...]:
+    """Who made the schedules of operators; nothing where no cores are scheduled."""
+    if not manifest.schedule_solver:
+        return ()
+    confirmed = manifest.confirmation_solvers
+    also = f" and confirmed as integer programs by {listed(confirmed)}" if confirmed else ""
+    return (f"Operator schedules were searched with the {manifest.schedule_solver} solver{also}.",)
 
 
 def counts_table(counts: Counts) -> PageTable:
     """How many design points there are, and what became of them."""
     rows = [
         ("evaluated", f"{counts.evaluated:,}"),
+        ("dominated by another chip", f"{counts.dominated:,}"),
         ("pruned by a proven bound", f"{counts.pruned:,}"),
         ("infeasible", f"{counts.infeasible:,}"),
         ("design points of the space", f"{counts.space:,}"),
+        ("plans compared per configuration", f"{counts.plans:,}"),
     ]
     return table("Design points", ("what", "number"), rows, words={"what"})
 
@@ -101,8 +90,6 @@ def _plain(value: object) -> str:
         return ", ".join(map(_plain, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None:
-        return "not set"
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -123,11 +110,10 @@ def _certificate_words(best: DesignPoint | None) -> tuple[str, ...]:
         words = (
             f"No point that was pruned can reach more than {number(bound)} {unit}; the optimum has {number(best.value)} {unit}."
         )
-    return (words, *(f"{label(name)}: {plan.plans_lost}." for name, plan in best.models.items() if plan.plans_lost))
+    return (words, *(f"{label(name)}: {plan.plans_omitted}." for name, plan in best.models.items() if plan.plans_omitted))
 
 
-def _confirmations(best: DesignPoint) -> PageTable:
-    assert best.certificate is not None
+def _confirmations(certificate: Certificate) -> PageTable:
     rows = (
         (
             label(each.model),
@@ -139,7 +125,7 @@ def _confirmations(best: DesignPoint) -> PageTable:
             each.ilp_solver,
             "yes" if each.agrees else "no",
         )
-        for each in best.certificate.schedules
+        for each in certificate.schedules
     )
     columns = ("model", "layer", "pass", "searched", "as an integer program", "gap", "solver", "agree")
     words = {"model", "layer", "pass", "solver", "agree"}

@@ -40,7 +40,7 @@ class Marked:
 
 
 def scatter(points: PointsOfModel) -> Figure:
-    """Throughput over area, energy as colour, the Pareto front, the winner and the known chips."""
+    """Throughput over area, energy as colour, the Pareto front, the optimum and the known chips."""
     import altair as alt
 
     evaluated = points.evaluated
@@ -145,6 +145,7 @@ def _design_data(shown: pd.DataFrame) -> Any:
 
 
 def _marked(points: PointsOfModel) -> list[Marked]:
+    assert points.best.accelerator is not None  # of a device the area is not known
     named = [("optimum", points.best.accelerator, points.plan)]
     named += [(point.name, point.accelerator, point.models[points.model]) for point in points.references]
     middle = max(chip.area_mm2 for _, chip, _ in named) / 2
@@ -153,7 +154,7 @@ def _marked(points: PointsOfModel) -> list[Marked]:
             name,
             chip.area_mm2,
             plan.throughput_samples_per_s,
-            plan.energy_per_sample_j,
+            plan.energy_per_sample_j or 0.0,
             accelerator_words(chip),
             "left" if chip.area_mm2 > middle else "right",
         )

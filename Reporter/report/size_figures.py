@@ -11,15 +11,17 @@ from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import duration, share
-from Solver.results import DesignPoint, ReferencePoint, SizeRow
-from Studies.words import accelerator_words, listed, number
+from Reporter.tables import FOUND, memory_words
+from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
+from Studies.words import accelerator_words, hardware_words, listed, number, plan_extras
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
     """Throughput of the best design over micro-batch sizes, a line per HBM size; None where there is one micro-batch size."""
     import altair as alt
 
-    rows = [row for row in points.run.result.rows if row.model == points.model and row.accelerator is not None]
+    hardware = points.run.result.hardware
+    rows = [row for row in points.run.result.rows if row.model == points.model and row.status in FOUND]
     if len({row.micro_batch_size for row in rows}) < 2:
         return None
     by_hbm: dict[int, list[SizeRow]] = {}
@@ -28,14 +30,13 @@ def size_figure(points: PointsOfModel) -> Figure | None:
     alike: dict[tuple[tuple[int, float], ...], list[int]] = {}  # HBM sizes that make no difference share a line
     for hbm, line in by_hbm.items():
         alike.setdefault(tuple((row.micro_batch_size, row.throughput_samples_per_s) for row in line), []).append(hbm)
-    names = [listed([f"{hbm / GIB:g}" for hbm in sizes]) + " GiB" for sizes in alike.values()]
+    names = [listed([memory_words(hbm) for hbm in sizes]) + " GiB" for sizes in alike.values()]
     data = inline_data(
         ("hbm", "micro_batch", "throughput", "chip"),
         (
-            (name, row.micro_batch_size, row.throughput_samples_per_s, accelerator_words(row.accelerator))
+            (name, row.micro_batch_size, row.throughput_samples_per_s, hardware_words(row.accelerator, hardware))
             for name, sizes in zip(names, alike.values(), strict=True)
             for row in by_hbm[sizes[0]]
-            if row.accelerator is not None
         ),
         words={"hbm", "chip"},
     )
@@ -63,42 +64,43 @@ def size_figure(points: PointsOfModel) -> Figure | None:
     return Figure(name, "Micro-batch and HBM size", caption, sized(chart, 220), len(rows))
 
 
-def size_table(rows: Sequence[SizeRow]) -> PageTable:
-    """The best accelerator of each model for every HBM and micro-batch size."""
+def size_table(result: SearchResult) -> PageTable:
+    """The best hardware of each model for every HBM and micro-batch size."""
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recomputation", "tp x pp x dp", "samples/s")
 
     def cells(row: SizeRow) -> tuple[str, ...]:
-        size = (label(row.model), f"{row.hbm_bytes / GIB:g}", str(row.micro_batch_size))
-        if row.accelerator is None:
+        size = (label(row.model), memory_words(row.hbm_bytes), str(row.micro_batch_size))
+        if row.status not in FOUND:
             return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
         plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", number(row.throughput_samples_per_s))
-        return (*size, accelerator_words(row.accelerator), *plan)
+        return (*size, hardware_words(row.accelerator, result.hardware), *plan)
 
     words = {"model", "accelerator", "recomputation"}
-    return table("Best design for each HBM and micro-batch size", columns, map(cells, rows), words=words)
+    return table("Best design for each HBM and micro-batch size", columns, map(cells, result.rows), words=words)
 
 
-def hbm_table(points: Sequence[DesignPoint]) -> PageTable:
+def hbm_table(result: SearchResult) -> PageTable:
     """The optimum of every HBM size, one row per model."""
     rows = (
         (
-            f"{point.hbm_bytes / GIB:g}",
-            accelerator_words(point.accelerator),
-            f"{point.accelerator.area_mm2:.1f}",
+            memory_words(point.hbm_bytes),
+            hardware_words(point.accelerator, result.hardware),
+            "" if point.accelerator is None else f"{point.accelerator.area_mm2:.1f}",
             label(name),
             str(plan.micro_batch_size),
             plan.recompute,
             f"{plan.tp} x {plan.pp} x {plan.dp}",
+            ", ".join(plan_extras(plan)),
             number(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
             "yes" if point.optimal else "no",
         )
-        for point in points
+        for point in result.per_hbm
         for name, plan in point.models.items()
     )
-    columns = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp", "samples/s")
-    words = {"accelerator", "model", "recomputation", "proven"}
-    return table("Optimum for each HBM size", (*columns, "MFU", "proven"), rows, words=words)
+    columns = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp", "further")
+    words = {"accelerator", "model", "recomputation", "further", "proven"}
+    return table("Optimum for each HBM size", (*columns, "samples/s", "MFU", "proven"), rows, words=words)
 
 
 def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTable:
@@ -123,7 +125,7 @@ def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTabl
 
 
 def expert_table(best: DesignPoint) -> PageTable:
-    """The plans of published experts on the winner's chip; without rows where there are none."""
+    """The plans of published experts on the best chip; without rows where there are none."""
     rows = []
     for name, plan in best.models.items():
         if plan.expert is None:

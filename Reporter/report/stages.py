@@ -1,10 +1,8 @@
-"""Stages of a plan, found by a search for the best accelerator or on devices that exist, in one form for the figures."""
+"""Stages of a plan in the form that its figures take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from Solver.plan_search.results import FoundPlan
 
 from Plans.results import PipelineReport
 from Solver.results import ModelPlan
@@ -31,46 +29,33 @@ class StageView:
         return sum(self.memory_bytes.values())
 
 
-LOAD_PARTS = {"forward": "forward", "backward": "backward", "receive": "transfer", "send": "transfer"}
+LOAD_PARTS = {"forward": "forward", "backward": "backward", "send": "transfer"}
 MEMORY_PARTS = {"parameter state": "state", "activations": "activations", "workspace": "workspace", "reserved": "reserved"}
 
 
-def stages_of(plan: ModelPlan | FoundPlan) -> tuple[StageView, ...]:
+def stages_of(plan: ModelPlan) -> tuple[StageView, ...]:
     """The stages in the order of the pipeline; the chunks of an interleaved stage are taken together."""
-    pipeline = plan.pipeline
-    views = []
-    for stage in range(pipeline.pp):
-        mine = range(stage, len(pipeline.forward_s), pipeline.pp)
-        report = plan.stages[stage]
-        memory = {
-            "parameter state": report.parameter_state_bytes,
-            "activations": report.activation_bytes,
-            "workspace": report.workspace_bytes,
-            "reserved": getattr(report, "reserved_bytes", 0.0),
-        }
-        views.append(
-            StageView(
-                number=stage + 1,
-                chunks=tuple(plan.stages[chunk].layers for chunk in mine),
-                devices=report.devices,
-                seconds={part: sum(_seconds(pipeline, chunk)[part] for chunk in mine) for part in LOAD_PARTS},
-                memory_bytes=memory,
-            )
+    return tuple(
+        StageView(
+            number=number + 1,
+            chunks=tuple(chunk.layers for chunk in plan.plan.stages[number :: plan.pp]),
+            devices=report.devices,
+            seconds={"forward": report.forward_s, "backward": report.backward_s, "send": _sent_s(plan.pipeline, number)},
+            memory_bytes={
+                "parameter state": report.parameter_state_bytes,
+                "activations": report.activation_bytes,
+                "workspace": report.workspace_bytes,
+                "reserved": report.reserved_bytes,
+            },
         )
-    return tuple(views)
+        for number, report in enumerate(plan.stages)
+    )
 
 
-def _seconds(pipeline: PipelineReport, chunk: int) -> dict[str, float]:
-    """Where a micro-batch's time on a chunk goes; sending counts where it keeps the stage from computing."""
-    sent = 0.0
-    if not pipeline.overlap_transfers:
-        onward = pipeline.transfer_s[chunk] if chunk < len(pipeline.transfer_s) else 0.0
-        back = pipeline.backward_transfer_s[chunk - 1] if chunk else 0.0
-        sent = onward + back
-    received_forward, received_backward = pipeline.receive_forward_s[chunk], pipeline.receive_backward_s[chunk]
-    return {
-        "forward": pipeline.forward_s[chunk] - received_forward,
-        "backward": pipeline.backward_s[chunk] - received_backward,
-        "receive": received_forward + received_backward,
-        "send": sent,
-    }
+def _sent_s(pipeline: PipelineReport, stage: int) -> float:
+    """Seconds per micro-batch for which sending keeps a stage from computing."""
+    if pipeline.overlap_transfers:
+        return 0.0
+    chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
+    onward = sum(pipeline.transfer_s[chunk] for chunk in chunks if chunk < len(pipeline.transfer_s))
+    return onward + sum(pipeline.backward_transfer_s[chunk - 1] for chunk in chunks if chunk)

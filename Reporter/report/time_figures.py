@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from Plans.results import Breakdown, IterationBreakdown
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, share, unit_for
 from Solver.results import Limit
 from Studies.limits.gains import binds, gained
-from Studies.words import part_words
+from Studies.words import NEGLIGIBLE, part_words
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels
 ROOM_FOR_TEXT = {"left": 5, "top": 5, "right": 60, "bottom": 5}  # pixels; for what is written behind the longest bar
 
 
-TERMS = {  # the terms of an iteration in the order of drawing, and the role of their colour
-    "forward": "forward",
-    "backward": "backward",
-    "compute": "backward",
+TERMS = {  # colours of the parts of an iteration, by role
+    "arithmetic": "backward",
     "memory_bound": "forward",
     "launch": "launch",
     "recompute": "recompute",
     "tensor_communication": "tensor",
-    "context_communication": "gather",
-    "expert_communication": "elementwise",
-    "stage_transfer": "transfer",
+    "sequence_communication": "sequence",
+    "context_communication": "context",
+    "expert_communication": "expert",
     "pipeline_communication": "transfer",
-    "bubble": "bubble",
-    "gradient_sync": "sync",
     "data_communication": "sync",
+    "bubble": "bubble",
     "optimizer": "optimizer",
 }
 
@@ -54,10 +50,11 @@ class IterationBar:
         return sum(self.seconds.values())
 
 
-def term_seconds(breakdown: Breakdown | IterationBreakdown) -> dict[str, float]:
-    """Seconds by term, in the order of ``TERMS``; the terms add up to the iteration."""
-    names = {field.name for field in fields(Breakdown if isinstance(breakdown, Breakdown) else IterationBreakdown)}
-    return {term: getattr(breakdown, f"{term}_s") for term in TERMS if f"{term}_s" in names}
+def terms_of(bars: Sequence[IterationBar]) -> list[str]:
+    """The parts that any of ``bars`` has, those that the first one spends most on first."""
+    first = bars[0].seconds
+    found = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > NEGLIGIBLE * bar.total_s for bar in bars)]
+    return sorted(found, key=lambda term: -first.get(term, 0.0))
 
 
 def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
@@ -65,7 +62,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
     import altair as alt
 
     unit = unit_for(max(bar.total_s for bar in bars))
-    terms = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > 0.0 for bar in bars)]
+    terms = terms_of(bars)
     names = [part_words(term) for term in terms]
     data = inline_data(
         ("whose", "term", "position", "amount", "share", "total"),
@@ -134,7 +131,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
 def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
     """Seconds and shares of every term."""
     unit = unit_for(max(bar.total_s for bar in bars))
-    terms = [term for term in TERMS if any(bar.seconds.get(term, 0.0) > 0.0 for bar in bars)]
+    terms = terms_of(bars)
 
     def cell(bar: IterationBar, term: str) -> str:
         seconds = bar.seconds.get(term, 0.0)

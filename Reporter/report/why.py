@@ -9,9 +9,8 @@ from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
 from Plans.results import Breakdown
 from Reporter.report.design_points import PointsOfModel
-from Reporter.report.time_figures import term_seconds
 from Solver.results import DesignPoint, ModelPlan
-from Studies.words import EQUAL, listed, number, part_words, plan_words, time_words
+from Studies.words import EQUAL, exposed_s, listed, number, part_words, plan_extras, plan_words, time_words
 
 WORTH_SAYING = 0.05  # of the difference
 
@@ -28,6 +27,7 @@ def _sentences(best: DesignPoint, points: Sequence[PointsOfModel], nearest: str 
         for chip in (chip for chip in each.references if chip.name == nearest):
             yield from _plans(f"Against {chip.name} with its own best plan", of, each.plan, chip.models[each.model])
     for chip in (chip for chip in points[0].references if chip.name == nearest):
+        assert best.accelerator is not None  # known chips are compared with designed ones
         facts = list(_chips(best.accelerator, chip.accelerator))
         if facts:
             yield f"Beside {chip.name} its chip has {listed(facts)}."
@@ -49,13 +49,16 @@ def _plans(against: str, of: str, mine: ModelPlan, its: ModelPlan) -> Iterator[s
         changes.append(f"micro-batch {mine.micro_batch_size} instead of {its.micro_batch_size}")
     if mine.recompute != its.recompute:
         changes.append(f"recomputation {mine.recompute} instead of {its.recompute}")
+    extras = [", ".join(plan_extras(each)) or "nothing further" for each in (mine, its)]
+    if extras[0] != extras[1]:
+        changes.append(f"{extras[0]} instead of {extras[1]}")
     if changes:
         yield f"Its plan{of} is {listed(changes)}."
 
 
 def _gap(against: str, of: str, mine: Breakdown, its: Breakdown) -> Iterator[str]:
     """How much shorter or longer an iteration is, and which terms make it so, the largest first."""
-    best_s, other_s = term_seconds(mine), term_seconds(its)
+    best_s, other_s = exposed_s(mine), exposed_s(its)
     gap_s = sum(other_s.values()) - sum(best_s.values())
     if abs(gap_s) <= EQUAL * sum(best_s.values()):
         yield f"{against} an iteration{of} takes just as long."

@@ -45,16 +45,14 @@ class PipelineTrace:
 
     @property
     def end_s(self) -> float:
-        """When the optimizer's step is done on all stages."""
+        """When the optimizer's step is done on all stages: the iteration."""
         return float((self._last_backward_end_s + np.array(self.report.sync_s)).max()) + self.report.optimizer_s
 
     @property
     def events_per_pass(self) -> int:
-        """Events that a pass takes: itself, what it receives and sends, and a counter's value."""
-        report = self.report
-        receives = max((*report.receive_forward_s, *report.receive_backward_s)) > 0
-        sends = max((*report.transfer_s, *report.backward_transfer_s), default=0.0) > 0
-        return 2 + receives + sends
+        """Events that a pass takes: itself, what it sends, and a counter's value."""
+        sends = max((*self.report.transfer_s, *self.report.backward_transfer_s), default=0.0) > 0
+        return 2 + sends
 
     @property
     def events(self) -> int:
@@ -92,7 +90,7 @@ class PipelineTrace:
         return drawn
 
     def _pass(self, pid: int, stage: int, position: int, first_flow: int, whole: NDArray[np.bool_]) -> Iterator[Event]:
-        """A pass, within it the part that waits for what it receives, and after it a send that occupies the stage."""
+        """A pass, and after it a send that occupies the stage."""
         report, passes = self.report, self.passes
         forward, chunk = bool(passes.forward[stage, position]), int(passes.chunk[stage, position])
         batch = int(passes.micro_batch[stage, position])
@@ -104,9 +102,6 @@ class PipelineTrace:
             flow = Flow(first_flow + batch, comes_in=chunk > 0 or not forward, goes_out=chunk > 0 or forward)
         kind = "forward" if forward else "backward"
         yield Slice(pid, COMPUTE, name, kind, nanoseconds(start_s), nanoseconds(end_s), args, flow)
-        receive_s = (report.receive_forward_s if forward else report.receive_backward_s)[chunk]
-        if receive_s > 0:
-            yield Slice(pid, COMPUTE, "receive", "transfer", nanoseconds(start_s), nanoseconds(start_s + receive_s), args)
         if not report.overlap_transfers and (send_s := self._send_s(forward, chunk)) > 0:
             yield Slice(pid, COMPUTE, f"send {name}", "transfer", nanoseconds(end_s), nanoseconds(end_s + send_s), args)
 

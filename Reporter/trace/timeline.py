@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from Common.errors import InfeasibleError
 from Common.units import GIB, MIB
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, file_content, nanoseconds
 from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
-from Solver.plan_search.results import FoundPlan
 from Solver.results import DesignPoint, ModelPlan
-from Solver.search.schedule_records import KeptSchedule
-from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.finished_run import FinishedRun
+from Studies.words import exposed_s, hardware_words, hidden_s, plan_extras
 
 logger = logging.getLogger(__name__)
 
 MOST_EVENTS = 1_000_000  # viewers take more, but slowly
 FEWEST_PASSES = 64  # of a stage that are drawn in any case
 FIRST_PID = 1
-TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -35,33 +33,28 @@ class Timeline:
     left_out: str
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """What is drawn: the answer in words, plans by model, and the schedules of a designed chip."""
-
-    about: Mapping[str, Shown]
-    plans: Mapping[str, ModelPlan | FoundPlan]
-    design: DesignPoint | None
-    schedules: Sequence[KeptSchedule]
-
-
 def timeline_of(run: FinishedRun, most_events: int = MOST_EVENTS) -> Timeline:
-    """Draw the best design of ``run``: the operators of its layers and its pipelines; on given devices the pipeline alone.
+    """Draw the best design of ``run``: its pipelines, and on designed chips the operators of the layers.
 
     About ``most_events`` are drawn at most: of longer pipelines the first and the last passes of every stage.
 
     Raises:
         InfeasibleError: the run found no design.
     """
-    contents = _of_devices(run) if isinstance(run, FinishedPlanSearch) else _of_chips(run)
-    pipelines = [_pipeline(model, plan) for model, plan in contents.plans.items()]
+    best = run.result.best
+    if best is None:
+        why = f" ({run.result.reason})" if run.result.reason else ""
+        raise InfeasibleError(
+            f"the run in {run.folder} found no design{why}, so there is nothing to draw; change its study and search again"
+        )
+    pipelines = [_pipeline(model, plan) for model, plan in best.models.items()]
     limits = _passes_per_stage(pipelines, most_events)
     left_out = _left_out(pipelines, limits)
     if left_out:
         logger.warning("%s", left_out)
-    about = {**contents.about, **({"left out": left_out} if left_out else {})}
+    about = {**_about(run, best), **({"left out": left_out} if left_out else {})}
     kinds = Counter[type]()
-    content = file_content(_counted(_events(contents, pipelines, limits), kinds), about)
+    content = file_content(_counted(_events(run, best, pipelines, limits, about), kinds), about)
     return Timeline(content, kinds[Process], kinds.total(), left_out)
 
 
@@ -71,55 +64,36 @@ def _counted(events: Iterable[Event], kinds: Counter[type]) -> Iterator[Event]:
         yield event
 
 
-def _of_chips(run: FinishedSearch) -> _Contents:
-    best = run.result.best
-    if best is None:
-        raise _nothing_to_draw(str(run.folder), run.result.reason)
-    chip = best.accelerator
-    about: dict[str, Shown] = {
+def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
+    """The answer in words."""
+    hardware, chip = run.result.hardware, best.accelerator
+    cores: dict[str, Shown] = {}
+    if chip is not None:
+        cores = {
+            "tensor cores": f"{chip.num_tc} of {chip.depth} x {chip.width}",
+            "vector cores": f"{chip.num_vc} of {chip.width_vc}",
+            "global buffer MiB": chip.glb_bytes / MIB,
+            "area mm2": chip.area_mm2,
+        }
+    return {
         "study": run.result.study,
         "status": best.status.value,
         best.objective.value: best.value,
-        "tensor cores": f"{chip.num_tc} of {chip.depth} x {chip.width}",
-        "vector cores": f"{chip.num_vc} of {chip.width_vc}",
-        "global buffer MiB": chip.glb_bytes / MIB,
-        "area mm2": chip.area_mm2,
+        "accelerator": hardware_words(chip, hardware),
+        **cores,
         "HBM GiB": best.hbm_bytes / GIB,
+        "cluster": hardware.cluster,
+        "software": hardware.software,
         "commit": run.manifest.git_commit or "unknown",
         "versions": run.manifest.versions,
     }
-    schedules = [each for each in run.schedules if each.hbm_bytes == best.hbm_bytes]
-    return _Contents(about, best.models, best, schedules)
 
 
-def _of_devices(run: FinishedPlanSearch) -> _Contents:
-    answer = run.answer
-    if not answer.models:
-        raise _nothing_to_draw(str(run.folder), answer.reason)
-    about: dict[str, Shown] = {
-        "study": run.folder.name,
-        "status": answer.status.value,
-        answer.objective: answer.value or 0.0,
-        "device": answer.device_title,
-        "cluster": answer.cluster,
-        "software": answer.software,
-        "commit": run.manifest.git_commit or "unknown",
-        "versions": run.manifest.versions,
-    }
-    return _Contents(about, answer.models, None, ())
-
-
-def _nothing_to_draw(folder: str, reason: str) -> InfeasibleError:
-    why = f" ({reason})" if reason else ""
-    return InfeasibleError(
-        f"the run in {folder} found no design{why}, so there is nothing to draw; change its study and search again"
-    )
-
-
-def _pipeline(model: str, plan: ModelPlan | FoundPlan) -> PipelineTrace:
-    single = len(plan.pipeline.forward_s) == plan.pp
-    activations = [StageActivations(each.activation_bytes if single else None) for each in plan.stages[: plan.pp]]
-    return PipelineTrace(model, plan.pipeline, [each.layers for each in plan.stages], activations)
+def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
+    """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
+    single = plan.interleave == 1
+    activations = [StageActivations(each.activation_bytes if single else None) for each in plan.stages]
+    return PipelineTrace(model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations)
 
 
 def _passes_per_stage(pipelines: Sequence[PipelineTrace], most_events: int) -> list[int]:
@@ -139,36 +113,39 @@ def _left_out(pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> str:
     return f"left out, because viewers would be slow: {' and '.join(words)}" if words else ""
 
 
-def _events(contents: _Contents, pipelines: Sequence[PipelineTrace], limits: Sequence[int]) -> Iterator[Event]:
-    yield Process(FIRST_PID, f"study {contents.about['study']}")
-    for row, (pipeline, plan) in enumerate(zip(pipelines, contents.plans.values(), strict=True)):
-        yield from _iteration(row, pipeline, plan, contents.about)
+def _events(
+    run: FinishedRun, best: DesignPoint, pipelines: Sequence[PipelineTrace], limits: Sequence[int], about: Mapping[str, Shown]
+) -> Iterator[Event]:
+    yield Process(FIRST_PID, f"study {run.result.study}")
+    for row, (pipeline, plan) in enumerate(zip(pipelines, best.models.values(), strict=True)):
+        yield from _iteration(row, pipeline, plan, about)
     pid, flow = FIRST_PID + 1, 1
     for pipeline, limit in zip(pipelines, limits, strict=True):
         yield from pipeline.draw(pid, flow, limit)
         pid, flow = pid + pipeline.report.pp, flow + pipeline.report.micro_batches
-    if contents.design is not None:
-        names = schedule_names(contents.schedules)
-        for each, name in zip(contents.schedules, names, strict=True):
-            yield from schedule_events(each, name, contents.design.accelerator, pid)
-            pid += 1
+    if best.accelerator is None:
+        return
+    schedules = [each for each in run.schedules if each.hbm_bytes == best.hbm_bytes]
+    for each, name in zip(schedules, schedule_names(schedules), strict=True):
+        yield from schedule_events(each, name, best.accelerator, pid)
+        pid += 1
 
 
-def _iteration(row: int, pipeline: PipelineTrace, plan: ModelPlan | FoundPlan, about: Mapping[str, Shown]) -> Iterator[Event]:
+def _iteration(row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mapping[str, Shown]) -> Iterator[Event]:
     """The iteration as the search priced it, on a thread of the study's process."""
     args: dict[str, Shown] = {
         "iteration s": plan.time_per_batch_s,
         "pipeline drawn s": pipeline.end_s,
         "samples per s": plan.throughput_samples_per_s,
         "tp x pp x dp": f"{plan.tp} x {plan.pp} x {plan.dp}",
+        **({"further": ", ".join(plan_extras(plan))} if plan_extras(plan) else {}),
         "micro-batch size": plan.micro_batch_size,
         "micro-batches per pipeline": plan.micro_batches_per_pipeline,
         "recomputation": plan.recompute,
         "schedule": plan.pipeline.schedule,
-        "breakdown s": asdict(plan.breakdown_s),
+        "breakdown s": exposed_s(plan.breakdown_s),
+        "hidden s": hidden_s(plan.breakdown_s),
         **about,
     }
-    if pipeline.end_s < plan.time_per_batch_s * (1 - TOLERANCE):
-        args["why the pipeline ends before"] = "the search charges every stage with the bubble of the slowest"
     yield Thread(FIRST_PID, row, pipeline.model)
     yield Slice(FIRST_PID, row, f"iteration of {pipeline.model}", "iteration", 0, nanoseconds(plan.time_per_batch_s), args)

@@ -89,6 +89,8 @@ def best_for_all_models(problem: SearchProblem, groups: Sequence[PointGroup], me
         model.name: [group for group in groups if group.key.model == model.name and group.key.memory_bytes == memory_bytes]
         for model in problem.models
     }
+    if not all(by_model.values()):  # no plan of some model exists
+        return None
     return joint_optimum(by_model, {model.name: model.weight for model in problem.models}, problem.objective)
 
 

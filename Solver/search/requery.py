@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
@@ -22,8 +19,6 @@ from Solver.search.run import Run
 from Solver.search.winner_schedules import LayerSchedule, schedule_layers
 from Solver.search.winners import model_plan
 
-FloatArray = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class PricedHardware:
@@ -31,6 +26,12 @@ class PricedHardware:
 
     run: Run
     shapes: tuple[ModelShapes, ...]
+
+    @property
+    def without_plans(self) -> list[str]:
+        """Models for which the space has no plan at all."""
+        having = {each.model.name for each in self.shapes}
+        return [model.name for model in self.run.problem.models if model.name not in having]
 
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
@@ -49,21 +50,6 @@ class PricedHardware:
         """The best of them with the best plans; None where nothing fits."""
         return best_for_all_models(self.run.problem, self.groups(memory_bytes), memory_bytes)
 
-    def values(self, memory_bytes: int) -> FloatArray:
-        """The objective on each configuration with the best plans, shape (configurations,); 0 where some model does not fit."""
-        objective, count = self.run.problem.objective, self.run.hardware.configurations
-        if count == 1:  # best first, over all shapes together
-            optimum = self.optimum(memory_bytes)
-            return np.array([optimum.value if optimum else 0.0])
-        best = {model.name: np.zeros(count) for model in self.run.problem.models}
-        for group in self.groups(memory_bytes):
-            group.evaluate(np.arange(len(group.status)))
-            values = np.maximum(group.objective(objective).reshape(-1, count).max(axis=0), 0.0)
-            np.maximum(best[group.key.model], values, out=best[group.key.model])
-        weights = np.array([model.weight for model in self.run.problem.models])
-        mean: FloatArray = np.average(list(best.values()), axis=0, weights=weights)
-        return np.where(np.min(list(best.values()), axis=0) > 0.0, mean, 0.0)
-
     def design(self, memory_bytes: int) -> DesignPoint | None:
         """The best design, without a certificate; None where nothing fits."""
         found = self.scored(memory_bytes)
@@ -72,8 +58,10 @@ class PricedHardware:
     def scored(self, memory_bytes: int) -> tuple[DesignPoint, tuple[LayerSchedule, ...]] | None:
         """The best design and the schedules of its layers."""
         optimum = self.optimum(memory_bytes)
-        if optimum is None:
-            return None
+        return None if optimum is None else self.scored_optimum(optimum, memory_bytes)
+
+    def scored_optimum(self, optimum: JointOptimum, memory_bytes: int) -> tuple[DesignPoint, tuple[LayerSchedule, ...]]:
+        """``optimum`` of these chips in full."""
         plans: dict[str, ModelPlan] = {}
         schedules: list[LayerSchedule] = []
         for model, choice in optimum.choices.items():

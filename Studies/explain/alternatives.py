@@ -2,167 +2,161 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from Solver.placement.problem import FloatArray
-from Solver.search.inputs import Degrees
-from Solver.search.what_if import PricedAccelerators
+from numpy.typing import NDArray
 
-from Common.choices import Recompute
 from Common.errors import InputError
-from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
-from GraphExtractor.models.registry import find_model
 from Plans.results import Status
+from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
-from Studies.checks import check_request
-from Studies.explain.constraints import DesignConstraint
-from Studies.explain.designs import AXES, accelerator_values
+from Solver.search.requery import PricedHardware
+from Studies.explain.constraints import AXES, Constraint
+from Studies.explain.designs import accelerator_values
 from Studies.explain.reasons import reasons, terms_of
 from Studies.explain.records import Alternative
-from Studies.explain.repeat import Designed, RepeatedSearch
+from Studies.explain.repeat import Designed, RepeatedSearch, best_design, request_of
 from Studies.hardware import chip_named, design_space_of
+from Studies.problem import memory_sizes
 from Studies.request import Request
-from Studies.words import listed
+from Studies.words import listed, size_words
 
-FIRST_BATCH = 32  # accelerators priced together; the next batch is larger, because the bounds seem to tell little
+FloatArray = NDArray[np.float64]
+
+FIRST_BATCH = 32  # configurations priced together; the next batch is larger, because the bounds seem to tell little
 GROWTH = 4
 EQUAL = 1e-12
+MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for what would do
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidates:
-    """Accelerators that have what was asked for, and what none of their plans exceeds, shape (accelerators,)."""
+    """Hardware that has what was asked for, and what none of its plans exceeds, shape (configurations,)."""
 
-    accelerators: AcceleratorSet
+    hardware: Hardware
     reach: FloatArray
     note: str = ""
 
 
-def alternative(search: RepeatedSearch, constraint: DesignConstraint) -> Alternative:
+def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     """The best design with what ``constraint`` names, everything else chosen anew.
 
-    Without a value for an accelerator it is the winning one. A chip whose every axis is named need not be in the space.
+    Without a value for an accelerator the hardware is that of the best design. A chip whose every axis is named need not be in
+    the space.
 
     Raises:
-        InputError: no accelerator, width or chip has what was asked for; says what there is.
+        InputError: no accelerator, chip or plan has what was asked for; says what there is.
     """
     best = search.best
     if has_what_is_asked(best.point, constraint, search):
         sentence = "The best design of all has what was asked for."
         return Alternative(constraint.asked, best.point.status, best.point, 1.0, terms_of(best.point, best.point), (sentence,))
     candidates = _candidates(search, constraint)
-    request = _with_values(search.request, constraint)
-    _check(request, constraint)
-    degrees = Degrees(constraint.pp, constraint.dp)
-    found, priced = _best(search, request, candidates, _hbm_sizes(request, constraint), degrees)
+    request = constrained(search, constraint)
+    found, priced = _best(search, request, candidates)
+    if priced.without_plans:
+        raise InputError(_no_plan(search, request, constraint))
     if found is None:
-        reason = priced.why_infeasible(_hbm_sizes(request, constraint)[-1], degrees)
-        return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), reason)
+        return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(search, request))
     notes = [note for note in (candidates.note, _not_searched(search.request, constraint)) if note]
-    sentences = (*notes, *reasons(best, found))
     return Alternative(
         constraint.asked,
         found.point.status,
         found.point,
         best.point.value / found.point.value,
         terms_of(best.point, found.point),
-        sentences,
+        (*notes, *reasons(best, found)),
     )
 
 
-def has_what_is_asked(point: DesignPoint, constraint: DesignConstraint, search: RepeatedSearch) -> bool:
+def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: RepeatedSearch) -> bool:
     """Whether ``point`` satisfies ``constraint``, the plans of all its models included."""
-    chip = point.accelerator
     axes = _axes_of(search, constraint.chip) if constraint.chip is not None else constraint.axes
     return (
-        all(getattr(chip, name) == value for name, value in axes.items())
+        all(getattr(point.accelerator, name) == value for name, value in axes.items())
         and constraint.hbm_bytes in {None, point.hbm_bytes}
         and all(getattr(plan, name) == value for plan in point.models.values() for name, value in constraint.of_the_plan.items())
     )
 
 
-def _hbm_sizes(request: Request, constraint: DesignConstraint) -> tuple[int, ...]:
-    """In ascending order, so that of equals the smallest is found."""
-    return tuple(sorted(request.hbm_sizes_bytes)) if constraint.hbm_bytes is None else (constraint.hbm_bytes,)
+def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
+    """The request of the run with single values where they are asked for, which its own lists need not hold.
+
+    Raises:
+        InputError: the model or the devices cannot have them; says which they can.
+    """
+    settings = constraint.settings
+    if constraint.sequence_parallel:
+        widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]
+        if not widths:
+            given = "sequence parallelism splits what tensor parallelism leaves whole"
+            raise InputError(f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2")
+        settings["tp"] = widths
+    try:
+        return request_of(search.finished, settings)
+    except InputError as error:
+        raise InputError(f"--instead {constraint.asked}: {error}") from error
 
 
-def _unsearched(request: Request, constraint: DesignConstraint) -> list[str]:
-    """Sizes and widths that the constraint names and the study leaves out."""
-    named = {
-        f"tensor parallel width {constraint.tp}": constraint.tp in {None, *request.tp},
-        f"micro-batch size {constraint.micro_batch_size}": constraint.micro_batch_size in {None, *request.micro_batch_size},
-        f"recomputation {constraint.recompute}": constraint.recompute in {None, *(mode.value for mode in request.recompute)},
-        f"{(constraint.hbm_bytes or 0) / GIB:g} GiB of HBM": constraint.hbm_bytes in {None, *request.hbm_sizes_bytes},
-    }
-    return [words for words, searched in named.items() if not searched]
-
-
-def _not_searched(request: Request, constraint: DesignConstraint) -> str:
-    left_out = _unsearched(request, constraint)
-    return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
-
-
-def _best(
-    search: RepeatedSearch, request: Request, candidates: _Candidates, hbm_sizes: tuple[int, ...], degrees: Degrees
-) -> tuple[Designed | None, PricedAccelerators]:
+def _best(search: RepeatedSearch, request: Request, candidates: _Candidates) -> tuple[Designed | None, PricedHardware]:
     """The best of the candidates: those that could reach most are priced first, until no other can beat the best of them."""
-    order = np.lexsort((candidates.accelerators.area_mm2, -candidates.reach))
+    hardware, reach = candidates.hardware, candidates.reach
+    order = np.lexsort((hardware.area_mm2, -reach))
     best: Designed | None = None
     first, size = 0, FIRST_BATCH
-    with search.run.progress.phase("accelerators with what was asked for", len(order)) as advance:
+    with search.run.progress.phase("designs with what was asked for", len(order)) as advance:
         while True:
             rows = order[first : first + size]
-            chips = AcceleratorSet.of([candidates.accelerators.accelerator(row) for row in rows.tolist()])
-            priced = search.price(chips, request)
-            for hbm_bytes in hbm_sizes:
-                optimum = priced.optimum(hbm_bytes, degrees)
-                if optimum is not None and (best is None or optimum.value > best.point.value * (1 + EQUAL)):
-                    best = Designed(*priced.design(optimum, hbm_bytes))
+            priced = search.price(_some(hardware, rows), request)
+            found = best_design(priced, memory_sizes(request))
+            if found is not None and (best is None or found.point.value > best.point.value * (1 + EQUAL)):
+                best = found
             first, size = first + len(rows), size * GROWTH
             nobody_fits = best is None  # whether a model fits does not depend on the accelerator
-            beaten = best is not None and first < len(order) and candidates.reach[order[first]] <= best.point.value * (1 + EQUAL)
+            beaten = best is not None and first < len(order) and reach[order[first]] <= best.point.value * (1 + EQUAL)
             if first >= len(order) or nobody_fits or beaten:
                 advance(len(order) - first + len(rows))
                 return best, priced
             advance(len(rows))
 
 
-def _candidates(search: RepeatedSearch, constraint: DesignConstraint) -> _Candidates:
-    space = search.run.hardware.accelerators
-    if constraint.chip is not None:
-        axes = _axes_of(search, constraint.chip)
-    elif not constraint.axes:
-        return _Candidates(AcceleratorSet.of([search.best.point.accelerator]), np.array([np.inf]))
-    else:
-        axes = constraint.axes
+def _some(hardware: Hardware, rows: NDArray[np.int64]) -> Hardware:
+    """Some configurations of ``hardware``."""
+    if not isinstance(hardware, DesignedChips) or len(rows) == hardware.configurations == 1:
+        return hardware
+    return hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()])
+
+
+def _candidates(search: RepeatedSearch, constraint: Constraint) -> _Candidates:
+    axes = _axes_of(search, constraint.chip) if constraint.chip is not None else constraint.axes
+    hardware = search.run.hardware
+    if not axes or not isinstance(hardware, DesignedChips):
+        return _Candidates(search.hardware, np.array([np.inf]))
+    space = hardware.accelerators
     chosen = np.logical_and.reduce([getattr(space, name) == value for name, value in axes.items()])
     if chosen.any():
-        rows = np.flatnonzero(chosen)
-        accelerators = AcceleratorSet.of([space.accelerator(row) for row in rows.tolist()])
-        return _Candidates(accelerators, _reach(search, constraint, accelerators))
+        some = hardware.only([space.accelerator(row) for row in np.flatnonzero(chosen).tolist()])
+        return _Candidates(some, _reach(search, constraint, some.accelerators))
     if len(axes) == len(AXES):
-        chip = _outside(search, axes)
-        return _Candidates(
-            AcceleratorSet.of([chip]), np.array([np.inf]), "This chip is not in the design space; it is priced all the same."
-        )
+        note = "This chip is not in the design space; it is priced all the same."
+        return _Candidates(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
     raise InputError(_nobody_has(space, constraint, axes))
 
 
-def _reach(search: RepeatedSearch, constraint: DesignConstraint, accelerators: AcceleratorSet) -> FloatArray:
+def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet) -> FloatArray:
     """What no plan exceeds on each accelerator: as the run found, where it is about such plans; else infinity."""
     reach = np.full(len(accelerators), np.inf)
     if _unsearched(search.request, constraint) or not search.unchanged:
         return reach
     designs = search.finished.designs
-    chosen = designs["hbm_bytes"].isin(_hbm_sizes(search.request, constraint))
-    for name in ("micro_batch_size", "tp", "recompute"):
-        if getattr(constraint, name) is not None:
-            chosen &= designs[name] == getattr(constraint, name)
-    for name, value in constraint.axes.items():
-        chosen &= designs[name] == value
+    chosen = np.ones(len(designs), dtype=bool)
+    of_a_point = {name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")}
+    for name, value in ({"hbm_bytes": constraint.hbm_bytes} | of_a_point | constraint.axes).items():
+        if value is not None and name in designs:
+            chosen &= (designs[name] == value).to_numpy()
     values = accelerator_values(search.finished, designs[chosen])
     known = {values.accelerators.accelerator(row): values.reach[row] for row in range(len(values.accelerators))}
     return np.array([known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))])
@@ -171,17 +165,16 @@ def _reach(search: RepeatedSearch, constraint: DesignConstraint, accelerators: A
 def _axes_of(search: RepeatedSearch, chip: str) -> dict[str, int]:
     """Axes of a known chip of the design space."""
     found = chip_named(chip, design_space_of(search.request))
-    return {key: value for key, value in vars(found).items() if key != "area_mm2"}
+    return {name: getattr(found, name) for name in AXES}
 
 
-def _outside(search: RepeatedSearch, axes: dict[str, int]) -> Accelerator:
-    platform = search.run.hardware.platform
+def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
     num_tc, num_vc, width, depth, width_vc, glb_bytes = (axes[name] for name in AXES)
-    area = float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, platform))
+    area = float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform))
     return Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, area)
 
 
-def _nobody_has(space: AcceleratorSet, constraint: DesignConstraint, axes: dict[str, int]) -> str:
+def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, int]) -> str:
     for name, value in axes.items():
         there = np.unique(getattr(space, name))
         if value not in there:
@@ -194,19 +187,47 @@ def _nobody_has(space: AcceleratorSet, constraint: DesignConstraint, axes: dict[
     )
 
 
-def _with_values(request: Request, constraint: DesignConstraint) -> Request:
-    """``request`` with single values of its plans instead of its lists, where they are given."""
-    return replace(
-        request,
-        micro_batch_size=(constraint.micro_batch_size,) if constraint.micro_batch_size else request.micro_batch_size,
-        recompute=(Recompute(constraint.recompute),) if constraint.recompute else request.recompute,
-        tp=(constraint.tp,) if constraint.tp else request.tp,
-    )
+def _unsearched(request: Request, constraint: Constraint) -> list[str]:
+    """Sizes and degrees that the constraint names and the study leaves out."""
+    left_out = []
+    for name, value in constraint.of_the_plan.items():
+        searched = getattr(request, name)
+        if searched is not None and value not in searched:
+            left_out.append(f"{name.replace('_', ' ')} {value}")
+    if constraint.hbm_bytes not in {None, *memory_sizes(request)}:
+        left_out.append(f"{constraint.hbm_size:g} GiB of HBM")
+    return left_out
 
 
-def _check(request: Request, constraint: DesignConstraint) -> None:
-    """Refuse widths and sizes that a model or the study cannot have."""
-    try:
-        check_request(request, {model.name: find_model(model.name) for model in request.models})
-    except InputError as error:
-        raise InputError(f"--instead {constraint.asked}: {error}") from error
+def _not_searched(request: Request, constraint: Constraint) -> str:
+    left_out = _unsearched(request, constraint)
+    return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
+
+
+def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint) -> str:
+    """Refusal where no plan has what was asked for."""
+    layers = [sum(len(stage.layers) for stage in plan.stages) for plan in search.best.point.models.values()]
+    devices = f"{'exactly' if request.use_all_devices else 'at most'} {request.devices:,} devices"
+    rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {min(layers)} layers of the model"]
+    if constraint.ep is not None:
+        rules.append("ep must divide dp x cp")
+    if constraint.zero_stage:
+        rules.append("ZeRO divides what several replicas hold, dp x cp above 1")
+    if (constraint.interleave or 1) > 1:
+        rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
+    return f"--instead {constraint.asked}: no plan has that; {'; '.join(rules)}"
+
+
+def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
+    """How much memory the plans are short of, to two per cent; it does not depend on the accelerator."""
+    chip, given = search.price(search.hardware, request), max(memory_sizes(request))
+    short = f"no plan fits {size_words(given)} of memory per device, however its layers are cut"
+    too_little, enough = given, 2 * given
+    while chip.optimum(enough) is None:
+        too_little, enough = enough, 2 * enough
+        if enough > MOST_TIMES * given:
+            return short
+    while enough > 1.02 * too_little:
+        middle = (too_little + enough) // 2
+        too_little, enough = (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
+    return f"{short}; {size_words(enough)} would do"

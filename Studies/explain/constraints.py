@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
 from Common.units import GIB, MIB
+from Solver.results import ModelPlan
 from Studies.annotations import Mode
 from Studies.request import settings_for
 
 SEPARATOR = ","
-OF_A_PLAN = ("tp", "pp", "dp", "micro_batch_size", "recompute")  # which every plan has
-OF_ANY_PLAN = (*OF_A_PLAN, "ep", "sequence_parallel", "interleave", "zero_stage", "group_order")
+AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # of an accelerator
+OF_A_CHIP = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_mib", "glb_bytes", "chip", "hbm_size")
+OF_A_PLAN = (
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "micro_batch_size",
+    "recompute",
+    "sequence_parallel",
+    "interleave",
+    "zero_stage",
+    "group_order",
+)
 
 
-def design_keys() -> SettingTable:
-    """What can be asked of a design: its accelerator, and the settings of a request, one value each."""
+def constraint_keys() -> SettingTable:
+    """What can be asked for: sizes of the accelerator, and the settings of a request, one value each."""
     accelerator = (
         Setting("num_tc", Kind.INTEGER, "number of tensor cores"),
         Setting("num_vc", Kind.INTEGER, "number of vector cores"),
@@ -28,23 +41,17 @@ def design_keys() -> SettingTable:
         Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB"),
         Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40),
     )
-    return SettingTable((*accelerator, *_settings("chip", "hbm_size", *OF_A_PLAN)), rivals=(frozenset({"glb_mib", "glb_bytes"}),))
-
-
-def plan_keys() -> SettingTable:
-    """What can be asked of a plan on devices that exist."""
-    return SettingTable(_settings(*OF_ANY_PLAN))
-
-
-def _settings(*keys: str) -> tuple[Setting, ...]:
-    """Settings of a request under their keys alone."""
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
-    return tuple(replace(settings[key], aliases=()) for key in keys)
+    of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
+    return SettingTable((*accelerator, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),))
 
 
 @dataclass(frozen=True)
-class DesignConstraint:
-    """Values an accelerator and its plan must have; None leaves the choice open. ``asked`` is what was typed."""
+class Constraint:
+    """Values that hardware and the plans on it must have; None leaves the choice open. ``asked`` is what was typed.
+
+    Fields of the plan are those of ``ModelPlan``.
+    """
 
     asked: str
     num_tc: int | None = None
@@ -54,91 +61,77 @@ class DesignConstraint:
     width_vc: int | None = None
     glb_bytes: int | None = None
     chip: str | None = None
-    hbm_bytes: int | None = None
-    micro_batch_size: int | None = None
-    recompute: str | None = None
+    hbm_size: float | None = None  # GiB
     tp: int | None = None
     pp: int | None = None
     dp: int | None = None
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """Fields of an accelerator that are asked for."""
-        names = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-    @property
-    def of_the_plan(self) -> dict[str, int | str]:
-        """Fields of a ``ModelPlan`` that are asked for."""
-        names = ("micro_batch_size", "recompute", "tp", "pp", "dp")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-
-@dataclass(frozen=True)
-class PlanConstraint:
-    """Values a plan on given devices must have, as ``DesignConstraint``; fields as those of ``FoundPlan``."""
-
-    asked: str
-    tp: int | None = None
-    pp: int | None = None
-    dp: int | None = None
-    micro_batch_size: int | None = None
-    recompute: str | None = None
+    cp: int | None = None
     ep: int | None = None
+    micro_batch_size: int | None = None
+    recompute: str | None = None
     sequence_parallel: bool | None = None
     interleave: int | None = None
     zero_stage: int | None = None
     group_order: str | None = None
 
     @property
-    def values(self) -> dict[str, int | str | bool]:
-        """What is asked for, by field."""
-        return {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) is not None and each.name != "asked"
-        }
+    def hbm_bytes(self) -> int | None:
+        """Memory of a device."""
+        return None if self.hbm_size is None else round(self.hbm_size * GIB)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Fields of an accelerator that are asked for."""
+        return {name: getattr(self, name) for name in AXES if getattr(self, name) is not None}
+
+    @property
+    def of_the_plan(self) -> dict[str, int | str | bool]:
+        """Fields of a plan that are asked for."""
+        return {name: getattr(self, name) for name in OF_A_PLAN if getattr(self, name) is not None}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Settings of a request that searches nothing else, as far as they are about memory and plans."""
+        memory: dict[str, object] = {} if self.hbm_size is None else {"hbm_size": [self.hbm_size]}
+        return memory | {name: [value] for name, value in self.of_the_plan.items()}
 
 
-def read_design_constraint(text: str) -> DesignConstraint:
-    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``.
+def constraint_of(plan: ModelPlan) -> Constraint:
+    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and its cut."""
+    return Constraint("", **{name: getattr(plan, name) for name in OF_A_PLAN if name != "dp"})
+
+
+def read_constraint(text: str, *, on_device: bool) -> Constraint:
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given device only its plan can be asked.
 
     Raises:
-        InputError: an unknown key, or a value that it does not take.
+        InputError: an unknown key, a value that it does not take, or one about a chip where the device is given.
     """
-    values = _values(text, design_keys())
+    values = _values(text, constraint_keys())
+    about_chips = [key for key in OF_A_CHIP if key in values]
+    if on_device and about_chips:
+        raise InputError(
+            f"--instead {text}: {', '.join(about_chips)} is about accelerators to design, but the run was given its device; "
+            f"ask for another plan: {', '.join(OF_A_PLAN)}"
+        )
     if "glb_mib" in values:
         values["glb_bytes"] = values.pop("glb_mib") * MIB
-    if "hbm_size" in values:
-        values["hbm_bytes"] = round(values.pop("hbm_size") * GIB)
-    constraint = DesignConstraint(text, **values)
+    constraint = Constraint(text, **values)
     if constraint.chip is not None and constraint.axes:
         raise InputError(f"--instead {text}: chip and {', '.join(constraint.axes)} contradict each other; give one of them")
     return constraint
 
 
-def read_plan_constraint(text: str) -> PlanConstraint:
-    """Values that a plan on given devices must have, as typed: ``pp=8,zero_stage=1``.
-
-    Raises:
-        InputError: as ``read_design_constraint``.
-    """
-    return PlanConstraint(text, **_values(text, plan_keys()))
-
-
 def _values(text: str, table: SettingTable) -> dict[str, Any]:
     given: dict[str, object] = {}
     source = f"--instead {text}"
-    for part in _parts(text):
-        key, equals, value = part.partition("=")
-        if not equals or not key.strip() or not value.strip():
+    for part in (part.strip() for part in text.split(SEPARATOR)):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not value:
             keys = ", ".join(table.keys)
             raise InputError(f"{source}: {part!r} is not KEY=VALUE; write for instance pp=8, the keys are {keys}")
-        if key.strip().replace("-", "_") in given:
-            raise InputError(f"{source}: {key.strip()} is given twice; give every key once")
-        given[key.strip().replace("-", "_")] = value.strip()
+        name = key.replace("-", "_")
+        if name in given:
+            raise InputError(f"{source}: {key} is given twice; give every key once")
+        given[name] = value
     return table.read(given, source)
-
-
-def _parts(text: str) -> Iterable[str]:
-    return [part.strip() for part in text.split(SEPARATOR)]

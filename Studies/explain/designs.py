@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from Common.choices import Objective
 from Estimator.chips.accelerator import AcceleratorSet
+from Solver.search.points import objective_value
 from Studies.config_files import split_weight
-from Studies.finished_run import FinishedSearch
+from Studies.explain.constraints import AXES
+from Studies.finished_run import FinishedRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-AXES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class AcceleratorValues:
     found: FloatArray
 
 
-def accelerator_values(run: FinishedSearch, designs: pd.DataFrame) -> AcceleratorValues:
+def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorValues:
     """The accelerators in ``designs``, rows of the table of ``run``.
 
     A model that no row is about counts with 0 everywhere.
@@ -69,8 +70,6 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
 
 
 def _objective(objective: Objective, throughput: pd.Series[float], designs: pd.DataFrame) -> FloatArray:
-    from Solver.search.points import objective_value
-
     area_mm2, energy_j = (designs[name].to_numpy(dtype=np.float64) for name in ("area_mm2", "energy_per_sample_j"))
     return objective_value(objective, np.asarray(throughput, dtype=np.float64), np.asarray(area_mm2), np.asarray(energy_j))
 

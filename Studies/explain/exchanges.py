@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from Solver.plan_search.results import FoundPlan
-from Solver.search.what_if import priced
-
-from Common.choices import Objective
 from Common.errors import InputError
 from Common.progress import Progress, SilentProgress
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from Studies.explain.plan_alternatives import OF_THE_SHAPE, fixed_plan
+from Solver.results import DesignPoint
+from Solver.search.requery import priced
+from Studies.explain.constraints import OF_A_PLAN, constraint_of
 from Studies.explain.records import Exchange
-from Studies.explain.repeat import graphs_of, run_of
-from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
+from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
 from Studies.words import EQUAL, UNITS, listed, number, percent
 
@@ -104,12 +100,10 @@ def names_of(before: FinishedRun, after: FinishedRun) -> tuple[str, str]:
     return "/".join(one[-length:]), "/".join(two[-length:])
 
 
-def exchanged_chips(
-    before: FinishedSearch, after: FinishedSearch, keys: Sequence[str], progress: Progress
-) -> ExchangedDesigns | None:
-    """The accelerators of two runs under each other's requests, their plans chosen anew; None where one found nothing.
+def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], progress: Progress) -> ExchangedDesigns | None:
+    """What two runs designed under each other's requests; None where one found nothing.
 
-    ``keys`` are the settings that differ.
+    That is an accelerator, its plans chosen anew, or on devices the plan. ``keys`` are the settings that differ.
 
     Raises:
         InputError: files that a study names are gone.
@@ -117,22 +111,22 @@ def exchanged_chips(
     one, two = before.result.best, after.result.best
     if one is None or two is None:
         return None
-    objective = Objective(after.settings["objective"])
     compares = not {"model", "objective"} & set(keys)
 
     def alone(key: str) -> float | None:
-        return _chip_value(before, _changed(key, after), one.accelerator)
+        return _value(before, _changed(key, after), one)
 
-    singles = _leading(keys) if compares and len(keys) > 1 else ()
+    leading = [key for key in _leading(keys) if not (before.on_device and key in OF_A_PLAN)]  # those say what is searched
+    singles = leading if compares and len(keys) > 1 else ()
     with progress.phase("why the answer moved", len(singles) + 2) as advance:
-        across = _chip_value(after, {}, one.accelerator)
+        across = _value(after, {}, one)
         advance(1)
-        back = _chip_value(before, {}, two.accelerator) if compares else None
+        back = _value(before, {}, two) if compares else None
         advance(1)
         return ExchangedDesigns(
             names_of(before, after),
-            "accelerator",
-            UNITS[objective],
+            "plan" if before.on_device else "accelerator",
+            UNITS[two.objective],
             compares,
             one.value,
             two.value,
@@ -142,52 +136,25 @@ def exchanged_chips(
         )
 
 
-def _chip_value(finished: FinishedSearch, changes: dict[str, object], accelerator: Accelerator) -> float | None:
-    """The best objective of the study of ``finished`` with ``changes`` on one accelerator; None where nothing fits."""
-    run = run_of(finished, SilentProgress(), changes)
-    chip = priced(run, graphs_of(run), AcceleratorSet.of([accelerator]))
-    best = max(float(chip.values(hbm_bytes)[0]) for hbm_bytes in run.study.hbm_sizes_bytes)
-    return best or None
+def _value(finished: FinishedRun, changes: dict[str, object], kept: DesignPoint) -> float | None:
+    """The best objective of the study of ``finished`` with ``changes`` that keeps the accelerator, or on devices the plan.
 
-
-def exchanged_plans(
-    before: FinishedPlanSearch, after: FinishedPlanSearch, keys: Sequence[str], progress: Progress
-) -> ExchangedDesigns | None:
-    """The plans of two runs under each other's requests; None where one found nothing.
-
-    Raises:
-        InputError: files that a study names are gone.
+    None where nothing fits, or there is no such plan. A plan's data parallel degree follows from the devices, its stages are cut
+    anew.
     """
-    if not before.answer.models or not after.answer.models:
-        return None
-    (one,), (two,) = before.answer.models.values(), after.answer.models.values()
-    compares = "model" not in keys
-
-    def value(settings: dict[str, Any], finished: FinishedPlanSearch, plan: FoundPlan) -> float | None:
-        found = fixed_plan(settings, finished, plan, SilentProgress())
-        return None if found is None else found.throughput_samples_per_s
-
-    def alone(key: str) -> float | None:
-        return value({**before.settings, **_changed(key, after)}, before, one)
-
-    about_hardware = [key for key in _leading(keys) if key not in OF_THE_SHAPE]  # the others only say which plans are searched
-    singles = about_hardware if compares and len(keys) > 1 else ()
-    with progress.phase("why the answer moved", len(singles) + 2) as advance:
-        across = value(after.settings, after, one)
-        advance(1)
-        back = value(before.settings, before, two) if compares else None
-        advance(1)
-        return ExchangedDesigns(
-            names_of(before, after),
-            "plan",
-            UNITS[Objective.THROUGHPUT],
-            compares,
-            one.throughput_samples_per_s,
-            two.throughput_samples_per_s,
-            across,
-            back,
-            _singles(singles, alone, one.throughput_samples_per_s, advance),
-        )
+    with repeating(finished):
+        request = request_of(finished, changes)
+    if kept.accelerator is None:
+        (plan,) = kept.models.values()
+        try:
+            request = request_of(finished, changes | constraint_of(plan).settings)
+        except InputError:  # the model or the devices have no such plan
+            return None
+    with repeating(finished):
+        run = run_of(request, SilentProgress())
+    chips = priced(run, hardware_alone(run.hardware, kept))
+    optima = [chips.optimum(size) for size in run.problem.memory_bytes]
+    return max((optimum.value for optimum in optima if optimum is not None), default=None)
 
 
 def _changed(key: str, after: FinishedRun) -> dict[str, object]:

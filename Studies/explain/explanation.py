@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-from Solver.placement.problem import FloatArray
+from numpy.typing import NDArray
 
 from Common.choices import Objective
 from Common.units import GIB
+from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
 from Plans.results import Status
 from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
-from Studies.explain.plan_explanation import explain_plans
+from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
-from Studies.finished_run import FinishedPlanSearch, FinishedRun, FinishedSearch
+from Studies.finished_run import FinishedRun
 from Studies.words import (
     EQUAL,
     UNITS,
@@ -30,16 +32,18 @@ from Studies.words import (
     size_words,
     time_words,
     times_what,
+    whole_plan_words,
 )
+
+FloatArray = NDArray[np.float64]
 
 SMALL = 0.005  # shares of the time below this are not worth a word
 FEW = 3  # operators named
+HIDDEN = "hidden_"  # parts of a breakdown that run beside computation
 
 
 def explain(run: FinishedRun) -> Explanation:
     """The explanation of ``run``, without alternatives. Nothing is searched again."""
-    if isinstance(run, FinishedPlanSearch):
-        return explain_plans(run)
     best = run.result.best
     if best is None:
         return Explanation(f"Nothing fits: {run.result.reason}.", (), (), (), (), ())
@@ -49,41 +53,63 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=tuple(_lead(run, best)),
         limits=limits,
-        limits_in_words=tuple(limit.words for limit in limits) or ("This run does not state what limits it.",),
+        limits_in_words=tuple(limit.words for limit in limits) or (_no_limits(run, best),),
         time_in_words=tuple(time),
         alternatives=(),
     )
 
 
-def _answer(run: FinishedSearch, best: DesignPoint) -> str:
+def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
+    """In their place, whether memory keeps plans out; the limits of devices are not priced."""
+    if best.accelerator is not None or not len(run.plans):
+        return "This run does not state what limits it."
+    (plan,) = best.models.values()
+    misfits, given = int((run.plans["status"] == "infeasible").sum()), size_words(plan.hbm_bytes)
+    compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
+    return f"Of {compared}, {f'{misfits:,} do' if misfits else 'all'} {'not ' if misfits else ''}fit in {given} of memory."
+
+
+def _answer(run: FinishedRun, best: DesignPoint) -> str:
     models = listed([label(name) for name in best.models])
-    chip = (
-        f"{accelerator_words(best.accelerator)} ({number(best.accelerator.area_mm2)} mm2) with {best.hbm_bytes / GIB:g} GiB HBM"
-    )
-    devices = next((limit.amount for limit in best.limits if limit.unit == "devices"), None)
-    plans = [_plan_words(name if len(best.models) > 1 else "", plan, devices) for name, plan in best.models.items()]
+    plans = [_plan_words(run, name, plan, several=len(best.models) > 1) for name, plan in best.models.items()]
     value = "" if best.objective is Objective.THROUGHPUT and len(plans) == 1 else f"{number(best.value)} {UNITS[best.objective]}"
     mean = " in the weighted mean" if len(plans) > 1 else ""
     goal = f"{value}{mean}: " if value else ""
-    return f"For {models}, build {chip}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
+    return f"For {models}{_hardware_words(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
 
 
-def _plan_words(model: str, plan: ModelPlan, devices: float | None) -> str:
-    of = f" of {devices:,.0f}" if devices is not None and devices != plan.devices_used else ""
-    name = f"{label(model)} " if model else ""
-    return f"{name}{number(plan.throughput_samples_per_s)} samples/s on {plan.devices_used:,}{of} devices ({plan_words(plan)})"
+def _hardware_words(run: FinishedRun, best: DesignPoint) -> str:
+    """What to build, or what was given."""
+    if best.accelerator is None:
+        given = run.result.hardware
+        return f" on {run.settings['devices']:,} x {given.title} ({Path(given.cluster).stem})"
+    area = f"{number(best.accelerator.area_mm2)} mm2"
+    return f", build {accelerator_words(best.accelerator)} ({area}) with {best.hbm_bytes / GIB:g} GiB HBM"
 
 
-def _proof(run: FinishedSearch, best: DesignPoint) -> str:
+def _plan_words(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
+    of = f" of {run.settings['devices']:,}" if run.settings["devices"] != plan.devices_used else ""
+    name = f"{label(model)} " if several else ""
+    rate = f"{number(plan.throughput_samples_per_s)} samples/s, {time_words(plan.time_per_batch_s)} per iteration"
+    return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_words(plan)})"
+
+
+def _proof(run: FinishedRun, best: DesignPoint) -> str:
+    counts = run.result.counts
+    compared = f"{counts.space:,} design points" if best.accelerator is not None else f"{counts.plans:,} plans"
     if best.optimal:
-        return f"proven optimal over {run.result.counts.space:,} design points"
-    bound = best.certificate.best_open_bound if best.certificate else None
-    if bound is not None and bound > best.value:
-        return f"not proven optimal: the best there can be is at most {percent(bound / best.value - 1)} better"
+        return f"proven optimal over {compared}"
+    bounds = [best.certificate.best_open_bound if best.certificate else None]
+    if len(best.models) == 1 and best.objective is not Objective.THROUGHPUT_PER_JOULE:
+        (plan,) = best.models.values()
+        bounds.append(best.value * plan.time_per_batch_s / plan.time_per_batch_bound_s)
+    bound = max((each for each in bounds if each is not None), default=0.0)
+    if bound > best.value * (1 + EQUAL):
+        return f"not proven optimal: the best of {compared} is at most {percent(bound / best.value - 1)} better"
     return "not proven optimal"
 
 
-def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
+def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
         words = f"the known chip {chip.name} ({accelerator_words(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
@@ -104,23 +130,25 @@ def _lead(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
             yield f"On the same chip it brings{unit} {times_what(plan.speedup_over_expert)} {expert} brings{but}."
         else:
             yield f"On this chip {expert} cannot run: {plan.expert.reason}."
-    yield from _next_accelerators(run, best)
+    if best.accelerator is not None:
+        yield from _next_accelerators(run, best, best.accelerator)
     yield from _sizes(run, best)
+    yield from other_plans(run, best)
 
 
-def _next_accelerators(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
+def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Accelerator) -> Iterator[str]:
     """The accelerators behind the best one, and what those that were not evaluated could reach."""
     values = accelerator_values(run, run.designs[run.designs["hbm_bytes"] == best.hbm_bytes])
     chips, unit = values.accelerators, UNITS[best.objective]
-    winner = chips.find(best.accelerator)
+    winner = chips.find(accelerator)
     others = np.arange(len(chips)) != winner
     equal = others & (values.reach >= best.value * (1 - EQUAL))
     same = equal & (values.found >= best.value * (1 - EQUAL))
     if same.any():
-        yield f"{_how_many(chips.area_mm2[same], best)} just as good."
+        yield f"{_how_many(chips.area_mm2[same], accelerator)} just as good."
     if (equal & ~same).any():
         better = "" if best.optimal else " or better"
-        yield f"{_how_many(chips.area_mm2[equal & ~same], best, ' not evaluated in full')} at most as good{better}."
+        yield f"{_how_many(chips.area_mm2[equal & ~same], accelerator, ' not evaluated in full')} at most as good{better}."
     behind = others & ~equal & (values.found > 0)
     if behind.any():
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
@@ -136,16 +164,16 @@ def _next_accelerators(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
                 f"{int(rest.sum()):,} accelerators that were not evaluated in full could come closer, but stay at least "
                 f"{percent(1 - could / best.value)} behind."
             )
-    small = (chips.area_mm2 <= best.accelerator.area_mm2 / 2) & (values.found > 0)
+    small = (chips.area_mm2 <= accelerator.area_mm2 / 2) & (values.found > 0)
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
         yield f"The best of at most half its area is {accelerator_words(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
 
 
-def _how_many(area_mm2: FloatArray, best: DesignPoint, which: str = "") -> str:
+def _how_many(area_mm2: FloatArray, best: Accelerator, which: str = "") -> str:
     """So many other accelerators, and whether they are larger, up to the verb."""
-    larger = bool((area_mm2 > best.accelerator.area_mm2).all())
+    larger = bool((area_mm2 > best.area_mm2).all())
     if len(area_mm2) == 1:
         size = f", a larger one of {number(area_mm2[0])} mm2," if larger else f" of {number(area_mm2[0])} mm2"
         return f"Another accelerator{which}{size} is"
@@ -153,7 +181,7 @@ def _how_many(area_mm2: FloatArray, best: DesignPoint, which: str = "") -> str:
     return f"{len(area_mm2)} other accelerators{which}{size} are"
 
 
-def _sizes(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
+def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     """The other HBM and micro-batch sizes of the study."""
     others = [point for point in run.result.per_hbm if point.hbm_bytes != best.hbm_bytes]
     same = [f"{point.hbm_bytes / GIB:g}" for point in others if point.value >= best.value * (1 - EQUAL)]
@@ -168,32 +196,37 @@ def _sizes(run: FinishedSearch, best: DesignPoint) -> Iterator[str]:
     (plan,) = best.models.values()
     rows = [row for row in run.result.rows if row.hbm_bytes == best.hbm_bytes and row.micro_batch_size != plan.micro_batch_size]
     said = [
-        f"{row.micro_batch_size} {f'brings {percent(1 - row.value / best.value)} less' if row.accelerator else 'does not fit'}"
+        f"{row.micro_batch_size} {f'brings {percent(1 - row.value / best.value)} less' if row.value else 'does not fit'}"
         for row in rows
     ]
     if said:
-        yield f"A micro-batch size of {plan.micro_batch_size} is best: {listed(said)}, each with an accelerator of its own."
+        own = ", each with an accelerator of its own" if best.accelerator is not None else ", all else chosen anew"
+        yield f"A micro-batch size of {plan.micro_batch_size} is best: {listed(said)}{own}."
 
 
-def _time(run: FinishedSearch, model: str, plan: ModelPlan) -> Iterator[str]:
+def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     """Where an iteration of ``model`` goes, what computes, and what fills the memory."""
-    breakdown = {name: seconds for name, seconds in vars(plan.breakdown_s).items() if name != "tensor_communication_s"}
-    yield f"An iteration of {label(model)} takes {time_words(plan.time_per_batch_s)}: {shares(breakdown)}."
-    tensor_s = plan.breakdown_s.tensor_communication_s
-    if tensor_s > SMALL * plan.time_per_batch_s:
-        share = percent(tensor_s / plan.time_per_batch_s)
-        yield f"Within forward and backward, communication of the tensor-parallel devices takes {share} of the iteration."
+    parts = vars(plan.breakdown_s)
+    exposed = {name: seconds for name, seconds in parts.items() if not name.startswith(HIDDEN)}
+    yield f"An iteration of {label(model)} takes {time_words(plan.time_per_batch_s)}: {shares(exposed)}."
+    hidden = [
+        f"{part_words(name.removeprefix(HIDDEN))} {percent(seconds / plan.time_per_batch_s)}"
+        for name, seconds in parts.items()
+        if name.startswith(HIDDEN) and seconds > SMALL * plan.time_per_batch_s
+    ]
+    if hidden:
+        yield f"Beside its computation, hidden, run {listed(hidden)} of that time."
     yield from _operators(run, model, plan)
-    fullest = max(range(len(plan.stages)), key=lambda stage: plan.stages[stage].memory_bytes)
-    stage = plan.stages[fullest]
+    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
     filled = {
-        "weights, gradients and optimizer state": stage.parameter_state_bytes,
-        "activations": stage.activation_bytes,
-        "working memory": stage.workspace_bytes,
+        "weights, gradients and optimizer state": fullest.parameter_state_bytes,
+        "activations": fullest.activation_bytes,
+        "working memory": fullest.workspace_bytes,
+        "reserved by the framework": fullest.reserved_bytes,
     }
-    words = ", ".join(f"{size_words(size)} {what}" for what, size in filled.items())
+    words = ", ".join(f"{size_words(size)} {what}" for what, size in filled.items() if size)
     which = f"The fullest of the {len(plan.stages)} stages of {label(model)}" if len(plan.stages) > 1 else label(model)
-    yield f"{which} uses {size_words(stage.memory_bytes)} of {plan.hbm_bytes / GIB:g} GiB HBM ({words})."
+    yield f"{which} uses {size_words(fullest.memory_bytes)} of {size_words(plan.hbm_bytes)} memory ({words})."
 
 
 def shares(parts_s: dict[str, float]) -> str:
@@ -203,7 +236,7 @@ def shares(parts_s: dict[str, float]) -> str:
     return ", ".join(f"{part_words(name)} {percent(share)}" for share, name in worth)
 
 
-def _operators(run: FinishedSearch, model: str, plan: ModelPlan) -> Iterator[str]:
+def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     """Which layers and operators a micro-batch spends its computation on."""
     mine = [one for one in run.schedules if (one.model, one.hbm_bytes) == (model, plan.hbm_bytes)]
     total_s = sum(one.makespan_s * one.repeats for one in mine)
@@ -220,7 +253,6 @@ def _operators(run: FinishedSearch, model: str, plan: ModelPlan) -> Iterator[str
     yield f"Of what the chips compute for a micro-batch of {label(model)}, the layers take: {shown}."
     longest = sorted(busy.items(), key=lambda item: -item[1])[:FEW]
     names = listed([f"{name} ({percent(share)})" for name, share in longest])
-    utilised = (
-        f"{percent(plan.tc_utilization)} of the tensor cores and {percent(plan.vc_utilization)} of the vector cores are busy"
-    )
+    cores = percent(plan.tc_utilization or 0.0), percent(plan.vc_utilization or 0.0)
+    utilised = f"{cores[0]} of the tensor cores and {cores[1]} of the vector cores are busy"
     yield f"The operators that take most of that computation are {names}; on average {utilised} meanwhile."

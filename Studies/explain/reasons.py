@@ -8,13 +8,25 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from Common.units import GIB, MIB
+from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.records import Term
 from Studies.explain.repeat import Designed
-from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, part_words, percent, plan_words, size_words, time_words
+from Studies.words import (
+    EQUAL,
+    UNITS,
+    accelerator_words,
+    listed,
+    number,
+    part_words,
+    percent,
+    size_words,
+    time_words,
+    whole_plan_words,
+)
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named
@@ -38,13 +50,13 @@ class OperatorKey(NamedTuple):
 
 
 def terms_of(best: DesignPoint, other: DesignPoint) -> tuple[Term, ...]:
-    """The parts of an iteration of every model that both designs have; they add up to the iteration."""
+    """The exposed parts of an iteration of every model that both designs have; they add up to the iteration."""
     return tuple(
         Term(model, name.removesuffix("_s"), seconds, getattr(other.models[model].breakdown_s, name))
         for model, plan in best.models.items()
         if model in other.models
         for name, seconds in vars(plan.breakdown_s).items()
-        if name != "tensor_communication_s"
+        if not name.startswith("hidden_")
     )
 
 
@@ -57,8 +69,10 @@ def reasons(best: Designed, other: Designed) -> tuple[str, ...]:
         seconds = plan.time_per_batch_s, other.point.models[model].time_per_batch_s
         sentences += gap_words(label(model) if several else "", *seconds, mine)
         sentences += _plans(label(model) if several else "", plan, other.point.models[model])
-    if best.point.accelerator != other.point.accelerator:
-        sentences += _chips(best.point, other.point)
+    one, two = best.point.accelerator, other.point.accelerator
+    if one is not None and two is not None and one != two:
+        sentences += _chips(one, two)
+        sentences += _utilization(best.point, other.point)
         sentences += [sentence for model in best.point.models for sentence in _operators(model, best, other, several=several)]
     return tuple(sentences)
 
@@ -76,15 +90,15 @@ def _summary(best: DesignPoint, other: DesignPoint) -> str:
         verdict = (
             f"{percent(1.0 / ratio - 1.0)} above the best design: {number(other.value)} instead of {number(best.value)} {unit}"
         )
+    plans = "; ".join(
+        f"{label(model)} with {whole_plan_words(plan)}" if len(other.models) > 1 else whole_plan_words(plan)
+        for model, plan in other.models.items()
+    )
+    if other.accelerator is None:
+        return f"The best such plan is {plans}; it is {verdict}."
     chip = f"{accelerator_words(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
     chip += f" with {other.hbm_bytes / GIB:g} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
-    plans = "; ".join(_full_plan(label(model) if len(other.models) > 1 else "", plan) for model, plan in other.models.items())
     return f"The best such design is {chip}, {plans}; it is {verdict}."
-
-
-def _full_plan(model: str, plan: ModelPlan) -> str:
-    words = f"{plan_words(plan)}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
-    return f"{model} with {words}" if model else words
 
 
 def gap_words(model: str, best_s: float, other_s: float, terms: Sequence[Term]) -> Iterator[str]:
@@ -112,22 +126,18 @@ def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
         facts.append(f"{other.devices_used:,} instead of {best.devices_used:,} devices work")
     if best.dp != other.dp:
         facts.append(f"gradients are synchronised over {other.dp:,} instead of {best.dp:,} replicas")
-    mine_s, theirs_s = (plan.breakdown_s.tensor_communication_s for plan in (best, other))
-    if abs(theirs_s - mine_s) > WORTH_SAYING * abs(other.time_per_batch_s - best.time_per_batch_s):
-        seconds = f"{time_words(theirs_s)} instead of {time_words(mine_s)}"
-        facts.append(f"communication of the tensor-parallel devices takes {seconds} of forward and backward")
     mine, theirs = (_largest_state(plan) for plan in (best, other))
     if abs(mine - theirs) > 0.01 * mine:
         facts.append(f"the largest stage holds {size_words(theirs)} instead of {size_words(mine)} of parameters and their state")
     if best.micro_batches_per_pipeline != other.micro_batches_per_pipeline:
         runs = f"{other.micro_batches_per_pipeline:,} instead of {best.micro_batches_per_pipeline:,} micro-batches"
         facts.append(f"each pipeline runs {runs}")
-    spread = [
-        max(stage.load_s for stage in plan.stages) * plan.pp / sum(stage.load_s for stage in plan.stages)
-        for plan in (best, other)
-    ]
-    if abs(spread[1] - spread[0]) > 0.05:
-        facts.append(f"the slowest stage takes {number(spread[1])} instead of {number(spread[0])} times the average")
+    mine, theirs = (max(stage.memory_bytes for stage in plan.stages) for plan in (best, other))
+    if abs(mine - theirs) > 0.01 * mine:
+        facts.append(f"the fullest stage uses {size_words(theirs)} instead of {size_words(mine)}")
+    uneven = [_slowest_over_mean(plan) for plan in (best, other)]
+    if abs(uneven[1] - uneven[0]) > 0.05:
+        facts.append(f"the slowest stage takes {number(uneven[1])} instead of {number(uneven[0])} times the average")
     if facts:
         yield f"In the plan{of}, {listed(facts)}."
 
@@ -136,8 +146,11 @@ def _largest_state(plan: ModelPlan) -> float:
     return max(stage.parameter_state_bytes for stage in plan.stages)
 
 
-def _chips(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
-    one, two = best.accelerator, other.accelerator
+def _slowest_over_mean(plan: ModelPlan) -> float:
+    return max(stage.load_s for stage in plan.stages) * plan.pp / sum(stage.load_s for stage in plan.stages)
+
+
+def _chips(one: Accelerator, two: Accelerator) -> Iterator[str]:
     facts = []
     for what, mine, theirs in (
         ("multipliers in its tensor cores", one.num_tc * one.width * one.depth, two.num_tc * two.width * two.depth),
@@ -151,13 +164,19 @@ def _chips(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
         facts.append(f"{two.glb_bytes / MIB:g} instead of {one.glb_bytes / MIB:g} MiB of on-chip buffer")
     facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm2")
     yield f"The chip has {listed(facts)}."
+
+
+def _utilization(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
     for model, plan in best.models.items():
         its = other.models[model]
         name = f" for {label(model)}" if len(best.models) > 1 else ""
+        if None in {plan.tc_utilization, its.tc_utilization, plan.energy_per_sample_j, its.energy_per_sample_j}:
+            continue
         yield (
-            f"Its tensor cores are busy {percent(its.tc_utilization)} of the time that it computes{name} (best design: "
-            f"{percent(plan.tc_utilization)}), its vector cores {percent(its.vc_utilization)} ({percent(plan.vc_utilization)}), "
-            f"and a sample takes {number(its.energy_per_sample_j)} instead of {number(plan.energy_per_sample_j)} J."
+            f"Its tensor cores are busy {percent(its.tc_utilization or 0.0)} of the time that it computes{name} (best design: "
+            f"{percent(plan.tc_utilization or 0.0)}), its vector cores {percent(its.vc_utilization or 0.0)} "
+            f"({percent(plan.vc_utilization or 0.0)}), and a sample takes {number(its.energy_per_sample_j or 0.0)} instead of "
+            f"{number(plan.energy_per_sample_j or 0.0)} J."
         )
 
 

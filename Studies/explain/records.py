@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Plans.results import Status
-from Solver.results import DesignPoint, Limit, ModelPlan
+from Solver.results import DesignPoint, Limit
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,8 @@ class Term:
 class Alternative:
     """The best design that has what was asked for (``asked``, as typed), beside the best of all.
 
-    It is a ``point`` of a run that searched accelerators, or a ``plan`` on given devices. ``slower`` is the objective of the
-    best over that of the alternative. ``sentences`` say what the difference comes from. Without a design ``reason`` says why
-    there is none.
+    ``slower`` is the objective of the best over that of the alternative. ``sentences`` say what the difference comes from.
+    Without a ``point`` ``reason`` says why there is none.
     """
 
     asked: str
@@ -34,7 +33,6 @@ class Alternative:
     terms: tuple[Term, ...]
     sentences: tuple[str, ...]
     reason: str = ""
-    plan: ModelPlan | None = None
 
 
 @dataclass(frozen=True)

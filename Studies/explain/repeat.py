@@ -1,36 +1,32 @@
-"""A finished search, ready to be repeated under other constraints: its request, its hardware, its models."""
+"""A finished search, ready to be repeated under other constraints: its request, its hardware, its best design."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-from Solver.search.inputs import FREE, Degrees
-from Solver.search.what_if import PricedAccelerators, priced
 
 from Common.errors import InputError
 from Common.progress import Progress
-from Estimator.chips.accelerator import AcceleratorSet
-from GraphExtractor import load_or_extract
-from GraphExtractor.graph import ModelGraph
+from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
-from Solver.schedule import solver_named
+from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run, Stores
 from Solver.search.winner_schedules import LayerSchedule
-from Studies.adapters import chip_study
-from Studies.finished_run import FinishedSearch
-from Studies.hardware import hardware_to_design
+from Studies.explain.constraints import constraint_of
+from Studies.finished_run import FinishedRun
+from Studies.problem import hardware_of, search_problem
 from Studies.request import Request
 from Studies.resolve import resolve
+from Studies.words import EQUAL
 
 logger = logging.getLogger(__name__)
-AGREEMENT = 1e-9  # relative, between the value of the best design now and when the run was made
 
 
 @dataclass(frozen=True, eq=False)
 class Designed:
-    """A design point and the schedules of its layers."""
+    """A design point and the schedules of its layers (none on a device)."""
 
     point: DesignPoint
     schedules: tuple[LayerSchedule, ...]
@@ -40,25 +36,24 @@ class Designed:
 class RepeatedSearch:
     """The search of ``run`` under other constraints. ``best`` is the best design, priced as everything is now.
 
-    ``unchanged`` tells whether it is worth what the run says, so that the run's other numbers can be relied upon too.
+    ``hardware`` is that of the best design alone. ``unchanged`` tells whether the design is worth what the run says, so that the
+    run's other numbers can be relied upon too.
     """
 
+    request: Request
     run: Run
-    finished: FinishedSearch
+    finished: FinishedRun
+    hardware: Hardware
     best: Designed
     unchanged: bool
 
-    @property
-    def request(self) -> Request:
-        """What the run was asked."""
-        return self.run.study.request
-
-    def price(self, accelerators: AcceleratorSet, request: Request | None = None) -> PricedAccelerators:
-        """The accelerators, priced for the models of the run; ``request`` may ask for other sizes, widths and modes."""
-        return _price(self.run, accelerators, request or self.request)
+    def price(self, hardware: Hardware, request: Request | None = None) -> PricedHardware:
+        """``hardware`` priced for the models of the run; ``request`` may ask for other memory and plans."""
+        problem = self.run.problem if request is None else search_problem(request)
+        return priced(replace(self.run, problem=problem), hardware)
 
 
-def repeat_search(finished: FinishedSearch, progress: Progress) -> RepeatedSearch:
+def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
     """Get ready to repeat the search of ``finished``.
 
     Raises:
@@ -67,16 +62,20 @@ def repeat_search(finished: FinishedSearch, progress: Progress) -> RepeatedSearc
     best = finished.result.best
     if best is None:
         raise InputError(f"{finished.folder} found nothing feasible, so there is nothing to compare an alternative with")
-    run = run_of(finished, progress)
+    with repeating(finished):
+        request = request_of(finished)
+        run = run_of(request, progress)
+        alone = replace(run, problem=search_problem(_only_its_plan(finished, best))) if len(best.models) == 1 else run
+    hardware = hardware_alone(run.hardware, best)
     with progress.phase("pricing the best design again", 1) as advance:
-        now = designed(_price(run, AcceleratorSet.of([best.accelerator]), run.study.request), best.hbm_bytes)
+        now = best_design(priced(alone, hardware), (best.hbm_bytes,))
         advance(1)
     if now is None:
         raise InputError(
             f"the best design of {finished.folder} does not fit any more: the code or files that its study names have changed; "
             "run the study again"
         )
-    unchanged = abs(now.point.value / best.value - 1.0) <= AGREEMENT
+    unchanged = abs(now.point.value / best.value - 1.0) <= EQUAL
     if not unchanged:
         logger.warning(
             "the best design now comes out at %.6g instead of %.6g: the code or files that the study names have changed since "
@@ -84,45 +83,56 @@ def repeat_search(finished: FinishedSearch, progress: Progress) -> RepeatedSearc
             now.point.value,
             best.value,
         )
-    return RepeatedSearch(run, finished, now, unchanged)
+    return RepeatedSearch(request, run, finished, hardware, now, unchanged)
 
 
-def run_of(finished: FinishedSearch, progress: Progress, changes: Mapping[str, object] | None = None) -> Run:
-    """The run over its study, with ``changes`` of its settings, that reads graphs from where it is now and keeps nothing.
+def _only_its_plan(finished: FinishedRun, best: DesignPoint) -> Request:
+    (plan,) = best.models.values()
+    return request_of(finished, constraint_of(plan).settings | {"dp": [plan.dp]})
+
+
+@contextmanager
+def repeating(finished: FinishedRun) -> Iterator[None]:
+    """What cannot be is a study that cannot be repeated."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"the study of {finished.folder} cannot be repeated: {error}") from error
+
+
+def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None) -> Request:
+    """What ``finished`` was asked, with ``changes`` of its settings, reading graphs from where it is now.
 
     Raises:
         InputError: files that the study names are gone, or the changes are not possible.
     """
-    try:
-        request = resolve({**finished.settings, **(changes or {})}, {}, source=str(finished.folder / "study.yaml"))
-        hardware = hardware_to_design(request)
-        output = None if request.output is None else finished.folder
-        study = chip_study(replace(request, output=output, force_reextract_model=False))
-    except InputError as error:
-        raise InputError(f"the study of {finished.folder} cannot be repeated: {error}") from error
-    return Run(study, hardware, solver_named(study.solver), Stores(study.folders.graphs, None, None), progress)
+    settings = {**finished.settings, **(changes or {}), "force_reextract_model": False}
+    request = resolve(settings, {}, source=str(finished.folder / "study.yaml"))
+    moved = (finished.folder / "GraphExtractor" / "out").is_dir()  # of a run with a folder for everything
+    return replace(request, output=finished.folder) if moved else request
 
 
-def designed(chips: PricedAccelerators, hbm_bytes: int, degrees: Degrees = FREE) -> Designed | None:
-    """The best of the accelerators in full, None where nothing fits."""
-    optimum = chips.optimum(hbm_bytes, degrees)
-    return None if optimum is None else Designed(*chips.design(optimum, hbm_bytes))
-
-
-def _price(run: Run, accelerators: AcceleratorSet, request: Request) -> PricedAccelerators:
-    asked = replace(run, study=chip_study(request))
-    return priced(asked, graphs_of(asked), accelerators)
-
-
-def graphs_of(run: Run) -> list[tuple[ModelGraph, ...]]:
-    """Graphs of every model and micro-batch size of the study, one per tensor parallel width.
+def run_of(request: Request, progress: Progress) -> Run:
+    """The run of ``request`` that keeps nothing on disk but graphs.
 
     Raises:
-        PhazeError: a model cannot be extracted.
+        InputError: files that the request names are gone.
     """
-    study = run.study
-    return [
-        tuple(load_or_extract(study.graph_key(model.name, size, tp), run.stores.graphs) for tp in study.tp_widths)
-        for model in study.models
-        for size in study.micro_batch_sizes
-    ]
+    return Run(search_problem(request), hardware_of(request), Stores(request.folders.graphs, None, None), progress)
+
+
+def hardware_alone(hardware: Hardware, point: DesignPoint) -> Hardware:
+    """The configuration of ``point`` alone."""
+    if isinstance(hardware, DesignedChips) and point.accelerator is not None:
+        return hardware.only([point.accelerator])
+    return hardware
+
+
+def best_design(chips: PricedHardware, memory_sizes: tuple[int, ...]) -> Designed | None:
+    """The best of ``chips`` in full, of equals that with the least memory; None where nothing fits."""
+    found = [(size, optimum) for size in sorted(memory_sizes) if (optimum := chips.optimum(size)) is not None]
+    if not found:
+        return None
+    most = max(optimum.value for _, optimum in found)
+    size, optimum = next(each for each in found if each[1].value >= most * (1 - 1e-12))
+    return Designed(*chips.scored_optimum(optimum, size))

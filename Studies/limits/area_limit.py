@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,23 +29,36 @@ def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float
     if space is None or chip is None or space.generate().fingerprint != hardware.accelerators.fingerprint:
         return None
     budget = space.budget_mm2
-    larger = [*_within(space, budget, budget + MORE_MM2), *(each for each in _grown(space, chip) if each.area_mm2 > budget)]
-    values = priced(run, hardware.only(larger)).values(best.hbm_bytes) if larger else np.zeros(0)
-    slightly = np.array([each.area_mm2 <= budget + MORE_MM2 for each in larger], dtype=bool)
-    one, plenty = (gain_of(values[chosen], base) for chosen in (slightly, slice(None)))
+    grown = [each for each in _grown(space, chip) if each.area_mm2 > budget]
+    slightly = [*_within(space, budget, budget + MORE_MM2), *(each for each in grown if each.area_mm2 <= budget + MORE_MM2)]
+    much = [each for each in grown if each.area_mm2 > budget + MORE_MM2]
+    found = [_best_of(run, hardware, chips, best.hbm_bytes) for chips in (slightly, much)]
+    one, plenty = gain_of(found[0].value, base), gain_of(max(each.value for each in found), base)
     used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm2"
     if plenty == 0.0:
         words = f"Chip area does not bind: {used}, and no chip of one mm2 more, nor this one with more of anything, is better."
     else:
-        best_of_all = [each for each, value in zip(larger, values, strict=True) if value >= values.max() * (1 - EQUAL)]
-        grown = min(best_of_all, key=lambda each: each.area_mm2)
+        into_chip = next(each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL))
         step = f"one more mm2 of budget brings {gained(one)}"
-        into = f"{accelerator_words(grown)} ({number(grown.area_mm2)} mm2)"
+        into = f"{accelerator_words(into_chip)} ({number(into_chip.area_mm2)} mm2)"
         words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."
     edges = _at_the_edge(space, chip)
     if edges:
         words += f" The design space has no larger {listed(edges)}."
     return Limit("chip area", "mm2", budget, one, plenty, words)
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The best of several chips, the smallest of equals; None and 0 where there is none."""
+
+    chip: Accelerator | None
+    value: float
+
+
+def _best_of(run: Run, hardware: DesignedChips, chips: list[Accelerator], hbm_bytes: int) -> _Best:
+    optimum = priced(run, hardware.only(chips)).optimum(hbm_bytes) if chips else None
+    return _Best(None, 0.0) if optimum is None else _Best(chips[optimum.row], optimum.value)
 
 
 def _within(space: DesignSpace, above: float, most: float) -> list[Accelerator]:

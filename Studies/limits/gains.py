@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Studies.words import EQUAL, percent
-
-FloatArray = NDArray[np.float64]
 
 HARDLY = 0.01
 
 
-def gain_of(values: FloatArray, base: float) -> float:
-    """What the best of ``values`` brings over ``base``, as a fraction; what does not help need not be used."""
-    gain = float(values.max(initial=0.0)) / base - 1.0
+def gain_of(value: float, base: float) -> float:
+    """What ``value`` brings over ``base``, as a fraction; what does not help need not be used."""
+    gain = value / base - 1.0
     return gain if gain > EQUAL else 0.0
 
 

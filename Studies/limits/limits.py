@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Solver.hardware import DesignedChips
 from Solver.problem import SearchProblem
 from Solver.results import DesignPoint, Limit
-from Solver.search.requery import priced, with_spaces
+from Solver.search.requery import PricedHardware, priced, with_spaces
 from Solver.search.run import Run
 from Studies.limits.area_limit import area_limit
 from Studies.limits.gains import binds, gain_of, gained
@@ -32,7 +30,7 @@ def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
         limits = []
         for resource in more:
             plenty = chip.gain(resource.plenty, base)
-            one = min(chip.gain(resource.one, base), plenty)
+            one = min(chip.gain(resource.one, base), plenty) if plenty else 0.0
             words = _memory_words(best, one, plenty) if resource.unit == "GiB" else _words(resource, one, plenty)
             limits.append(Limit(resource.name, resource.unit, resource.amount, one, plenty, words))
             advance(1)
@@ -46,18 +44,26 @@ class _Chip:
 
     def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator) -> None:
         self._run, self._hardware = run, hardware.only([accelerator])
+        self._given = priced(run, self._hardware)  # also what other clusters need not price again
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
-        hardware = replace(self._hardware.fresh(), platform=circumstances.platform, cluster=circumstances.cluster)
-        devices = circumstances.cluster.num_devices - self._hardware.cluster.num_devices
-        spaces = [replace(model.space, devices=model.space.devices + devices) for model in self._run.problem.models]
-        chip = priced(with_spaces(self._run, spaces), hardware)
-        return float(chip.values(circumstances.hbm_bytes)[0])
+        optimum = self._priced(circumstances).optimum(circumstances.hbm_bytes)
+        return 0.0 if optimum is None else optimum.value
 
     def gain(self, circumstances: Circumstances, base: float) -> float:
         """What the circumstances bring over ``base``, as a fraction; what does not help need not be used."""
-        return gain_of(np.array([self.value(circumstances)]), base)
+        return gain_of(self.value(circumstances), base)
+
+    def _priced(self, circumstances: Circumstances) -> PricedHardware:
+        platform, cluster = circumstances.platform, circumstances.cluster
+        if platform is not self._hardware.platform:
+            return priced(self._run, self._hardware.on_platform(platform))
+        if cluster is self._hardware.cluster:
+            return self._given
+        more = cluster.num_devices - self._hardware.cluster.num_devices
+        spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]
+        return priced(with_spaces(self._run, spaces), self._hardware.in_cluster(cluster))
 
 
 def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:

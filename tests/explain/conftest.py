@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-from Solver.plan_search.run import run_plan_search
-from Studies.adapters import plan_search
 
-from Common.progress import SilentProgress
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
+from Studies.finished_run import FinishedRun, open_run
 from Studies.resolve import resolve
 from tests.search.small_study import small_study, solved
 
@@ -26,19 +23,13 @@ PLANS = {
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """BERT-base on sixteen devices of a few dozen accelerators."""
-    run = open_run(Path(solved(small_study(tmp_path_factory.mktemp("explained"))).run_directory))
-    assert isinstance(run, FinishedSearch)
-    return run
+    return open_run(Path(solved(small_study(tmp_path_factory.mktemp("explained"))).run_directory))
 
 
 @pytest.fixture(scope="session")
-def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedPlanSearch:
+def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A small model on eight A100."""
     folder = tmp_path_factory.mktemp("explained-plans")
-    request = plan_search(resolve(PLANS, {"output": str(folder / "out")}))
-    run_plan_search(request, SilentProgress())
-    run = open_run(folder / "out")
-    assert isinstance(run, FinishedPlanSearch)
-    return run
+    return open_run(Path(solved(resolve(PLANS, {"output": str(folder / "out")})).run_directory))

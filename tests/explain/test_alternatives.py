@@ -3,22 +3,19 @@
 import dataclasses
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
-from Solver.placement import evaluate_plan
-from Solver.search.inputs import placement_problem
-from Solver.search.variants import batch_times
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from Estimator.chips.accelerator import AcceleratorSet
+from Plans.iteration import price_iteration
 from Plans.results import Status
-from Solver.search.points import row_times
 from Studies.explain.alternatives import alternative
-from Studies.explain.constraints import read_design_constraint
+from Studies.explain.constraints import read_constraint
 from Studies.explain.reasons import terms_of
-from Studies.explain.repeat import designed, repeat_search
+from Studies.explain.repeat import best_design, repeat_search
 
 
 @pytest.fixture(scope="module")
@@ -26,26 +23,33 @@ def search(finished):
     return repeat_search(finished, SilentProgress())
 
 
+def asked_of(text):
+    return read_constraint(text, on_device=False)
+
+
 def exhaustive(search, accelerators, *, pp=None, dp=None, micro_batch_size=None, recompute=None):
     """Samples per second of the best plan of every cut, degree and mode on any of the accelerators, one by one."""
     study, best = search.request, 0.0
+    memory_bytes = max(study.hbm_sizes_bytes)  # what fits in less fits in more
     for chip in accelerators:
-        priced = search.price(AcceleratorSet.of([chip]))
-        for item in priced.inputs:
+        hardware = search.run.hardware.only([chip])
+        machine = hardware.machine(0, memory_bytes)
+        for item in search.price(hardware).shapes:
             if micro_batch_size not in {None, item.micro_batch_size}:
                 continue
-            problem = placement_problem(priced.run, item, max(study.hbm_sizes_bytes))  # what fits in less fits in more
-            times = row_times(batch_times(item.times, study.recompute, item.graphs[0].sequence), 0)
-            layers = len(problem.variants[0].parameter_count)
-            for variant, plan in enumerate(problem.variants):
-                if recompute not in {None, plan.recompute.value}:
+            for shape in item.shapes:
+                if recompute not in {None, shape.plan.recompute.value}:
                     continue
+                (part,) = shape.parts
+                layers = len(shape.graph.sequence)
                 for stages in range(1, 17) if pp is None else (pp,):
                     for replicas in range(1, 16 // stages + 1) if dp is None else (dp,):
                         for cuts in itertools.combinations(range(1, layers), stages - 1):
-                            placed = evaluate_plan(problem, times, variant, replicas, cuts)
-                            if placed.status is Status.FEASIBLE:
-                                best = max(best, study.global_batch_size / placed.iteration_s)
+                            counts = tuple(b - a for a, b in itertools.pairwise((0, *cuts, layers)))
+                            plan = dataclasses.replace(shape.plan, pp=stages, dp=replicas, stage_layers=counts)
+                            priced = price_iteration(plan, part.costs, machine)
+                            if priced.status is Status.FEASIBLE:
+                                best = max(best, priced.samples_per_s)
     return best
 
 
@@ -56,7 +60,7 @@ def space_of(search):
 
 @pytest.mark.parametrize("asked", ["pp=2", "pp=3,dp=4", "pp=2,micro_batch_size=4", "pp=1,recompute=full", "dp=1,pp=3"])
 def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
-    constraint = read_design_constraint(asked)
+    constraint = asked_of(asked)
     found = alternative(search, constraint)
     values = {name: value for name, value in constraint.of_the_plan.items() if name != "tp"}
     expected = exhaustive(search, [search.best.point.accelerator], **values)
@@ -70,17 +74,18 @@ def test_a_plan_with_given_degrees_is_the_best_of_all_cuts(search, asked):
 
 @pytest.mark.parametrize("asked", ["num_tc=1", "width=32,num_vc=1", "glb_mib=32,num_tc=16"])
 def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked):
-    constraint = read_design_constraint(asked)
+    constraint = asked_of(asked)
     found = alternative(search, constraint)
     chips = [chip for chip in space_of(search) if all(getattr(chip, name) == value for name, value in constraint.axes.items())]
-    each = [designed(search.price(AcceleratorSet.of([chip])), search.best.point.hbm_bytes) for chip in chips]
+    sizes = search.request.hbm_sizes_bytes
+    each = [best_design(search.price(search.run.hardware.only([chip])), sizes) for chip in chips]
     assert found.point.value == pytest.approx(max(one.point.value for one in each), rel=1e-12)
     assert all(getattr(found.point.accelerator, name) == value for name, value in constraint.axes.items())
     assert found.sentences
 
 
 def test_chip_and_plan_are_chosen_together(search):
-    constraint = read_design_constraint("num_tc=1,pp=2,micro_batch_size=1")
+    constraint = asked_of("num_tc=1,pp=2,micro_batch_size=1")
     chips = [chip for chip in space_of(search) if chip.num_tc == 1]
     expected = exhaustive(search, chips, pp=2, micro_batch_size=1)
     assert alternative(search, constraint).point.value == pytest.approx(expected, rel=1e-9)
@@ -90,7 +95,7 @@ def test_what_the_best_design_has_is_the_best_design(search):
     (plan,) = search.best.point.models.values()
     chip = search.best.point.accelerator
     for asked in (f"pp={plan.pp}", f"num_tc={chip.num_tc},dp={plan.dp}", f"recompute={plan.recompute},width={chip.width}"):
-        found = alternative(search, read_design_constraint(asked))
+        found = alternative(search, asked_of(asked))
         assert found.slower == 1.0 and found.point == search.best.point
         assert all(term.best_s == term.other_s for term in found.terms)
 
@@ -104,35 +109,31 @@ def test_the_best_design_asked_again_is_what_the_run_says(search, finished):
 
 
 def test_other_sizes_than_the_study_has_may_be_asked(search):
-    larger = alternative(search, read_design_constraint("micro_batch_size=2"))
+    larger = alternative(search, asked_of("micro_batch_size=2"))
     (plan,) = larger.point.models.values()
     assert plan.micro_batch_size == 2 and larger.slower > 0.0
-    memory = alternative(search, read_design_constraint("hbm_size=1"))
+    memory = alternative(search, asked_of("hbm_size=1"))
     assert memory.point is None or memory.point.hbm_bytes == 2**30
 
 
 def test_a_known_chip_costs_what_the_run_said(search, finished):
-    found = alternative(search, read_design_constraint("chip=outside"))
+    found = alternative(search, asked_of("chip=outside"))
     known = next(point for point in finished.result.references if point.hbm_bytes == found.point.hbm_bytes)
     assert found.point.value == pytest.approx(known.value, rel=1e-9)
     assert "not in the design space" in found.sentences[0]
     named = "num_tc=2,num_vc=2,width=64,depth=64,width_vc=64,glb_mib=16"
-    assert alternative(search, read_design_constraint(named)).point == found.point
+    assert alternative(search, asked_of(named)).point == found.point
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        ("hbm_size=0.125", "GiB"),
-        ("pp=15", "15 stages were asked for, but there are 14 layers"),
-        ("pp=4,dp=8", "needs 32 devices, the cluster has 16"),
-        ("dp=100", "100 replicas were asked for, but there are 64 micro-batches"),
-    ],
-)
-def test_what_does_not_fit_says_by_how_much(search, asked, reason):
-    found = alternative(search, read_design_constraint(asked))
+@pytest.mark.parametrize("asked", ["hbm_size=0.125", "hbm_size=0.125,pp=2,recompute=full"])
+def test_what_does_not_fit_says_by_how_much(search, asked):
+    found = alternative(search, asked_of(asked))
     assert found.status is Status.INFEASIBLE and found.point is None and found.slower is None
-    assert reason in found.reason and "None" not in found.reason
+    size, unit = re.search(r"however its layers are cut; ([\d.]+) (MiB|GiB) would do", found.reason).groups()
+    gib = float(size) / (1024 if unit == "MiB" else 1)
+    for factor, fits in ((1.005, True), (0.97, False)):
+        again = alternative(search, asked_of(asked.replace("0.125", f"{gib * factor}")))
+        assert (again.point is not None) is fits
 
 
 @pytest.mark.parametrize(
@@ -142,13 +143,19 @@ def test_what_does_not_fit_says_by_how_much(search, asked, reason):
         ("chip=tpu_v9", "no known chip 'tpu_v9'; it has outside"),
         ("tp=5", "use one of 1, 2"),
         ("tp=64", "exceeds the 16 devices"),
+        ("pp=15", "no plan has that; .*pp at most the 14 layers of the model"),
+        ("pp=4,dp=8", "pp 4 x dp 8 needs 32 devices, sixteen has 16; possible with the rest as it is: pp of at most 2"),
+        ("dp=100", "dp 100 replicas with micro-batches of 1 need a global batch of at least 100, given 64"),
+        ("zero_stage=2,dp=1", "no plan has that; .*ZeRO divides what several replicas hold"),
+        ("interleave=5", "no plan has that; .*pp x interleave must divide the blocks"),
+        ("sequence_parallel=yes", "ask for a tp above 1 with it, such as tp=2"),
         ("micro_batch_size=128", "exceeds the global batch size 64"),
         ("width=32,width_vc=128", "has width 32 and width_vc 128 together"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(search, asked, message):
     with pytest.raises(InputError, match=message):
-        alternative(search, read_design_constraint(asked))
+        alternative(search, asked_of(asked))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +173,7 @@ def test_what_cannot_be_asked_is_refused(search, asked, message):
 )
 def test_what_cannot_be_read_is_refused(asked, message):
     with pytest.raises(InputError, match=message):
-        read_design_constraint(asked)
+        asked_of(asked)
 
 
 def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, caplog):
@@ -174,9 +181,9 @@ def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, ca
     other = dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=best))
     search = repeat_search(other, SilentProgress())
     assert not search.unchanged and "have changed since" in caplog.text
-    found = alternative(search, read_design_constraint("num_tc=1"))  # the bounds of the run cannot be relied upon
+    found = alternative(search, asked_of("num_tc=1"))  # the bounds of the run cannot be relied upon
     assert math.isfinite(found.point.value)
-    same = alternative(dataclasses.replace(search, unchanged=True, finished=finished), read_design_constraint("num_tc=1"))
+    same = alternative(dataclasses.replace(search, unchanged=True, finished=finished), asked_of("num_tc=1"))
     assert found.point == same.point
 
 
@@ -193,7 +200,7 @@ def test_nothing_is_compared_with_nothing(finished):
 
 
 def test_numbers_are_plain(search):
-    found = alternative(search, read_design_constraint("num_tc=1,num_vc=1"))
+    found = alternative(search, asked_of("num_tc=1,num_vc=1"))
     assert found.point.accelerator.num_tc == found.point.accelerator.num_vc == 1
     assert not any("nan" in sentence or "inf " in sentence for sentence in found.sentences)
     assert np.isfinite([term.other_s for term in found.terms]).all()

@@ -1,79 +1,125 @@
-"""Alternatives to the fastest plan on given devices, against every plan of the space."""
+"""Alternatives to the best plan on given devices, against every plan and cut of the space."""
 
 import dataclasses
+import itertools
+import math
 
 import pytest
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
+from GraphExtractor import load_or_extract
+from Plans.iteration import price_iteration
+from Plans.rates import experts_of
 from Plans.results import Status
-from Studies.explain.constraints import read_plan_constraint
-from Studies.explain.plan_alternatives import fixed_plan, plan_alternative, repeat_plan_search
+from Studies.explain.alternatives import alternative
+from Studies.explain.constraints import OF_A_PLAN, read_constraint
+from Studies.explain.repeat import repeat_search
 
 
 @pytest.fixture(scope="module")
 def search(finished_plans):
-    return repeat_plan_search(finished_plans, SilentProgress())
+    return repeat_search(finished_plans, SilentProgress())
+
+
+def asked_of(text):
+    return read_constraint(text, on_device=True)
 
 
 @pytest.fixture(scope="module")
-def every_plan(finished_plans):
-    """Every plan of the space by its values, to be priced by itself, so that none prunes another."""
-    found = []
-    for row in finished_plans.designs.itertuples():
-        constraint = read_plan_constraint(
-            f"tp={row.tp},pp={row.pp},dp={row.dp},micro_batch_size={row.micro_batch_size},recompute={row.recompute},"
-            f"sequence_parallel={row.sequence_parallel},zero_stage={row.zero_stage},interleave={row.interleave},"
-            f"group_order={row.group_order}"
-        )
-        found.append(constraint)
-    assert len(set(found)) == len(found) == finished_plans.answer.counts.space
+def every_plan(search):
+    """The iteration of every plan of the space with its best cut into stages, each priced by itself, so that none prunes another."""
+    (model,) = search.run.problem.models
+    hardware, found = search.run.hardware, []
+    for shape in model.space.shapes():
+        graph = load_or_extract(model.graph_key(shape), search.run.stores.graphs)
+        layers = len(graph.sequence)
+        arrays = model.space.plans(shape, layers, hardware.cluster)
+        experts = experts_of(shape, hardware.cluster)
+        costs = hardware.price(graph, (shape.recompute,), experts, None, lambda _: None).costs[shape.recompute]
+        machine = hardware.machine(0, float(search.run.problem.memory_bytes[0]))
+        for index in range(len(arrays)):
+            plan = arrays.plan(index)
+            cuts = itertools.combinations(range(1, layers), plan.pp - 1)
+            cutted = [tuple(b - a for a, b in itertools.pairwise((0, *each, layers))) for each in cuts]
+            priced = [price_iteration(dataclasses.replace(plan, stage_layers=each), costs, machine) for each in cutted]
+            least_s = min((each.iteration_s for each in priced if each.status is Status.FEASIBLE), default=math.inf)
+            found.append((plan, least_s))
+    assert len(found) == search.finished.result.counts.plans
+    assert len(set(plan for plan, _ in found)) == len(found)
     return found
+
+
+def has(plan, constraint):
+    return all(getattr(plan, name) == value for name, value in constraint.of_the_plan.items())
 
 
 @pytest.mark.parametrize("asked", ["pp=2", "pp=2,zero_stage=0", "tp=2", "recompute=full,micro_batch_size=2", "dp=2"])
 def test_an_alternative_is_the_fastest_plan_that_has_it(search, every_plan, asked):
-    constraint = read_plan_constraint(asked)
-    found = plan_alternative(search, constraint)
-    assert all(getattr(found.plan, name) == value for name, value in constraint.values.items())
-    having = [one for one in every_plan if all(getattr(one, name) == value for name, value in constraint.values.items())]
-    fastest = min((one for each in having if (one := fixed(search, each)) is not None), key=lambda plan: plan.time_per_batch_s)
-    assert found.plan.time_per_batch_s == pytest.approx(fastest.time_per_batch_s, rel=1e-9)
-    assert found.slower == pytest.approx(fastest.time_per_batch_s / search.best.time_per_batch_s, rel=1e-9)
-    assert sum(term.other_s for term in found.terms) == pytest.approx(found.plan.time_per_batch_s, rel=1e-9)
+    constraint = asked_of(asked)
+    found = alternative(search, constraint)
+    (plan,) = found.point.models.values()
+    (best,) = search.best.point.models.values()
+    assert has(plan, constraint)
+    fastest_s = min(seconds for each, seconds in every_plan if has(each, constraint))
+    assert plan.time_per_batch_s == pytest.approx(fastest_s, rel=1e-9)
+    assert found.slower == pytest.approx(fastest_s / best.time_per_batch_s, rel=1e-9)
+    assert sum(term.other_s for term in found.terms) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
     assert found.sentences and found.status is Status.OPTIMAL
 
 
-def fixed(search, constraint):
-    plan = dataclasses.replace(search.best, **constraint.values)
-    return fixed_plan(search.finished.settings, search.finished, plan, SilentProgress())
+def test_the_best_plan_is_the_fastest_of_them_all(search, every_plan):
+    (best,) = search.best.point.models.values()
+    assert best.time_per_batch_s == pytest.approx(min(seconds for _, seconds in every_plan), rel=1e-9)
 
 
 def test_the_fastest_plan_itself_is_no_slower_and_differs_in_nothing(search, finished_plans):
     assert search.unchanged
-    (recorded,) = finished_plans.answer.models.values()
-    assert search.best.time_per_batch_s == pytest.approx(recorded.time_per_batch_s, rel=1e-12)
-    found = plan_alternative(search, read_plan_constraint(f"pp={recorded.pp},dp={recorded.dp}"))
-    assert found.slower == 1.0 and found.plan == search.best
+    (recorded,) = finished_plans.result.best.models.values()
+    (best,) = search.best.point.models.values()
+    assert best.time_per_batch_s == pytest.approx(recorded.time_per_batch_s, rel=1e-12)
+    found = alternative(search, asked_of(f"pp={recorded.pp},dp={recorded.dp}"))
+    assert found.slower == 1.0 and found.point == search.best.point
     assert all(term.best_s == term.other_s for term in found.terms)
+
+
+def test_every_axis_of_a_plan_can_be_asked_for(search):
+    (best,) = search.best.point.models.values()
+    everything = ",".join(f"{name}={getattr(best, name)}" for name in OF_A_PLAN)
+    assert asked_of(everything).of_the_plan == {name: getattr(best, name) for name in OF_A_PLAN}
+    assert alternative(search, asked_of(everything)).slower == 1.0
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("pp=3", "no plan of the run has pp 3; they have 1, 2, 4"),
-        ("dp=16", "no plan of the run has dp 16; they have 1, 2, 4, 8"),
-        ("pp=4,dp=4", "no plan of 8 devices has that"),
+        ("pp=3", "no plan with .* x pp 3 uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, 4, 8"),
+        ("dp=16", "uses all 8 devices of .*, or dp 1, 2, 4, 8"),
+        ("pp=4,dp=4", "uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, or dp 1, 2"),
+        ("pp=8,micro_batch_size=1,interleave=2", "no plan has that; .*pp x interleave must divide the blocks"),
         ("tp=3", "use one of 1, 2, 4"),
+        ("ep=2", "ep"),
         ("zero_stage=4", "zero_stage is '4', but must be a whole number from 0 to 3"),
-        ("num_tc=4", "unknown key 'num_tc'"),
     ],
 )
 def test_what_no_plan_has_is_refused(search, asked, message):
     with pytest.raises(InputError, match=message):
-        plan_alternative(search, read_plan_constraint(asked))
+        alternative(search, asked_of(asked))
 
 
-def test_values_that_the_run_did_not_search_may_be_asked(search):
-    found = plan_alternative(search, read_plan_constraint("micro_batch_size=4"))
-    assert found.plan.micro_batch_size == 4 and found.slower > 0
+@pytest.mark.parametrize("asked", ["num_tc=4", "chip=tpu_v4", "hbm_size=40,pp=2", "glb_mib=4"])
+def test_a_given_device_is_not_designed(asked):
+    with pytest.raises(
+        InputError, match="is about accelerators to design, but the run was given its device; ask for another plan"
+    ):
+        asked_of(asked)
+
+
+@pytest.mark.parametrize(
+    "asked", ["micro_batch_size=4", "sequence_parallel=yes,zero_stage=3", "group_order=tensor-pipeline-data"]
+)
+def test_values_that_the_run_did_not_search_may_be_asked(search, asked):
+    constraint = asked_of(asked)
+    found = alternative(search, constraint)
+    (plan,) = found.point.models.values()
+    assert has(plan, constraint) and found.slower > 0

@@ -1,40 +1,113 @@
-"""Where compiled code goes when the checkout cannot be written."""
+"""Where compiled code goes, of which version it is, and what happens when the checkout cannot be written."""
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from FrontDoor import compiled
+from Common import compiled_code
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv(compiled.SETTING, "")
+    monkeypatch.setenv(compiled_code.SETTING, "")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", numba.config.CACHE_DIR)
     yield
 
 
-def test_a_writable_checkout_or_home_is_left_to_the_compiler(tmp_path: Path) -> None:
-    compiled.find_place(tmp_path)
-    compiled.find_place(tmp_path / "absent")
-    assert not os.environ[compiled.SETTING]
+def sources(root: Path, text: str) -> Path:
+    """A house whose rooms have compiled code."""
+    for room in compiled_code.ROOMS:
+        (root / room).mkdir(parents=True, exist_ok=True)
+        (root / room / "code.py").write_text(text)
+    return root
+
+
+def place(root: Path) -> Path:
+    os.environ[compiled_code.SETTING] = ""
+    compiled_code.find_place(root)
+    return Path(os.environ[compiled_code.SETTING])
+
+
+def test_what_one_version_compiled_is_never_found_by_another(tmp_path: Path) -> None:
+    first = place(sources(tmp_path, "one = 1\n"))
+    assert first.is_dir() and first.is_relative_to(tmp_path / compiled_code.ROOMS[0])
+    assert place(tmp_path) == first
+    last = tmp_path / compiled_code.ROOMS[-1] / "code.py"
+    last.write_text("one = 2\n")
+    assert place(tmp_path) != first
+    last.write_text("one = 1\n")
+    assert place(tmp_path) == first
+
+
+def test_places_of_other_versions_go_once_no_run_can_be_using_them(tmp_path: Path) -> None:
+    old, recent = (place(sources(tmp_path, f"one = {number}\n")) for number in (1, 2))
+    long_ago = old.stat().st_mtime - 2 * compiled_code.IN_USE_S
+    os.utime(old, (long_ago, long_ago))
+    now = place(sources(tmp_path, "one = 3\n"))
+    assert [folder.exists() for folder in (old, recent, now)] == [False, True, True]
+
+
+def test_without_a_writable_checkout_the_user_s_cache_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place(tmp_path / "absent").is_relative_to(tmp_path / "home" / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert place(tmp_path / "absent").is_relative_to(tmp_path / "cache")
 
 
 def test_without_either_a_private_folder_serves_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
-    compiled.find_place(tmp_path / "absent")
-    folder = Path(os.environ[compiled.SETTING])
+    compiled_code.find_place(tmp_path / "absent")
+    folder = Path(os.environ[compiled_code.SETTING])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    compiled.find_place(tmp_path / "absent")
-    assert os.environ[compiled.SETTING] == str(folder)
+    compiled_code.find_place(tmp_path / "absent")
+    assert os.environ[compiled_code.SETTING] == str(folder)
 
 
 def test_a_place_the_user_chose_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(compiled.SETTING, "/chosen")
-    compiled.find_place(tmp_path / "absent")
-    assert os.environ[compiled.SETTING] == "/chosen"
+    monkeypatch.setenv(compiled_code.SETTING, "/chosen")
+    compiled_code.find_place(tmp_path / "absent")
+    assert os.environ[compiled_code.SETTING] == "/chosen"
+
+
+def test_a_compiler_that_is_loaded_already_is_told(tmp_path: Path) -> None:
+    import numba
+
+    folder = place(sources(tmp_path, ""))
+    assert numba.config.CACHE_DIR == str(folder)
+
+
+def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) -> None:
+    """Two files of compiled code, the called one changed between two processes: the answer of the caller changes with it."""
+    shutil.copytree(REPOSITORY / "Common", tmp_path / "Common", ignore=shutil.ignore_patterns("__pycache__"))
+    caller = sources(tmp_path, "") / "Solver" / "caller.py"
+    called = tmp_path / "Plans" / "called.py"
+    decorated = "from numba import njit\n{}\n@njit(cache=True)\ndef {}():\n    return {}\n"
+    caller.write_text(decorated.format("from Plans.called import called", "caller", "called()"))
+    code = "from Common.compiled_code import find_place; find_place(); from Solver.caller import caller; print(caller())"
+    for number in ("1", "2"):
+        called.write_text(decorated.format("", "called", number))
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{number}\n"
+
+
+def test_every_room_with_compiled_code_counts() -> None:
+    houses = [path for path in REPOSITORY.glob("[A-Z]*/") if path.is_dir()]
+    compiling = {
+        house.name
+        for house in houses
+        for path in house.rglob("*.py")
+        if any(line.startswith(("from numba", "import numba")) for line in path.read_text(encoding="utf-8").splitlines())
+    }
+    assert compiling == set(compiled_code.ROOMS)

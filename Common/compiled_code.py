@@ -1,0 +1,81 @@
+"""Where the compiled inner loops are kept from one run to the next: a folder per version of all their sources.
+
+The compiler renews what it keeps of a function when the file of that function changes, but not when a function that it calls from
+another file does. Kept under a hash of all sources, nothing of another version is ever found.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from Common.files import code_version
+
+logger = logging.getLogger(__name__)
+
+SETTING = "NUMBA_CACHE_DIR"
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("Plans", "Solver")  # that have compiled code
+PREFIX = "compiled-"
+IN_USE_S = 24 * 3600.0  # a run that lasts longer than this compiles nothing new of what it began with
+
+
+def find_place(root: Path = ROOT) -> None:
+    """Let compiled code be kept beside the sources in ``root``, else in the user's cache, else for this run alone.
+
+    Must be called before anything is compiled. A place that the user chose (``NUMBA_CACHE_DIR``) is kept as it is. The last
+    resort is a private folder that goes with the process: compiled code is run as it is, so it must not come from a folder that
+    others can write.
+    """
+    if os.environ.get(SETTING):
+        return
+    name = PREFIX + code_version(root / room for room in ROOMS)
+    sources = root / ROOMS[0]
+    for place in (sources / "__pycache__" if sources.is_dir() else None, _user_cache()):
+        if place is not None and _made(place / name):
+            _set(place / name)
+            _remove_others(place, name)
+            return
+    folder = Path(tempfile.mkdtemp(prefix="phaze-compiled-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _set(folder)
+    logger.info("neither %s nor the home folder is writable: every run compiles anew; set %s to a folder of yours", root, SETTING)
+
+
+def _user_cache() -> Path | None:
+    given = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):  # no home folder
+        return (Path(given) if given else Path.home() / ".cache") / "phaze"
+    return None
+
+
+def _made(folder: Path) -> bool:
+    """Whether the folder can be written; its time says that it is in use."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _set(folder: Path) -> None:
+    os.environ[SETTING] = str(folder)
+    numba = sys.modules.get("numba")
+    if numba is not None:  # it has read its settings before
+        numba.config.CACHE_DIR = str(folder)
+
+
+def _remove_others(place: Path, name: str) -> None:
+    """Remove what other versions compiled, unless a run of theirs may still add to it."""
+    with contextlib.suppress(OSError):  # another run removes them at the same time
+        for folder in place.glob(f"{PREFIX}*"):
+            if folder.name != name and time.time() - folder.stat().st_mtime > IN_USE_S:
+                shutil.rmtree(folder, ignore_errors=True)
