@@ -45,6 +45,8 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     searched = search(run, hardware_report(request), str(folders.run))
     result = searched.result
     if result.best is not None:
+        chosen = replace(result.hardware, accelerator=result.best.accelerator, memory_bytes=float(result.best.hbm_bytes))
+        result = replace(result, hardware=chosen)
         with run.phase("limits"):
             result = replace(result, best=replace(result.best, limits=limits_of(run, result.best)))
     with run.phase("files"):
