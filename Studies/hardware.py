@@ -30,11 +30,11 @@ Record = TypeVar("Record")
 class HardwareFiles:
     """Reads hardware by name or path, each once: requests resolved with the same one see the same records.
 
-    ``kept`` are records by setting and name that are known by value, whatever files of these names hold, or whether there are any.
+    ``kept`` are records by setting and name that are known by value, whether there are files of these names or not.
     """
 
     def __init__(self, kept: Mapping[tuple[str, str], object] | None = None) -> None:
-        self._read: dict[tuple[str, ...], Any] = dict(kept or {})
+        self._read: dict[tuple[str, ...], Any] = {**(kept or {})}
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:

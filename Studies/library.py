@@ -91,22 +91,16 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
         InputError: an alternative that cannot be read or that nothing has, or a run that cannot be asked again.
     """
     from Studies.explain.alternatives import alternative
-    from Studies.explain.constraints import read_design_constraint, read_plan_constraint
+    from Studies.explain.constraints import read_constraint
     from Studies.explain.explanation import explain as explained
-    from Studies.explain.plan_alternatives import plan_alternative, repeat_plan_search
     from Studies.explain.repeat import repeat_search
 
     explanation = explained(run)
     texts = (instead,) if isinstance(instead, str) else tuple(instead)
     if not texts:
         return explanation
-    progress = progress or SilentProgress()
-    if isinstance(run, FinishedPlanSearch):
-        of_plans = [read_plan_constraint(text) for text in texts]
-        plans = repeat_plan_search(run, progress)
-        return replace(explanation, alternatives=tuple(plan_alternative(plans, each) for each in of_plans))
-    constraints = [read_design_constraint(text) for text in texts]
-    search = repeat_search(run, progress)
+    constraints = [read_constraint(text, on_device=run.on_device) for text in texts]
+    search = repeat_search(run, progress or SilentProgress())
     return replace(explanation, alternatives=tuple(alternative(search, each) for each in constraints))
 
 

@@ -1,7 +1,7 @@
 """What ``evaluate`` is asked, from a file (a plan in YAML, or the best.json of a search) and the command line.
 
-Precedence, weakest first: defaults, the file, the command line. The best.json of a search holds its plans and its hardware by value:
-no other file is read, except that of a model of one's own.
+Precedence, weakest first: defaults, the file, the command line. The best.json of a search holds its plans and its hardware by
+value: no other file is read, except that of a model of one's own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OF_DEVICES = ("cluster", "software")  # what goes with the device of a file wher
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What a file says of a plan: settings, and of a search the layers of every chunk by name and hardware by setting and name."""
+    """Settings in a plan file; where a search wrote it, names of the layers of every chunk, and hardware by setting and name."""
 
     settings: Mapping[str, Any]
     chunk_layers: tuple[tuple[str, ...], ...] | None = None
@@ -156,7 +156,7 @@ def _degrees(plan: Plan) -> dict[str, object]:
 
 
 def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, str], object]]:
-    """Settings that name the hardware, and by setting and name what these names stood for; an accelerator is called by its file."""
+    """Settings that name the hardware, and what these names stood for; an accelerator is called by its file."""
     records = hardware.records
     kept: dict[tuple[str, str], object] = {("cluster", hardware.cluster): records.cluster}
     kept["software", hardware.software] = records.software

@@ -86,7 +86,7 @@ def hardware_report(request: Request) -> HardwareReport:
     """The hardware of ``request``, by name and by value."""
     device = request.hardware.device
     return HardwareReport(
-        title="designed accelerators" if device is None else device.title,
+        title=_title(request),
         device=request.device,
         accelerator=request.hardware.chip,
         memory_bytes=float(max(memory_sizes(request))),
@@ -101,6 +101,14 @@ def hardware_report(request: Request) -> HardwareReport:
             solver=request.solver.value,
         ),
     )
+
+
+def _title(request: Request) -> str:
+    if request.hardware.device is not None:
+        return request.hardware.device.title
+    if request.chip is None:
+        return "designed accelerators"
+    return "accelerator" if "/" in request.chip else request.chip
 
 
 def single_plan(request: Request) -> TrainingPlan:

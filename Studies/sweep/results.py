@@ -92,6 +92,6 @@ def _bound(point: DesignPoint) -> float:
 
 
 def _plan_row(model: str, plan: ModelPlan) -> PlanRow:
-    own = {"model": model, "memory_bytes": max(stage.memory_bytes for stage in plan.stages)}
-    alike: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own}
+    own: dict[str, Any] = {"model": model, "memory_bytes": max(stage.memory_bytes for stage in plan.stages)}
+    alike = {field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own}
     return PlanRow(**alike, **own)
