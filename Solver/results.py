@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.design_space import DesignSpace
+from Estimator.devices.device import Device, Software
+from Estimator.network.cluster import Cluster
 from Plans.plan import Plan
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.problem import Objective
@@ -118,8 +121,26 @@ class Certificate:
 
 
 @dataclass(frozen=True)
+class HardwareRecords:
+    """Hardware by value, as files described it: a ``device``, or the ``space`` of accelerators with the platform they share.
+
+    ``cluster`` has the devices in use. ``solver`` schedules the operators of accelerators.
+    """
+
+    cluster: Cluster
+    software: Software
+    device: Device | None
+    space: DesignSpace | None
+    solver: str
+
+
+@dataclass(frozen=True)
 class HardwareReport:
-    """What runs the plans: ``device`` as it was named, or the ``accelerator`` that was designed; cluster and framework as named."""
+    """What runs the plans: ``device`` as it was named, or the ``accelerator`` that was designed (None where none fits).
+
+    Cluster, framework and design space are as they were named; ``records`` are what these names stood for, so that a plan is
+    priced again without them.
+    """
 
     title: str
     device: str | None
@@ -127,6 +148,8 @@ class HardwareReport:
     memory_bytes: float
     cluster: str
     software: str
+    design_space: str | None
+    records: HardwareRecords
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,5 @@ def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSch
 
 
 def _overlaps(where: Situation, name: str) -> bool:
-    """What the framework of the device does; nothing overlaps on accelerators to design."""
-    software = where.hardware.software
-    return software is not None and bool(getattr(software, name))
+    """What the framework does."""
+    return bool(getattr(where.hardware.software, name))

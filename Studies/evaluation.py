@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from Estimator.coverage import check_functions
 from GraphExtractor import load_or_extract
 from Plans.cuts import chunk_layers
@@ -40,13 +42,17 @@ def evaluated(request: Request) -> Evaluation:
     check_cluster(degrees, hardware.cluster)
     key = degrees.graph_key(model, request.sequence_length[0])
     graph = load_or_extract(key, request.folders.graphs)
+    names = layer_names(graph)
+    if request.chunk_layers is not None:
+        degrees = Plan.uniform(degrees, model, request.sequence_length[0], request.chunk_layers).as_uniform(names)
     check_functions([graph], hardware.known_functions, strict=request.strict)
     experts = experts_of(degrees, hardware.cluster)
     priced = hardware.price(graph, (degrees.recompute,), experts, None, lambda _: None)
+    if priced.excess[0] > 1.0:  # as a search does with what might be the best
+        priced = hardware.proven((degrees.recompute,), graph, experts, np.array([0]))
     costs = hardware.attributed(priced.costs[degrees.recompute], experts, 0)
     machine = hardware.machine(0, float(memory_sizes(request)[0]))
     iteration = price_iteration(degrees, costs, machine)
-    names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     plan = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
     return Evaluation(plan, degrees, hardware_report(request), machine, iteration)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from Common.errors import InputError
+from Common.files import named_file
 from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.cores_file import read_cores_json
@@ -22,33 +23,50 @@ from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 CORES = "cores.json"
+CHIP_SOFTWARE = "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
 Record = TypeVar("Record")
 
 
 class HardwareFiles:
-    """Reads hardware by name or path, each once: requests resolved with the same one see the same records."""
+    """Reads hardware by name or path, each once: requests resolved with the same one see the same records.
 
-    def __init__(self) -> None:
-        self._read: dict[tuple[str, ...], Any] = {}
+    ``kept`` are records by setting and name that are known by value, whether there are files of these names or not.
+    """
+
+    def __init__(self, kept: Mapping[tuple[str, str], object] | None = None) -> None:
+        self._read: dict[tuple[str, ...], Any] = {**(kept or {})}
+        self._kept = frozenset(self._read)
+
+    def named(self, key: str, text: str) -> str:
+        """What setting ``key`` names, as ``named_file``.
+
+        Raises:
+            InputError: a path that is no file.
+        """
+        return text if (key, text) in self._kept else named_file(key, text)
 
     def device(self, name: str) -> Device:
         """A device, as ``load_device``."""
-        return self._once(load_device, name)
+        return self._once("device", load_device, name)
 
     def cluster(self, name: str) -> Cluster:
         """A cluster, as ``load_cluster``."""
-        return self._once(load_cluster, name)
+        return self._once("cluster", load_cluster, name)
 
     def software(self, name: str) -> Software:
         """A training framework, as ``load_software``."""
-        return self._once(load_software, name)
+        return self._once("software", load_software, name)
 
     def design_space(self, name: str, technology: str | None) -> DesignSpace:
         """A design space, as ``load_design_space``."""
-        return self._once(load_design_space, name, technology)
+        return self._once("design_space", load_design_space, name, *(() if technology is None else (technology,)))
 
-    def _once(self, load: Callable[..., Record], *names: str | None) -> Record:
-        key = (load.__name__, *map(str, names))
+    def chip(self, name: str, space: DesignSpace) -> Accelerator:
+        """An accelerator, as ``chip_named``."""
+        return cast(Accelerator, self._read["chip", name]) if ("chip", name) in self._kept else chip_named(name, space)
+
+    def _once(self, kind: str, load: Callable[..., Record], *names: str) -> Record:
+        key = (kind, *names)
         if key not in self._read:
             self._read[key] = load(*names)
         return cast(Record, self._read[key])
@@ -58,13 +76,13 @@ class HardwareFiles:
 class ResolvedHardware:
     """The records behind the names of a request. ``cluster`` has as many devices as are in use.
 
-    ``space`` is None where the devices exist, ``device`` and ``software`` where they are designed; ``chip`` is the one
-    accelerator asked for. ``contents`` are hashes of what was read from files of the user's own, by setting.
+    ``space`` is None where the devices exist, ``device`` where they are designed; ``chip`` is the one accelerator asked for.
+    ``contents`` are hashes of what was read from files of the user's own, by setting.
     """
 
     cluster: Cluster
+    software: Software
     device: Device | None = None
-    software: Software | None = None
     space: DesignSpace | None = None
     chip: Accelerator | None = None
     contents: Mapping[str, str] = field(default_factory=dict)

@@ -1,32 +1,47 @@
 """What ``evaluate`` is asked, from a file (a plan in YAML, or the best.json of a search) and the command line.
 
-Precedence, weakest first: defaults, the file, the command line.
+Precedence, weakest first: defaults, the file, the command line. The best.json of a search holds its plans and its hardware by
+value: no other file is read, except that of a model of one's own.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.records import read_yaml
-from Studies.annotations import Hardware, Mode
-from Studies.config_files import read_config, setting_beside
-from Studies.request import Request, request_fields, settings_for
+from Common.records import read_yaml, to_record
+from Common.units import GIB
+from Plans.plan import Plan
+from Solver.results import HardwareReport
+from Studies.annotations import Mode
+from Studies.config_files import setting_beside
+from Studies.hardware import HardwareFiles
+from Studies.request import Request, settings_for
 from Studies.resolve import resolve
 
-STUDY_FILE = "study.yaml"  # of a run, beside its best.json
-FROM_STUDY = ("sequence_length", "attention", "sequence_parallel", "global_batch_size", "optimizer", "zero_stage")
 OUTDATES = {  # what a file says about the second no longer holds where the command line changes the first
-    "device": ("cluster", "software"),
+    "device": ("cluster", "software", "chip", "design_space", "hbm_size", "solver"),
+    "chip": ("device",),
     "devices": ("dp",),
     "dp": ("devices",),
     "pp": ("stage_layers",),
     "interleave": ("stage_layers", "schedule"),
     "schedule": ("interleave",),
 }
+OF_DEVICES = ("cluster", "software")  # what goes with the device of a file where a chip is given instead
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """Settings in a plan file; where a search wrote it, names of the layers of every chunk, and hardware by setting and name."""
+
+    settings: Mapping[str, Any]
+    chunk_layers: tuple[tuple[str, ...], ...] | None = None
+    hardware: Mapping[tuple[str, str], object] = field(default_factory=dict)
 
 
 def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
@@ -39,27 +54,38 @@ def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
         return resolve({}, given, Mode.EVALUATE)
     table = settings_for(Mode.EVALUATE)
     above = table.read(given, "command line")
-    below = table.read(read_plan(path, above.get("model")), str(path))
-    outdated = {old for new, olds in OUTDATES.items() if new in above and above[new] != below.get(new) for old in olds}
-    return resolve({key: below[key] for key in below if key not in outdated}, above, Mode.EVALUATE, source=str(path))
+    file = read_plan(path, above.get("model"))
+    below = table.read(file.settings, str(path))
+    changed = {key for key in above if above[key] != below.get(key)}
+    outdated = {old for new in changed & OUTDATES.keys() for old in OUTDATES[new]}
+    if "chip" in changed and "device" in below:
+        outdated |= {*OF_DEVICES}
+    return resolve(
+        {key: below[key] for key in below if key not in outdated},
+        above,
+        Mode.EVALUATE,
+        source=str(path),
+        files=HardwareFiles({(key, name): file.hardware[key, name] for key, name in file.hardware if key not in above}),
+        chunk_layers=None if {"stage_layers"} & (outdated | changed) else file.chunk_layers,
+    )
 
 
-def read_plan(path: Path, model: str | None) -> dict[str, object]:
-    """Settings in a plan file, or those of ``model``'s plan (None: the first model's) in the best.json of a search.
+def read_plan(path: Path, model: str | None) -> PlanFile:
+    """What a plan file says, or of ``model``'s plan (None: the first model's) the best.json of a search.
 
     Raises:
         InputError: the file is not readable, not a mapping, or has no plan of the model.
     """
     content = _parsed(path)
     if content is None:
-        return {}
+        return PlanFile({})
     if not isinstance(content, dict):
         raise InputError(
             f"{path} holds a {type(content).__name__}, but a plan is a mapping of settings such as 'tp: 8', or a best.json"
         )
     if "optimal" in content:
         return _of_search(content, path, model)
-    return {key: setting_beside(path.parent, str(key), value) for key, value in content.items()}
+    return PlanFile({key: setting_beside(path.parent, str(key), value) for key, value in content.items()})
 
 
 def _parsed(path: Path) -> Any:
@@ -75,32 +101,70 @@ def _parsed(path: Path) -> Any:
         raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
 
 
-def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> dict[str, object]:
-    """The settings that a search chose for one of its models, and those of the study beside it."""
+def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> PlanFile:
+    """The plan that a search chose for one of its models, and the hardware it chose it for."""
     from GraphExtractor.models.registry import canonical_name
 
     plans = content.get("models")
     if not isinstance(plans, dict) or not plans:
         raise InputError(f"{path} holds no plan: nothing was feasible in that search; give another file")
     name = next(iter(plans)) if model is None else canonical_name(model)
-    plan = plans.get(name)
-    if not isinstance(plan, dict):
+    if name not in plans:
         raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(map(str, plans))}")
-    keys = settings_for(Mode.EVALUATE).keys
-    settings: dict[str, object] = {"model": name}
-    study = path.with_name(STUDY_FILE)
-    if study.is_file():
-        stated = read_config(study)
-        hardware = [field.key for field in request_fields() if field.about.hardware is Hardware.DEVICES]
-        fixed = [*FROM_STUDY, *((*hardware, "cluster") if "device" in stated else ())]  # else the study designed its hardware
-        settings |= {key: stated[key] for key in fixed if key in stated and key not in plan}
-        lengths = settings.get("sequence_length")
-        if isinstance(lengths, list) and len(lengths) == len(plans):  # one for each model
-            settings["sequence_length"] = lengths[list(plans).index(name)]
-    settings |= {key: value for key, value in plan.items() if key in keys}
     try:
-        settings["stage_layers"] = [len(stage["layers"]) for stage in plan["stages"]]
-        settings.setdefault("global_batch_size", plan["micro_batches_per_pipeline"] * plan["micro_batch_size"] * plan["dp"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"the plan of {name} in {path} is not one that a search wrote; give the best.json of a run") from error
-    return settings
+        stated = plans[name]["plan"] if isinstance(plans[name], dict) else None
+        plan = to_record(Plan, stated, f"plan of {name}")
+        hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
+    except (InputError, KeyError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"the plan of {name} in {path} is not one that this version of phaze wrote ({problem}); give the best.json of a run, "
+            "or run its study again"
+        ) from error
+    if not plan.stages:
+        raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
+    names, kept = _hardware(hardware, path)
+    return PlanFile(_degrees(plan) | names, tuple(stage.layers for stage in plan.stages), kept)
+
+
+def _degrees(plan: Plan) -> dict[str, object]:
+    """Settings of a plan whose chunks are all trained alike, which is checked where their layers are known."""
+    first = plan.stages[0]
+    return {
+        "model": plan.model,
+        "sequence_length": plan.sequence_length,
+        "tp": first.layout.tp,
+        "pp": len(plan.stages) // plan.interleave,
+        "dp": first.dp,
+        "cp": first.layout.cp,
+        "ep": first.layout.ep,
+        "micro_batch_size": first.micro_batch_size,
+        "global_batch_size": plan.global_batch_size,
+        "interleave": plan.interleave,
+        "schedule": plan.schedule.value,
+        "stage_layers": [len(stage.layers) for stage in plan.stages],
+        "recompute": first.recompute.value,
+        "sequence_parallel": first.layout.sequence_parallel,
+        "zero_stage": first.zero_stage,
+        "optimizer": plan.optimizer,
+        "precision": plan.precision.value,
+        "attention": plan.attention.value,
+        "group_order": plan.group_order.value,
+        "overlap_gradients": plan.overlap_gradients,
+        "overlap_tensor": plan.overlap_tensor,
+    }
+
+
+def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, str], object]]:
+    """Settings that name the hardware, and what these names stood for; an accelerator is called by its file."""
+    records = hardware.records
+    kept: dict[tuple[str, str], object] = {("cluster", hardware.cluster): records.cluster}
+    kept["software", hardware.software] = records.software
+    names: dict[str, object] = {"cluster": hardware.cluster}
+    if hardware.device is not None:
+        kept["device", hardware.device] = records.device
+        return names | {"device": hardware.device, "software": hardware.software}, kept
+    kept["design_space", str(hardware.design_space)] = records.space
+    kept["chip", str(path)] = hardware.accelerator
+    memory = {"hbm_size": hardware.memory_bytes / GIB, "solver": records.solver}
+    return names | memory | {"design_space": str(hardware.design_space), "chip": str(path)}, kept

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from Common.choices import PipelineSchedule
-from Estimator.devices.files import load_software
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
 from Plans.plan import TrainingPlan
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
-from Solver.results import HardwareReport, SpaceSize
+from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
-from Studies.hardware import hardware_to_design
+from Studies.hardware import CHIP_SOFTWARE, hardware_to_design
 from Studies.request import Request
-
-CHIP_SOFTWARE = "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
 
 
 def search_problem(request: Request) -> SearchProblem:
@@ -71,14 +68,14 @@ def hardware_of(request: Request) -> Hardware:
         InputError: a file of accelerators is not readable, or the design space has none.
     """
     records = request.hardware
-    if records.device is not None and records.software is not None:
+    if records.device is not None:
         return ExistingDevice(records.device, records.cluster, records.software, request.precision)
     designed = hardware_to_design(request)
     return DesignedChips(
         designed.accelerators,
         designed.platform,
         designed.cluster,
-        load_software(CHIP_SOFTWARE),
+        records.software,
         solver_named(request.solver),
         designed.references,
         records.space,
@@ -86,17 +83,32 @@ def hardware_of(request: Request) -> Hardware:
 
 
 def hardware_report(request: Request) -> HardwareReport:
-    """How the hardware of ``request`` was named."""
-    device, chip = request.hardware.device, request.hardware.chip
-    designed = "designed accelerators" if request.chip is None else f"chip {request.chip}"
+    """The hardware of ``request``, by name and by value."""
+    device = request.hardware.device
     return HardwareReport(
-        title=designed if device is None else device.title,
+        title=_title(request),
         device=request.device,
-        accelerator=chip,
+        accelerator=request.hardware.chip,
         memory_bytes=float(max(memory_sizes(request))),
         cluster=request.cluster,
         software=request.software or CHIP_SOFTWARE,
+        design_space=request.design_space,
+        records=HardwareRecords(
+            cluster=request.hardware.cluster,
+            software=request.hardware.software,
+            device=device,
+            space=request.hardware.space,
+            solver=request.solver.value,
+        ),
     )
+
+
+def _title(request: Request) -> str:
+    if request.hardware.device is not None:
+        return request.hardware.device.title
+    if request.chip is None:
+        return "designed accelerators"
+    return "accelerator" if "/" in request.chip else request.chip
 
 
 def single_plan(request: Request) -> TrainingPlan:

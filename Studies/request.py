@@ -51,6 +51,7 @@ class Request:
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
+    ``chunk_layers`` are the names of the layers of each chunk of a plan that a search found, in the order in which it holds them.
     """
 
     mode: Mode
@@ -256,9 +257,7 @@ class Request:
     objective: Annotated[Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)] = (
         Objective.THROUGHPUT
     )
-    solver: Annotated[SolverName, About("scheduler of operators", "native", modes=SEARCH, hardware=Hardware.CHIPS)] = (
-        SolverName.NATIVE
-    )
+    solver: Annotated[SolverName, About("scheduler of operators", "native", hardware=Hardware.CHIPS)] = SolverName.NATIVE
     strict: Annotated[bool, About("refuse a model with operators that have no cost, instead of pricing them as element-wise")] = (
         False
     )
@@ -287,6 +286,7 @@ class Request:
         About("extract graphs again even where they are on disk", aliases=("force_reextract",), modes=SEARCH, decides=False),
     ] = False
     run_folder: Path | None = None
+    chunk_layers: tuple[tuple[str, ...], ...] | None = None
     name_given: bool = field(default=False, compare=False)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from Common.errors import InputError
-from Common.files import named_file, user_path
+from Common.files import user_path
 from Common.settings import ALL
 from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
@@ -23,7 +23,7 @@ from Studies.checks import check_hardware_settings, check_request
 from Studies.config_files import split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import answer_key
-from Studies.hardware import HardwareFiles, ResolvedHardware, chip_named, content_of
+from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
 from Studies.request import Request, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
@@ -37,11 +37,12 @@ def resolve(
     *,
     source: str = "the configuration",
     files: HardwareFiles | None = None,
+    chunk_layers: tuple[tuple[str, ...], ...] | None = None,
 ) -> Request:
     """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's ``given`` state.
 
     Both are under any names of the settings. Relative paths in ``config`` must be absolute already (see ``read_config``).
-    ``files`` reads hardware; requests that share one see the same records.
+    ``files`` reads hardware; requests that share one see the same records. ``chunk_layers`` as of a ``Request``.
 
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
@@ -61,6 +62,7 @@ def resolve(
     request = Request(
         mode=mode,
         hardware=hardware,
+        chunk_layers=chunk_layers,
         **{
             "devices": hardware.cluster.num_devices,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
@@ -138,31 +140,31 @@ def _hbm_sizes(stated: float | tuple[float, ...] | None, hardware: ResolvedHardw
 def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tuple[dict[str, str | None], ResolvedHardware]:
     """Names of the hardware as they will be recorded, and what they stand for."""
     given = {
-        key: named_file(key, values[key])
+        key: files.named(key, values[key])
         for key in ("device", "cluster", "software", "design_space", "technology", "chip")
         if key in values
     }
-    device = space = software = chip = None
+    device = space = chip = None
     if "device" in given:
         device = files.device(given["device"])
         software_name = given.get("software", device.software)
-        software = files.software(software_name)
         cluster_name = given.get("cluster", device.cluster)
         names: dict[str, str | None] = {"device": given["device"], "software": software_name, "design_space": None}
     else:
+        software_name = CHIP_SOFTWARE
         cluster_name = given.get("cluster", Request.cluster)
         space_name = given.get("design_space", str(Request.design_space))
         space = files.design_space(space_name, given.get("technology"))
-        chip = chip_named(given["chip"], space) if "chip" in given else None
+        chip = files.chip(given["chip"], space) if "chip" in given else None
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
-    whole = files.cluster(cluster_name)
+    whole, software = files.cluster(cluster_name), files.software(software_name)
     cluster = with_devices(whole, values["devices"]) if "devices" in values and mode is Mode.SEARCH else whole
     records = {"device": device, "cluster": whole, "software": software, "chip": chip}
     names["cluster"] = cluster_name
-    contents = {key: content_of(record) for key, record in records.items() if record is not None and _is_file(names.get(key))}
+    contents = {key: content_of(record) for key, record in records.items() if _is_file(names.get(key))}
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
-    return names, ResolvedHardware(cluster, device, software, space, chip, contents)
+    return names, ResolvedHardware(cluster, software, device, space, chip, contents)
 
 
 def _is_file(name: str | None) -> bool:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POINT_MEANING = (
-    "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, ep, "
-    "sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO stage, order of the groups, interleaving, "
-    "overlap) and cuts into stages"
+    "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
+    "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO stage, order of the groups, "
+    "interleaving, overlap) and cuts into stages"
 )
 
 
@@ -102,7 +102,10 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
 
 
 def best_json(result: SearchResult) -> bytes:
-    """The result as JSON: the optimum's fields at the top level, then the optimum per memory size, references, rows and counts."""
+    """The result as JSON: the fields of the optimum and its hardware at the top level, then all else that was found.
+
+    With the hardware by value and plans that name their layers, it says all that ``evaluate`` needs to price them again.
+    """
     whole = json.loads(to_json(result))
     best = whole.pop("best") or {"status": whole["status"], "optimal": False}
     return json.dumps({**best, **{key: value for key, value in whole.items() if key != "status"}}, indent=2).encode()

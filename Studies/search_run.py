@@ -43,10 +43,12 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     contents = file_contents(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(folders.run))
-    result = searched.result
-    if result.best is not None:
+    result, best = searched.result, searched.result.best
+    if best is not None:
         with run.phase("limits"):
-            result = replace(result, best=replace(result.best, limits=limits_of(run, result.best)))
+            best = replace(best, limits=limits_of(run, best))
+        chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
+        result = replace(result, best=best, hardware=chosen)
     with run.phase("files"):
         files = _files(request, run, replace(searched, result=result), contents)
         write_run(folders.run, files, csv=request.csv)

@@ -34,7 +34,7 @@ def designs_table(groups: Sequence[PointGroup], hardware: Hardware) -> pd.DataFr
 
 
 def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
-    """One row per plan of all shapes of ``group`` on configuration ``row``: what became of it, its bound and its best cut's seconds."""
+    """One row per plan of all shapes of ``group`` on configuration ``row``: its fate, its bound and its best cut's seconds."""
     import pandas as pd
 
     frames = []

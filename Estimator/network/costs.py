@@ -60,7 +60,10 @@ class CollectiveCosts:
     def of(costs: Sequence[AlgorithmCosts], alone: BoolArray) -> CollectiveCosts:
         """The algorithms ``costs`` side by side, where any group can use them; the groups ``alone`` have one device."""
         kept = [cost for cost in costs if np.isfinite(cost.fixed_s).any()]
-        fixed_s, per_byte_s = (np.array([getattr(cost, name) for cost in kept]) for name in ("fixed_s", "per_byte_s"))
+        shape = (len(kept), len(alone))  # where there are no groups too
+        fixed_s, per_byte_s = (
+            np.array([getattr(cost, name) for cost in kept]).reshape(shape) for name in ("fixed_s", "per_byte_s")
+        )
         fixed_s[:, alone], per_byte_s[:, alone] = 0.0, 0.0
         return CollectiveCosts(tuple(cost.algorithm for cost in kept), fixed_s, per_byte_s)
 

@@ -182,4 +182,6 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
 
 def why_infeasible(group: PointGroup) -> str:
     """What keeps the model from fitting, which does not depend on the chip."""
-    return f"no plan of {group.key.model} fits {group.key.memory_bytes / GIB:.2f} GiB per device"
+    least = [float(part.plans.least_bytes.min()) for shape in group.shapes for part in shape.parts if len(part.plans)]
+    needed = f"; the leanest needs {min(least) / GIB:.3g} GiB before any activation" if least else ""
+    return f"no plan of {group.key.model} fits {group.key.memory_bytes / GIB:.3g} GiB per device{needed}"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from Common.files import code_version, content_key
-from Studies.adapters import chip_study, plan_search
 from Studies.file_contents import answer_key
 from Studies.folders import REPOSITORY
 from Studies.hardware import HardwareFiles
@@ -19,8 +18,8 @@ from Studies.resolve import resolve
 
 ROOMS = ("GraphExtractor", "Estimator", "Plans", "Solver")  # whose code decides a result
 LIBRARIES = ("torch", "transformers")  # which decide a graph
-OF_THE_GRAPHS = ("model", "sequence_length", "micro_batch_size", "tp", "attention", "sequence_parallel")
-OF_THE_LAYER_TIMES = ("design_space", "technology", "cluster")
+OF_THE_GRAPHS = ("model", "sequence_length", "micro_batch_size", "tp", "cp", "ep", "attention", "sequence_parallel")
+OF_THE_LAYER_TIMES = ("design_space", "technology", "chip", "cluster", "device", "software")
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,11 @@ class SweepPoint:
     request: Request
 
     @property
-    def size(self) -> int | None:
-        """Design points in its space; None where only a trace tells."""
-        if self.request.on_devices:
-            return plan_search(self.request).size.plans
-        from Solver.search.cosearch import space_size
+    def size(self) -> int:
+        """Design points in its space."""
+        from Studies.problem import space_size
 
-        return space_size(chip_study(self.request)).points
+        return space_size(self.request).points
 
     def in_folder(self, run: Path) -> Request:
         """The request with its run in folder ``run``."""
@@ -59,7 +56,6 @@ def sweep_point(settings: Mapping[str, Any], output: Path | None, files: Hardwar
     if output is not None:
         given["output"] = str(output)
     request = resolve(given, {}, source="this point", files=files)
-    (plan_search if request.on_devices else chip_study)(request)  # which refuse what cannot be searched yet
     return SweepPoint(key_of(request), _family(request), request)
 
 
@@ -73,9 +69,9 @@ def key_of(request: Request) -> str:
 
 
 def _family(request: Request) -> str:
-    """Hash of what decides graphs, and for chips to design their layer times."""
+    """Hash of what decides graphs and their layer times."""
     mapping = request.as_mapping()
-    return content_key([mapping.get(key) for key in (*OF_THE_GRAPHS, *(() if request.on_devices else OF_THE_LAYER_TIMES))])
+    return content_key([mapping.get(key) for key in (*OF_THE_GRAPHS, *OF_THE_LAYER_TIMES)])
 
 
 @cache

@@ -5,46 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from Solver.plan_search.results import FoundPlan, PlanAnswer
-
 from Estimator.chips.accelerator import Accelerator
-from Plans.results import Status
+from Plans.results import Breakdown, Status
 from Solver.results import DesignPoint, ModelPlan, SearchResult
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The best plan of one model. ``breakdown_s`` says where the seconds of an iteration go, by the names of the run's records.
-
-    None stands where a kind of search does not tell. ``memory_bytes`` is that of the fullest device.
-    """
+    """The best plan of one model. ``memory_bytes`` is that of the fullest device."""
 
     model: str
     throughput_samples_per_s: float
     time_per_batch_s: float
-    time_per_batch_bound_s: float | None
+    time_per_batch_bound_s: float
     micro_batch_size: int
     recompute: str
     tp: int
     pp: int
     dp: int
-    ep: int | None
-    interleave: int | None
-    sequence_parallel: bool | None
-    zero_stage: int | None
-    group_order: str | None
+    cp: int
+    ep: int
+    interleave: int
+    sequence_parallel: bool
+    zero_stage: int
+    group_order: str
     micro_batches_per_pipeline: int
     devices_used: int
     memory_bytes: float
     model_flops_utilization: float
     energy_per_sample_j: float | None
     speedup_over_expert: float | None
-    breakdown_s: dict[str, float]
+    breakdown_s: Breakdown
 
 
 @dataclass(frozen=True)
 class PointResult:
-    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed, where known.
+    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed.
 
     ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size of the space.
     """
@@ -62,12 +58,11 @@ class PointResult:
     design_points: int
 
 
-def of_search(result: SearchResult) -> PointResult:
-    """The result of a search over accelerators."""
+def point_result(result: SearchResult) -> PointResult:
+    """The result of a search."""
     best = result.best
-    objective = best.objective.value if best else ""
     if best is None:
-        return PointResult(result.status, False, objective, None, None, result.reason, None, None, (), {}, result.counts.space)
+        return PointResult(result.status, False, "", None, None, result.reason, None, None, (), {}, result.counts.space)
     over = {
         chip.name: chip.best_over_reference
         for chip in result.references
@@ -76,10 +71,10 @@ def of_search(result: SearchResult) -> PointResult:
     return PointResult(
         status=best.status,
         optimal=best.optimal,
-        objective=objective,
+        objective=best.objective.value,
         value=best.value,
-        bound=_bound(best),
-        reason="; ".join(sorted({plan.plans_lost for plan in best.models.values() if plan.plans_lost})),
+        bound=best.value if best.optimal else max(map(_bound, result.per_hbm)),
+        reason="; ".join(sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})),
         accelerator=best.accelerator,
         hbm_bytes=best.hbm_bytes,
         plans=tuple(_plan_row(model, plan) for model, plan in best.models.items()),
@@ -88,40 +83,15 @@ def of_search(result: SearchResult) -> PointResult:
     )
 
 
-def of_plan_search(answer: PlanAnswer) -> PointResult:
-    """The result of a search on devices that exist."""
-    plans = tuple(_plan_row(model, plan) for model, plan in answer.models.items())
-    return PointResult(
-        status=answer.status,
-        optimal=answer.optimal,
-        objective=answer.objective,
-        value=answer.value,
-        bound=_throughput_bound(answer),
-        reason=answer.reason,
-        accelerator=None,
-        hbm_bytes=None,
-        plans=plans,
-        over_references={},
-        design_points=answer.counts.space,
-    )
+def _bound(point: DesignPoint) -> float:
+    """What no design of the point's memory size exceeds: its objective with the models as fast as their bounds.
+
+    The point has the largest bound of its size, and a weighted mean grows no more than its fastest growing term.
+    """
+    return point.value * max(plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values())
 
 
-def _bound(best: DesignPoint) -> float | None:
-    """What the certificate of an optimum that is not proven says tells of the points a run left open, unless plans were lost."""
-    if best.optimal:
-        return best.value
-    dropped = any(plan.plans_lost for plan in best.models.values())
-    return best.certificate.best_open_bound if dropped and best.certificate else None
-
-
-def _throughput_bound(answer: PlanAnswer) -> float | None:
-    bounds = [
-        plan.global_batch_size / plan.time_per_batch_bound_s for plan in answer.models.values() if plan.time_per_batch_bound_s
-    ]
-    return max(bounds, default=None)
-
-
-def _plan_row(model: str, plan: ModelPlan | FoundPlan) -> PlanRow:
-    alike: dict[str, Any] = {field.name: getattr(plan, field.name, None) for field in fields(PlanRow)}
-    memory_bytes = max(stage.memory_bytes for stage in plan.stages)
-    return PlanRow(**(alike | {"model": model, "memory_bytes": memory_bytes, "breakdown_s": dict(vars(plan.breakdown_s))}))
+def _plan_row(model: str, plan: ModelPlan) -> PlanRow:
+    own: dict[str, Any] = {"model": model, "memory_bytes": max(stage.memory_bytes for stage in plan.stages)}
+    alike = {field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own}
+    return PlanRow(**alike, **own)

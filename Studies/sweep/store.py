@@ -25,7 +25,7 @@ RECORD = "point.json"
 IDENTITY = ".store"
 _LOCK = ".lock"
 _UNFINISHED = "points"  # what a search keeps in case it is killed
-_FILES = ("best.json", "designs.parquet", "manifest.json", "schedules.json.gz", "study.yaml")  # of a run, as far as it has them
+_FILES = ("best.json", "designs.parquet", "manifest.json", "plans.parquet", "schedules.json.gz", "study.yaml")  # of a run
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Store:
             PhazeError: the disk is full or the folder is not writable.
         """
         folder = self.folder(key)
-        files = {name: _digest_of(folder / name) for name in _FILES if (folder / name).exists()}
+        files = {name: _digest_of(folder / name) for name in _FILES}
         point = FinishedPoint(key, result, seconds, os.uname().nodename, files)
         self._record(point)
         return point

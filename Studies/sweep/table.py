@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from Common.files import write_atomically
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
+from Plans.results import Breakdown
 from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow
@@ -31,9 +32,8 @@ def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any
     shown = [key for key in (MODELS, *sweep.swept) if key in points[0].settings]
     shown = list(dict.fromkeys(shown))
     chips = sorted({name for each in points if each.point for name in each.point.result.over_references})
-    terms = _terms(points)
     several = any(each.point and len(each.point.result.plans) > 1 for each in points)
-    return [_row(each, shown, chips, terms, several=several) for each in points]
+    return [_row(each, shown, chips, several=several) for each in points]
 
 
 def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
@@ -74,7 +74,7 @@ def value_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], terms: Sequence[str], *, several: bool) -> dict[str, Any]:
+def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], *, several: bool) -> dict[str, Any]:
     result = each.point.result if each.point else None
     plan = result.plans[0] if result and len(result.plans) == 1 else None
     chip = result.accelerator if result else None
@@ -88,7 +88,7 @@ def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], terms: Se
         **{field.name: getattr(chip, field.name, None) for field in fields(Accelerator)},
         "hbm_gib": result.hbm_bytes / GIB if result and result.hbm_bytes else None,
         **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
-        **{f"part_{name}": plan.breakdown_s.get(name) if plan else None for name in terms},
+        **{f"part_{name}": getattr(plan.breakdown_s, name) if plan else None for name in _parts()},
         **({"plans": _plans_json(result.plans) if result and not plan else None} if several else {}),
         **{f"over_{name}": result.over_references.get(name) if result else None for name in chips},
         "design_points": result.design_points if result else None,
@@ -110,10 +110,9 @@ def _plans_json(plans: Sequence[PlanRow]) -> str | None:
     return json.dumps([asdict(plan) for plan in plans]) if plans else None
 
 
-def _terms(points: Sequence[SweptPoint]) -> list[str]:
-    """Parts of an iteration that any plan has, in the order in which records name them."""
-    named = [plan.breakdown_s for each in points if each.point for plan in each.point.result.plans]
-    return list(dict.fromkeys(name for breakdown in sorted(named, key=len) for name in breakdown))
+def _parts() -> list[str]:
+    """Parts of an iteration, in the order in which its breakdown names them."""
+    return [field.name for field in fields(Breakdown)]
 
 
 def _arrow(rows: Sequence[dict[str, Any]]) -> pa.Table:

@@ -18,10 +18,9 @@ from time import perf_counter
 
 from Common.errors import PhazeError
 from Common.progress import SilentProgress
-from Studies.adapters import chip_study, plan_search
 from Studies.request import Request
 from Studies.sweep.points import SweepPoint, key_of
-from Studies.sweep.results import PointResult, of_plan_search, of_search
+from Studies.sweep.results import PointResult, point_result
 from Studies.sweep.store import FinishedPoint, Store
 
 
@@ -136,13 +135,9 @@ def _solved(point: SweepPoint, request: Request, store: Store) -> FinishedPoint:
 
 
 def _result(request: Request) -> PointResult:
-    if request.on_devices:
-        from Solver.plan_search.run import answer, run_plan_search
+    from Studies.search_run import run_search  # compiles inner loops, which a sweep that finds everything does not need
 
-        return of_plan_search(answer(run_plan_search(plan_search(request), SilentProgress())))
-    from Solver.search.cosearch import run_solver  # compiles inner loops, which a sweep that finds everything does not need
-
-    return of_search(run_solver(chip_study(request), SilentProgress()))
+    return point_result(run_search(request, SilentProgress()))
 
 
 @cache

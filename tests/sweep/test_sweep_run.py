@@ -4,13 +4,13 @@ import json
 
 import pandas as pd
 import pytest
-import Solver.search.cosearch
 import yaml
 from sweep_cases import keys, run, small_sweep, with_graphs_of
 
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
 from scripts.stress_sweep import CLUSTER
+from Studies import search_run
 from Studies.finished_run import open_run
 from Studies.sweep import work
 from Studies.sweep.executors import InProcessExecutor, JoblibExecutor, executor_named
@@ -41,9 +41,11 @@ def test_a_row_per_point_in_their_order_with_what_came_out(mixed):
     assert (row["objective_value"], row["objective_bound"]) == (best.value, best.value)
     assert [row[name] for name in vars(chip)] == list(vars(chip).values())
     assert (row["plan_tp"], row["plan_pp"], row["plan_dp"]) == (plan.tp, plan.pp, plan.dp)
+    assert (row["plan_cp"], row["plan_ep"], row["plan_interleave"], row["plan_zero_stage"]) == (1, 1, 1, 0)
     assert (row["plan_recompute"], row["plan_micro_batch_size"]) == (plan.recompute, plan.micro_batch_size)
     assert row["model_flops_utilization"] == plan.model_flops_utilization
-    parts = [name for name in table if name.startswith("part_") and name != "part_tensor_communication_s"]
+    parts = [name for name in table if name.startswith("part_") and not name.startswith("part_hidden_")]
+    assert len(parts) == 12
     assert row[parts].sum() == pytest.approx(plan.time_per_batch_s)
     assert row["key"] == points[0].key
 
@@ -60,7 +62,7 @@ def test_nothing_is_computed_again_and_failed_points_are_tried_again(mixed, monk
     def refused(*_arguments):
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr("Solver.search.cosearch.run_solver", refused)
+    monkeypatch.setattr("Studies.search_run.run_search", refused)
     again = run(sweep)
     assert sweep_rows(sweep, again) == sweep_rows(sweep, points)
     assert [point.found for point in again] == [point.point is not None for point in points]
@@ -100,18 +102,18 @@ def test_several_models_have_their_plans_in_one_column(warm, tmp_path):
 
 
 def test_a_defect_in_one_point_does_not_end_the_others(warm, tmp_path, monkeypatch):
-    solve = Solver.search.cosearch.run_solver
+    solve = search_run.run_search
 
-    def broken(study, progress):
-        if study.hbm_sizes_gb == (2.0,):
+    def broken(request, progress):
+        if request.hbm_size == (2.0,):
             raise ZeroDivisionError("a defect")
-        if study.hbm_sizes_gb == (4.0,):
+        if request.hbm_size == (4.0,):
             raise MemoryError
-        if study.hbm_sizes_gb == (8.0,):
+        if request.hbm_size == (8.0,):
             raise OSError(28, "No space left on device", "/somewhere")
-        return solve(study, progress)
+        return solve(request, progress)
 
-    monkeypatch.setattr("Solver.search.cosearch.run_solver", broken)
+    monkeypatch.setattr("Studies.search_run.run_search", broken)
     points = run(small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), hbm_size=[2, 4, 8, 16]))
     assert [point.problem.partition(";")[0] for point in points] == [
         "unexpected ZeroDivisionError: a defect",

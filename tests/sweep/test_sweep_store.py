@@ -17,7 +17,7 @@ from Studies.sweep.run import resolved_points
 from Studies.sweep.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-FILES = ["best.json", "designs.parquet", "manifest.json", "schedules.json.gz", "study.yaml", "point.json"]
+FILES = ["best.json", "designs.parquet", "manifest.json", "plans.parquet", "schedules.json.gz", "study.yaml", "point.json"]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_finished_point_is_a_whole_run_without_what_only_an_unfinished_one_nee
     finished = open_run(store.folder(key))
     assert finished.result.best is not None and len(finished.designs) > 0
     assert sorted(path.name for path in store.folder(key).iterdir() if not path.name.startswith(".")) == sorted(FILES)
-    assert finished.result.best.value == store.load(key).answer.value
+    assert finished.result.best.value == store.load(key).result.value
 
 
 @pytest.mark.parametrize("name", FILES)
