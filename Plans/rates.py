@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.devices.device import Software
+from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, collective_s, distinct_starts
 from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
@@ -36,6 +37,14 @@ class Machine:
     stream_bytes_per_s: float
     cluster: Cluster
     software: Software
+
+
+def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | None = None) -> Machine:
+    """The device of ``model`` on ``cluster``, with its own memory unless told otherwise."""
+    device = model.device
+    memory = device.memory.capacity.value if memory_bytes is None else memory_bytes
+    peak = device.peak_flops(model.number_format)
+    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software)
 
 
 def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
