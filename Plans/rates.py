@@ -76,10 +76,10 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     )
 
 
-def whole_bytes(plan: TrainingPlan, machine: Machine) -> FloatArray:
+def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
     gradient_bytes = machine.software.gradient_bytes.value
-    return np.array([training_policy(plan.optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
+    return np.array([training_policy(optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
 
 
 def alike_groups(groups: DeviceGroups, cluster: Cluster) -> DeviceGroups:
