@@ -41,6 +41,23 @@ def crossing(tensors: Iterable[LayerTensor], members: NDArray[np.bool_]) -> Cros
     return Crossing(activations, gradients, copied)
 
 
+def boundary_crossing(tensors: Iterable[LayerTensor], layers: int, order: Sequence[int] | None = None) -> Crossing:
+    """What crosses the boundary before each of ``layers`` layers that follow one another in ``order`` (or that of execution).
+
+    Arrays of shape (layers,). A tensor crosses from the place behind its source to the last that needs it.
+    """
+    place = range(layers) if order is None else np.argsort(order).tolist()
+    steps = np.zeros((3, layers + 1))
+    for tensor in tensors:
+        first, stop = place[tensor.source] + 1, max((place[end] for end in tensor.destinations), default=0) + 1
+        if first < stop:
+            sent = (tensor.bytes, tensor.gradient_bytes, tensor.bytes if len(tensor.destinations) > 1 else 0)
+            for row, each in enumerate(sent):
+                steps[row, first] += each
+                steps[row, stop] -= each
+    return Crossing(*np.cumsum(steps, axis=1)[:, :-1])
+
+
 def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
     """First layers of stages 2..pp as Megatron-LM balances them: blocks as evenly as possible, embedding and head at the ends.
 
@@ -92,17 +109,3 @@ def _check_order(chunks: Sequence[Sequence[int]], tensors: Iterable[LayerTensor]
                     f"chunk {home[end] + 1} holds a layer that needs what chunk {home[tensor.source] + 1} makes; "
                     "give the layers in an order in which each uses only what is made before it"
                 )
-
-
-def members_of(chunks: Sequence[Sequence[int]], layers: int) -> NDArray[np.bool_]:
-    """Which of ``layers`` layers each chunk holds, shape (chunks, layers)."""
-    members = np.zeros((len(chunks), layers), dtype=bool)
-    for chunk, held in enumerate(chunks):
-        members[chunk, list(held)] = True
-    return members
-
-
-def remaining(members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The layers of each chunk and all behind it, shape (chunks, layers)."""
-    behind: NDArray[np.bool_] = np.logical_or.accumulate(members[::-1])[::-1]
-    return behind

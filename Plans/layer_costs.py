@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from GraphExtractor.graph import (
     Phase,
     Recompute,
 )
+from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import ALONE, DeviceGroups, GroupNetwork
 
 FloatArray = NDArray[np.float64]
@@ -34,8 +36,8 @@ class PassCosts:
     """Seconds of one pass of one micro-batch through each layer, arrays of shape (configurations, layers).
 
     ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it, ``launch_s`` what starting
-    operators does; ``host_s`` is what the host needs to issue them, beside the device. ``products_s`` are the seconds of matrix products, behind which tensor-parallel
-    collectives can hide; the others are collectives by group: all-reduces of tensor parallelism, the gathers and scatters that
+    operators does; ``host_s`` is what the host needs to issue them, beside the device. ``products_s`` are the seconds of matrix
+    products, behind which tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor parallelism, the gathers and scatters that
     sequence parallelism makes of them, context and expert parallelism. Chips whose schedules nobody attributed to causes have
     all of a layer's makespan, collectives and all, under ``arithmetic_s``.
     """
@@ -83,6 +85,25 @@ class LayerSizes:
     forward_flops: FloatArray
     recomputed_flops: FloatArray
 
+    @cached_property
+    def distinct(self) -> NDArray[np.int64]:
+        """``sequence`` as an array, shape (layers,)."""
+        return np.array(self.sequence, dtype=np.int64)
+
+    @cached_property
+    def summed(self) -> FloatArray:
+        """Parameters, those of experts and saved bytes of every layer in execution order, shape (layers, 3)."""
+        return np.stack([self.parameters, self.expert_parameters, self.saved_bytes], axis=1)[self.distinct]
+
+    @cached_property
+    def all_tied(self) -> float:
+        """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
+        return float(self.tied_parameters[self.distinct].sum())
+
+    def working_bytes(self, whole_bytes: FloatArray) -> FloatArray:
+        """Workspace of every layer with ``whole_bytes`` (4,) per parameter of what is sharded, by ZeRO stage; (layers, 4)."""
+        return (self.workspace_bytes[:, None] + self.parameters[:, None] * whole_bytes[None, :])[self.distinct]
+
 
 @dataclass(frozen=True, eq=False)
 class LayerCosts:
@@ -101,6 +122,11 @@ class LayerCosts:
     backward: PassCosts
     accumulation_s: FloatArray
     joules: FloatArray | None = None
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """What crosses the boundary before each layer, in execution order; arrays of shape (layers,)."""
+        return boundary_crossing(self.graph.tensors, len(self.graph.sequence))
 
     @property
     def configurations(self) -> int:

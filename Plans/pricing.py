@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Plans.compiled import outer
-from Plans.cuts import chunk_layers, crossing, members_of, remaining
+from Plans.cuts import Crossing, boundary_crossing, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import TrainingPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates, SyncPrice, exposed_s, pass_price, price_chunks, synchronisation
-from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, stage_times
+from Plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,20 @@ class PricedPlan:
         return chunk_layers(self.plan, self.costs.graph)
 
     @cached_property
-    def members(self) -> NDArray[np.bool_]:
-        """Layers of every chunk, shape (chunks, layers)."""
-        return members_of(self.chunks, len(self.costs.graph.sequence))
+    def firsts(self) -> IntArray:
+        """Place of the first layer of every chunk in the order in which chunks hold them, shape (chunks,)."""
+        return np.cumsum([0, *(len(chunk) for chunk in self.chunks[:-1])])
+
+    @cached_property
+    def _order(self) -> Order:
+        return slice(None) if self.plan.layer_order is None else np.array(self.plan.layer_order)
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """What crosses the boundary before every chunk; arrays of shape (chunks,)."""
+        graph, order = self.costs.graph, self.plan.layer_order
+        found = self.costs.crossing if order is None else boundary_crossing(graph.tensors, len(graph.sequence), order)
+        return Crossing(*(each[self.firsts] for each in (found.activation_bytes, found.gradient_bytes, found.copied_bytes)))
 
     @cached_property
     def rates(self) -> PlanRates:
@@ -59,28 +71,27 @@ class PricedPlan:
     @cached_property
     def times(self) -> StageTimes:
         """Summed seconds of every chunk."""
-        return stage_times(self.costs, self.configuration, self.members)
+        return chunk_times(self.costs, self.configuration, self._order, self.firsts)
 
     @cached_property
     def sizes(self) -> StageSizes:
         """Sizes of every chunk."""
-        copied = crossing(self.costs.graph.tensors, remaining(self.members)).copied_bytes
-        return stage_sizes(self.costs.sizes, self.members, copied, whole_bytes(self.plan, self.machine))
+        whole = whole_bytes(self.plan.optimizer, self.machine)
+        return chunk_sizes(self.costs.sizes, self._order, self.firsts, self.crossing.copied_bytes, whole)
 
     @property
     def tied_parameters(self) -> float:
         """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
-        return float(self.costs.sizes.tied_parameters[list(self.costs.sizes.sequence)].sum())
+        return self.costs.sizes.all_tied
 
     @cached_property
     def transfers_s(self) -> FloatArray:
         """Seconds of activations forward and gradients back over every boundary between chunks, shape (2, chunks - 1)."""
-        messages = Messages(self.plan, self.machine.cluster)
-        crosses = crossing(self.costs.graph.tensors, remaining(self.members)[1:])
         if self.plan.pp == 1:
             return np.zeros((2, self.plan.chunks - 1))
-        tiers = messages.boundary_tiers()
-        return np.stack([messages.seconds(each, tiers) for each in (crosses.activation_bytes, crosses.gradient_bytes)])
+        messages = Messages(self.plan, self.machine.cluster)
+        sent = np.stack([self.crossing.activation_bytes[1:], self.crossing.gradient_bytes[1:]])
+        return messages.seconds(sent, messages.boundary_tiers())
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.devices.device import Software
+from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, collective_s, distinct_starts
 from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
@@ -38,6 +39,14 @@ class Machine:
     software: Software
 
 
+def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | None = None) -> Machine:
+    """The device of ``model`` on ``cluster``, with its own memory unless told otherwise."""
+    device = model.device
+    memory = device.memory.capacity.value if memory_bytes is None else memory_bytes
+    peak = device.peak_flops(model.number_format)
+    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software)
+
+
 def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     """Rates of ``plan`` on ``machine``.
 
@@ -65,10 +74,10 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     )
 
 
-def whole_bytes(plan: TrainingPlan, machine: Machine) -> FloatArray:
+def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
     gradient_bytes = machine.software.gradient_bytes.value
-    return np.array([training_policy(plan.optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
+    return np.array([training_policy(optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
 
 
 def experts_of(plan: TrainingPlan, cluster: Cluster) -> DeviceGroups:

@@ -208,27 +208,35 @@ def price_chunks(
     Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``stages`` (5, pp) with the seconds
     after the last backward pass and of the step, and bytes of parameters' state, of the workspace, and reserved.
     """
-    chunks = chunks_s.shape[1]
     for stage in range(pp):
-        layers, parameters, experts, workspace_bytes = 0.0, 0.0, 0.0, 0.0
-        for chunk in range(stage, chunks, pp):
-            layers += sizes.layers[chunk]
-            parameters += sizes.parameters[chunk]
-            experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
-            workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
-        dense = parameters - experts - (tied if pp == 1 else 0.0)
-        sync = synchronisation(rates, dense, experts, layers)
-        forward_s, backward_s = 0.0, 0.0
-        for chunk in range(stage, chunks, pp):
-            share = sizes.layers[chunk] / layers
-            chunks_s[0, chunk], chunks_s[1, chunk] = chunk_passes_s(rates, times, sync, chunk, sizes.layers[chunk], share)
-            forward_s += chunks_s[0, chunk]
-            backward_s += chunks_s[1, chunk]
-        stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
-        stages[1, stage] = step_s(rates, dense, experts)
-        stages[2, stage] = state_bytes(rates, dense, experts)
-        stages[3, stage] = workspace_bytes
-        stages[4, stage] = rates.reserved_bytes
+        price_stage(rates, times, sizes, pp, stage, tied, chunks_s, stages)
+
+
+@inner
+def price_stage(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, stage: int, tied: float, chunks_s: FloatArray, stages: FloatArray
+) -> None:
+    """``price_chunks`` of one of the stages."""
+    chunks = chunks_s.shape[1]
+    layers, parameters, experts, workspace_bytes = 0.0, 0.0, 0.0, 0.0
+    for chunk in range(stage, chunks, pp):
+        layers += sizes.layers[chunk]
+        parameters += sizes.parameters[chunk]
+        experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+        workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
+    dense = parameters - experts - (tied if pp == 1 else 0.0)
+    sync = synchronisation(rates, dense, experts, layers)
+    forward_s, backward_s = 0.0, 0.0
+    for chunk in range(stage, chunks, pp):
+        share = sizes.layers[chunk] / layers
+        chunks_s[0, chunk], chunks_s[1, chunk] = chunk_passes_s(rates, times, sync, chunk, sizes.layers[chunk], share)
+        forward_s += chunks_s[0, chunk]
+        backward_s += chunks_s[1, chunk]
+    stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
+    stages[1, stage] = step_s(rates, dense, experts)
+    stages[2, stage] = state_bytes(rates, dense, experts)
+    stages[3, stage] = workspace_bytes
+    stages[4, stage] = rates.reserved_bytes
 
 
 @inner

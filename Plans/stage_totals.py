@@ -1,11 +1,12 @@
 """What the layers of a stage add up to, for many stages at once: the arrays that the compiled formulas take.
 
-A stage, or one of its chunks, is a set of layers. Sums over the layers of E such sets are one product of a (E, layers) table of
-members with the columns of the layers.
+A stage is a set of layers: sums over the layers of E of them are one product of a (E, layers) table of members with the columns of
+the layers. The chunks of one plan follow one another in some order of the layers.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,11 @@ from numpy.typing import NDArray
 from Plans.layer_costs import LayerCosts, LayerSizes, PassCosts
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
+Order = IntArray | slice  # of the layers as chunks hold them; all of a slice is execution order
+
+PASS_FIELDS = tuple(field.name for field in fields(PassCosts))
 
 
 class PassTotals(NamedTuple):
@@ -49,18 +54,13 @@ class StageSizes(NamedTuple):
     workspace_bytes: FloatArray
 
 
-def pass_columns(costs: PassCosts, configuration: int) -> FloatArray:
-    """The four columns of ``PassTotals`` of the distinct layers on one configuration, shape (distinct layers, 4)."""
-    one = costs.rows(np.array([configuration]))
-    parts = (one.device_s, one.host_s, one.tensor_s + one.sequence_s, one.products_s)
-    return np.stack([part[0] for part in parts], axis=1)
-
-
 def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
     """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape (layers, 13)."""
-    passes = [pass_columns(each, configuration) for each in (costs.forward, costs.recompute, costs.backward)]
-    distinct = np.concatenate([*passes, costs.accumulation_s[configuration][:, None]], axis=1)
-    return distinct[list(costs.sizes.sequence)]
+    columns: list[FloatArray] = []
+    for each in (costs.forward, costs.recompute, costs.backward):
+        one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
+        columns += [one.device_s, one.host_s, one.tensor_s + one.sequence_s, one.products_s]
+    return np.stack([*columns, costs.accumulation_s[configuration]], axis=1)[costs.sizes.distinct]
 
 
 def times_of(columns: FloatArray) -> StageTimes:
@@ -69,9 +69,17 @@ def times_of(columns: FloatArray) -> StageTimes:
     return StageTimes(PassTotals(*each[0:4]), PassTotals(*each[4:8]), PassTotals(*each[8:12]), each[12])
 
 
-def stage_times(costs: LayerCosts, configuration: int, members: Members) -> StageTimes:
-    """Times of the stages whose layers are ``members``, shape (stages, layers)."""
-    return times_of(members.astype(np.float64) @ time_columns(costs, configuration))
+def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: IntArray) -> StageTimes:
+    """Times of chunks that hold the layers in ``order``, each from its place of ``firsts`` (chunks,) on."""
+    return times_of(np.add.reduceat(time_columns(costs, configuration)[order], firsts, axis=0))
+
+
+def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, copied_bytes: FloatArray, whole_bytes: FloatArray) -> StageSizes:
+    """Sizes of such chunks; ``copied_bytes`` (chunks,) and ``whole_bytes`` (4,) as in ``stage_sizes``."""
+    summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
+    parameters, experts, saved = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
+    layers = np.diff(firsts, append=len(summed)).astype(np.float64)
+    return StageSizes(layers, parameters, experts, saved + copied_bytes, np.maximum.reduceat(working, firsts, axis=0))
 
 
 def stage_sizes(sizes: LayerSizes, members: Members, copied_bytes: FloatArray, whole_bytes: FloatArray) -> StageSizes:
@@ -80,11 +88,8 @@ def stage_sizes(sizes: LayerSizes, members: Members, copied_bytes: FloatArray, w
     ``copied_bytes`` (stages,) is what a stage saves besides of tensors that several layers read; ``whole_bytes`` (4,) what a
     device holds per parameter of a layer at work beyond its part, by ZeRO stage.
     """
-    sequence = list(sizes.sequence)
-    summed = np.stack([sizes.parameters, sizes.expert_parameters, sizes.saved_bytes], axis=1)[sequence]
-    parameters, experts, saved = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ summed).T)
-    working = sizes.workspace_bytes[:, None] + sizes.parameters[:, None] * whole_bytes[None, :]
-    workspace = np.stack([_largest(members, column) for column in working[sequence].T], axis=1)
+    parameters, experts, saved = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
+    workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
     return StageSizes(members.sum(axis=1).astype(np.float64), parameters, experts, saved + copied_bytes, workspace)
 
 

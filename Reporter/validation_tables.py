@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from Common.records import to_json
-from Plans.results import IterationBreakdown
+from Plans.results import Breakdown
 from Reporter.tables import new_table
 from Validation.records import ValidationReport
 
@@ -17,12 +17,14 @@ WORST = 10
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
 LARGEST_PARTS = 4
 PARTS = {
-    "arithmetic": "compute_s",
+    "arithmetic": "arithmetic_s",
     "memory-bound": "memory_bound_s",
     "launch": "launch_s",
     "recomputation": "recompute_s",
     "tp": "tensor_communication_s",
+    "sp": "sequence_communication_s",
     "cp": "context_communication_s",
+    "ep": "expert_communication_s",
     "pp": "pipeline_communication_s",
     "dp": "data_communication_s",
     "bubble": "bubble_s",
@@ -104,7 +106,7 @@ def assumption_table(report: ValidationReport) -> Table:
     return table
 
 
-def _parts(breakdown: IterationBreakdown) -> str:
+def _parts(breakdown: Breakdown) -> str:
     """The largest parts of the predicted time."""
     seconds = sorted(((getattr(breakdown, field), name) for name, field in PARTS.items()), reverse=True)
     return ", ".join(f"{name} {each / breakdown.total_s:.0%}" for each, name in seconds[:LARGEST_PARTS] if each > 0)

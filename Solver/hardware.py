@@ -25,7 +25,7 @@ from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
 from Plans.plan import Precision
-from Plans.rates import Machine
+from Plans.rates import Machine, device_machine
 from Solver.schedule.solver import ScheduleSolver
 from Solver.search.layer_times import ScheduledGraph, attributed_layer_costs, chip_layer_costs, refined, scheduled_graph
 
@@ -130,9 +130,7 @@ class ExistingDevice(Hardware):
         return None
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
-        memory = self.device.memory
-        peak = self.device.peak_flops(self.precision.matrix_format)
-        return Machine(self.device.title, memory_bytes, peak, memory.stream_bytes_per_s(), self.cluster, self.software)
+        return device_machine(self._model, self.cluster, memory_bytes)
 
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance

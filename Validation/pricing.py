@@ -1,4 +1,4 @@
-"""Predictions of published runs: traces, layer prices and devices are shared among them."""
+"""Iterations of published runs: traces, layer prices and devices are shared among them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from Estimator.network.cluster import Cluster
 from GraphExtractor import load_or_extract
 from GraphExtractor.depth import with_layers
 from GraphExtractor.models.dimensions import Dimensions
-from Plans.iteration import predict
-from Plans.results import Prediction, Status
+from Plans.iteration import price_iteration
+from Plans.layer_costs import device_layer_costs
+from Plans.rates import device_machine, experts_of
+from Plans.results import Iteration, Status
 from Validation.run_plan import CandidatePlan
 
 
@@ -24,17 +26,17 @@ class PricedPlan:
     """A candidate plan and its prediction."""
 
     candidate: CandidatePlan
-    prediction: Prediction
+    iteration: Iteration
 
     @property
     def fits(self) -> bool:
         """Every stage fits in the device's memory."""
-        return self.prediction.status is Status.FEASIBLE
+        return self.iteration.status is Status.FEASIBLE
 
 
 def _rank(priced: PricedPlan) -> tuple[bool, float]:
     """Lower is better: what fits by time, then what does not by memory."""
-    return (False, priced.prediction.iteration_s) if priced.fits else (True, priced.prediction.memory_bytes)
+    return (False, priced.iteration.iteration_s) if priced.fits else (True, priced.iteration.memory_bytes)
 
 
 class RunPricer:
@@ -61,7 +63,7 @@ class RunPricer:
         """
         best: PricedPlan | None = None
         for _, same_size in groupby(candidates, key=lambda each: each.plan.micro_batch_size):
-            priced = [PricedPlan(each, self._predict(dimensions, each, device, software, cluster)) for each in same_size]
+            priced = [PricedPlan(each, self._priced(dimensions, each, device, software, cluster)) for each in same_size]
             found = min(priced, key=_rank)
             if best is not None and _rank(best) <= _rank(found):
                 break
@@ -70,13 +72,15 @@ class RunPricer:
             raise ValueError("a run has at least one candidate plan")
         return best
 
-    def _predict(
+    def _priced(
         self, dimensions: Dimensions, candidate: CandidatePlan, device: Device, software: str, cluster: Cluster
-    ) -> Prediction:
+    ) -> Iteration:
         plan = candidate.plan
         key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)
         graph = with_layers(self._trace(key), dimensions.layers)
-        return predict(graph, plan, self._model(device, software, plan.precision.matrix_format), cluster)
+        model = self._model(device, software, plan.precision.matrix_format)
+        costs = device_layer_costs(graph, plan.recompute, model, cluster, experts_of(plan, cluster))
+        return price_iteration(plan, costs, device_machine(model, cluster))
 
     def _model(self, device: Device, software: str, number_format: str) -> DeviceModel:
         """One model per device, software and number format: it remembers the prices of operators."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Plans.results import IterationBreakdown
+from Plans.results import Breakdown
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RunResult:
     memory_error: float | None
     fits: bool | None
     plan: RunPlan | None
-    breakdown_s: IterationBreakdown | None
+    breakdown_s: Breakdown | None
     assumptions: tuple[Assumption, ...]
     reason: str = ""
 

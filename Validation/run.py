@@ -102,21 +102,21 @@ class _Validator:
             notes.assume(choice.rule, choice.value)
         plan = best.candidate.plan
         measured_s = measured_iteration_s(run, plan, dimensions, device, framework, self.rules, notes)
-        prediction = best.prediction
+        predicted = best.iteration
         return RunResult(
             line=run.line,
             source=run.source,
             model=run.model or dimensions.name,
             devices=degrees.devices,
             measured_s=measured_s,
-            predicted_s=prediction.iteration_s,
-            error=prediction.iteration_s / measured_s - 1,
+            predicted_s=predicted.iteration_s,
+            error=predicted.iteration_s / measured_s - 1,
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=prediction.memory_bytes,
-            memory_error=None if run.memory_bytes is None else prediction.memory_bytes / run.memory_bytes - 1,
+            predicted_memory_bytes=predicted.memory_bytes,
+            memory_error=None if run.memory_bytes is None else predicted.memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
             plan=_plan_words(plan, dimensions, device, software, cluster),
-            breakdown_s=prediction.breakdown,
+            breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
         )
 

@@ -6,11 +6,16 @@ from typing import Any
 
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.network.cluster import Cluster
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
+from Plans.iteration import price_iteration
+from Plans.layer_costs import device_layer_costs
 from Plans.plan import Precision, TrainingPlan
+from Plans.rates import device_machine, experts_of
+from Plans.results import Iteration
 
 SEQUENCE = 256
 
@@ -84,3 +89,9 @@ def expert_graph(tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool 
 
 def expert_graph_for(plan: TrainingPlan) -> ModelGraph:
     return expert_graph(plan.tp, plan.ep, plan.cp, plan.sequence_parallel and plan.tp > 1)
+
+
+def iteration_of(graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster) -> Iteration:
+    """An iteration of ``plan`` on the device of ``model``."""
+    costs = device_layer_costs(graph, plan.recompute, model, cluster, experts_of(plan, cluster))
+    return price_iteration(plan, costs, device_machine(model, cluster))

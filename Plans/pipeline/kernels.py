@@ -124,14 +124,18 @@ def run(pipeline: Pipeline, end_s: FloatArray, starts_s: FloatArray) -> float:
 
 @outer
 def most_held(held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, most: FloatArray) -> None:
-    """Fill the most that each stage holds at once (pp,), where a micro-batch on chunk c holds ``held_by_chunk[c]``."""
+    """Fill the most that each stage holds at once (pp,), where a micro-batch on chunk c holds ``held_by_chunk[c]``.
+
+    Behind its warm-up a stage takes its chunks in turn, so what it holds repeats after one pass of each kind on all of them for
+    pp micro-batches; at the end it only lets go.
+    """
     pp, chunks = len(warm_up), len(held_by_chunk)
     rounds = chunks // pp
     passes = micro_batches * rounds
     for stage in range(pp):
         held = 0.0
         most[stage] = 0.0
-        for position in range(2 * passes):
+        for position in range(min(2 * passes, warm_up[stage] + 2 * chunks)):
             is_forward, k = pass_at(position, warm_up[stage], passes)
             turn = k % chunks // pp
             if is_forward:

@@ -11,10 +11,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.cuts import balanced_cuts
+from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
-from Plans.pricing import PricedPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.cuts.kernels import (
     Loads,
@@ -76,6 +75,7 @@ class ConfigurationPlans:
         self._priced: dict[DegreesKey, Priced] = {}
         self._accumulates = bool(costs.accumulation_s[configuration].any())
         self._passes = np.empty((2, edges))
+        self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
             rates = shared.degrees(0).rates
@@ -156,27 +156,27 @@ class ConfigurationPlans:
         plan_bounds_s(
             plain, graph.stages, self.loads.stage_s, least, dense, graph.tied_parameters, shared.interleaved, self.bounds_s
         )
-        for index in np.flatnonzero(shared.interleaved):
-            self.bounds_s[index] = self._interleaved_bound_s(int(index))
+        at = shared.interleaved_rows
+        if len(at):
+            loads_s = self._interleaved_loads_s()
+            busy_s = np.maximum(shared.plans.micro_batches[at] * loads_s, self.loads.behind_s[-1])
+            self.bounds_s[at] = busy_s + shared.least_step_s[at]
         self.bounds_s[shared.least_bytes > self.memory_bytes] = np.inf
 
-    def _interleaved_bound_s(self, index: int) -> float:
-        """Equal chunks: the fullest stage runs all micro-batches, and one goes through all layers."""
-        plans = self.shared.plans
-        pp, chunks = int(plans.pp[index]), int(plans.interleave[index])
-        load_s = self._interleaved_load_s(pp, chunks)
-        whole_s = self.loads.behind_s[-1]
-        return float(max(plans.micro_batches[index] * load_s, whole_s) + self.shared.least_step_s[index])
-
-    def _interleaved_load_s(self, pp: int, chunks: int) -> float:
-        """Load of the fullest stage with equal chunks; where layers branch, the mean."""
-        graph = self.shared.stages
+    def _interleaved_loads_s(self) -> FloatArray:
+        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where layers branch, the mean."""
+        shared, graph = self.shared, self.shared.stages
+        pp, chunks = (each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave))
         if not graph.stages.chain:
-            return float(self.loads.behind_s[-1] / pp)
+            return np.asarray(self.loads.behind_s[-1] / pp)
         layers = graph.nodes - 1
-        left = layers - np.array([0, *balanced_cuts(layers, pp * chunks), layers])
-        loads = self.loads.stage_s[graph.stages.first[left[:-1]] + left[1:]]
-        return float(loads.reshape(chunks, pp).sum(axis=0).max())
+        kinds, place = np.unique(np.stack([pp, chunks], axis=1), axis=0, return_inverse=True)
+        loads_s = np.empty(len(kinds))
+        for kind, (stages, rounds) in enumerate(kinds.tolist()):
+            left = layers - np.array([0, *balanced_cuts(layers, stages * rounds), layers])
+            of_chunks = self.loads.stage_s[graph.stages.first[left[:-1]] + left[1:]]
+            loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
+        return loads_s[place.reshape(-1)]
 
     def _stage_prices(self, index: int) -> Priced:
         """All stages priced for the degrees of a plan, which other plans share."""
@@ -246,15 +246,22 @@ class ConfigurationPlans:
         return _Found(self._with_stages(index, path), found.seconds, found.complete, memory_bytes=held)
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> _Found:
-        plan = self.shared.degrees(index).plan
-        priced = PricedPlan(plan, self.costs, self.shared.machine, self.configuration)
-        fullest = float(priced.memory_bytes.sum(axis=0).max())
+        """An interleaved plan; the first that is asked for prices all that may beat ``incumbent_s``."""
+        shared = self.shared
+        place = int(np.searchsorted(shared.interleaved_rows, index))
+        if np.isnan(self._interleaved_s[place]):
+            wanted = (self.bounds_s[shared.interleaved_rows] < incumbent_s) & np.isnan(self._interleaved_s)
+            wanted[place] = True
+            rows = np.flatnonzero(wanted)
+            prices = shared.interleaved_plans.priced(self.costs, self.configuration, rows)
+            self._interleaved_s[rows], self._interleaved_bytes[rows] = prices.iteration_s, prices.memory_bytes
+        seconds, fullest = float(self._interleaved_s[place]), float(self._interleaved_bytes[place])
         if fullest > self.memory_bytes * (1.0 + ROUNDING):
             return _Found(None, np.inf, True, fits=False)
-        seconds = float(priced.finished_s().max()) + priced.step_s
         if seconds >= incumbent_s * (1.0 - ROUNDING):
             return _Found(None, np.inf, True)
-        sizes = tuple(len(chunk) for chunk in priced.chunks)
+        plan = shared.plans.plan(index)
+        sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
         return _Found(replace(plan, stage_layers=sizes), seconds, True, memory_bytes=fullest)
 
     def _with_stages(self, index: int, nodes: Sequence[int]) -> TrainingPlan:

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from Estimator.network.collectives import collective_costs_of
 from GraphExtractor.graph import CollectiveKind, ModelGraph
+from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
+from Plans.many import PreparedPlans
+from Plans.many_rates import UniformPlans
 from Plans.plan import GroupOrder, TrainingPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
@@ -63,7 +66,7 @@ class ShapePlans:
 
     def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: PlanArrays, machine: Machine) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
-        self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
+        self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
         self._degrees: dict[int, PricedDegrees] = {}
         self._least: dict[bytes, FloatArray] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
@@ -76,6 +79,29 @@ class ShapePlans:
         """Plans with several chunks per stage, shape (plans,)."""
         several: NDArray[np.bool_] = self.plans.interleave > 1
         return several
+
+    @cached_property
+    def interleaved_rows(self) -> IntArray:
+        """Places of the interleaved plans."""
+        return np.flatnonzero(self.interleaved)
+
+    @cached_property
+    def interleaved_plans(self) -> PreparedPlans:
+        """The interleaved plans, priced many at once."""
+        plans, at = self.plans, self.interleaved_rows
+        orders, overlaps = plans.space.group_orders, [self._overlaps(value) for value in plans.space.overlap_gradients]
+        chosen = UniformPlans(
+            shape=plans.shape,
+            pp=plans.pp[at],
+            dp=plans.dp[at],
+            zero_stage=plans.zero_stage[at],
+            interleave=plans.interleave[at],
+            global_batch_size=np.full(len(at), plans.shape.global_batch_size),
+            pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in orders])[plans.order[at]],
+            overlap_gradients=np.array(overlaps)[plans.overlap[at]],
+        )
+        crossing = boundary_crossing(self.graph.tensors, len(self.graph.sequence))
+        return PreparedPlans(chosen, self.sizes, crossing, self.machine)
 
     @cached_property
     def most_stages(self) -> int:

@@ -1,16 +1,15 @@
 """Groups that start in the middle of a node, and numbers that must count what is really trained."""
 
+import numpy as np
 import pytest
-from training_cases import device_model, graph_for, plan_of
+from training_cases import device_model, graph_for, iteration_of, plan_of
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s, slowest_collective_s
 from GraphExtractor.graph import CollectiveKind
-from Plans.iteration import predict
-from Plans.messages import message_s
-from Plans.pricing import unsharded_bytes_per_parameter
-from Solver.placement.policy import training_policy
-from Solver.placement.problem import GroupOrder
+from Plans.plan import GroupOrder, TrainingPlan
+from Plans.policy import training_policy
+from Plans.rates import Messages
 
 CLUSTER = load_cluster("dgx_a100")
 GIGABYTE = 1e9
@@ -39,12 +38,17 @@ def test_the_slowest_replica_sets_the_price_of_a_message() -> None:
     """tp 2, pp 3: replica 1 holds devices 6 to 11, so its first message leaves the node of replica 0's."""
     plan = plan_of(tp=2, pp=3, dp=5, global_batch_size=5, group_order=GroupOrder.PIPELINE_INNER, sequence_parallel=True)
     alone = plan_of(tp=2, pp=3, dp=1, global_batch_size=5, group_order=GroupOrder.PIPELINE_INNER, sequence_parallel=True)
-    assert message_s(1e7, 0, 1, plan, CLUSTER) > 5 * message_s(1e7, 0, 1, alone, CLUSTER)
+
+    def first_message_s(plan: TrainingPlan) -> float:
+        messages = Messages(plan, CLUSTER)
+        return float(messages.seconds(np.full(2, 1e7), messages.boundary_tiers())[0])
+
+    assert first_message_s(plan) > 5 * first_message_s(alone)
 
 
 def test_samples_that_fill_up_the_last_micro_batches_are_not_counted() -> None:
     whole, ragged = (plan_of(micro_batch_size=1, global_batch_size=batch, dp=4) for batch in (12, 9))
-    predicted = [predict(graph_for(plan), plan, device_model(), CLUSTER) for plan in (whole, ragged)]
+    predicted = [iteration_of(graph_for(plan), plan, device_model(), CLUSTER) for plan in (whole, ragged)]
     assert predicted[0].iteration_s == pytest.approx(predicted[1].iteration_s)
     assert predicted[1].samples_per_s * predicted[1].iteration_s == pytest.approx(9)
     assert predicted[1].model_flops_utilization == pytest.approx(predicted[0].model_flops_utilization * 9 / 12)
@@ -52,4 +56,4 @@ def test_samples_that_fill_up_the_last_micro_batches_are_not_counted() -> None:
 
 @pytest.mark.parametrize(("stage", "bytes_per_parameter"), [(0, 0), (1, 0), (2, 2), (3, 6)])
 def test_a_sharded_layer_at_work_is_whole(stage: int, bytes_per_parameter: float) -> None:
-    assert unsharded_bytes_per_parameter(training_policy("adam", stage)) == bytes_per_parameter
+    assert training_policy("adam", stage).whole_bytes == bytes_per_parameter

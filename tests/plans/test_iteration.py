@@ -1,21 +1,19 @@
-"""Predictions add up, follow from the simulation, and move the way physics says."""
+"""Iterations add up, follow from the simulation, and move the way physics says."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from Solver.placement.problem import GroupOrder
-from training_cases import SEQUENCE, device_model, graph_for, plan_of
+from training_cases import SEQUENCE, device_model, graph_for, iteration_of, plan_of
 
 from Common.errors import InputError
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
-from Plans.iteration import predict
-from Plans.layer_costs import layer_costs
-from Plans.plan import Precision, TrainingPlan
-from Plans.results import Prediction, Status
+from Plans.layer_costs import device_layer_costs
+from Plans.plan import GroupOrder, Precision, TrainingPlan
+from Plans.results import Iteration, Status
 
 PLANS = [
     plan_of(micro_batch_size=2, global_batch_size=8),
@@ -29,20 +27,20 @@ PLANS = [
 ]
 
 
-def priced(plan: TrainingPlan, host_issue_s: float | None = 0.0) -> Prediction:
-    return predict(graph_for(plan), plan, device_model(host_issue_s=host_issue_s), load_cluster("dgx_a100"))
+def priced(plan: TrainingPlan, host_issue_s: float | None = 0.0) -> Iteration:
+    return iteration_of(graph_for(plan), plan, device_model(host_issue_s=host_issue_s), load_cluster("dgx_a100"))
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_the_breakdown_adds_up_to_the_iteration(plan: TrainingPlan) -> None:
     for host_issue_s in (0.0, 70e-6):
-        prediction = priced(plan, host_issue_s)
-        assert prediction.breakdown.total_s == pytest.approx(prediction.iteration_s, rel=1e-12)
-        assert min(vars(prediction.breakdown).values()) >= 0.0
+        iteration = priced(plan, host_issue_s)
+        assert iteration.breakdown.total_s == pytest.approx(iteration.iteration_s, rel=1e-12)
+        assert min(vars(iteration.breakdown).values()) >= 0.0
         tokens = plan.micro_batches * plan.dp * plan.micro_batch_size * SEQUENCE
-        assert prediction.tokens_per_s * prediction.iteration_s == pytest.approx(tokens)
-        assert prediction.devices == plan.tp * plan.pp * plan.dp
-        assert 0 < prediction.model_flops_utilization <= prediction.hardware_flops_utilization < 1
+        assert iteration.tokens_per_s * iteration.iteration_s == pytest.approx(tokens)
+        assert iteration.devices == plan.tp * plan.pp * plan.dp
+        assert 0 < iteration.model_flops_utilization <= iteration.hardware_flops_utilization < 1
 
 
 def test_one_device_takes_what_its_kernels_take_one_after_another() -> None:
@@ -73,19 +71,19 @@ def test_a_slow_host_decides_where_kernels_are_small() -> None:
 def test_equal_stages_take_m_plus_p_minus_1_slots() -> None:
     """Narayanan et al. 2021, section 2.2.1; the pieces of an iteration besides the pipeline are small here."""
     plan = plan_of(micro_batch_size=1, global_batch_size=12, pp=2)
-    prediction = priced(plan)
-    slots = [stage.forward_s + stage.backward_s for stage in prediction.stages]
-    loads = prediction.iteration_s - prediction.breakdown.optimizer_s - prediction.breakdown.data_communication_s
+    iteration = priced(plan)
+    slots = [stage.forward_s + stage.backward_s for stage in iteration.stages]
+    loads = iteration.iteration_s - iteration.breakdown.optimizer_s - iteration.breakdown.data_communication_s
     assert sum(slots) + 11 * min(slots) <= loads
-    assert loads - prediction.breakdown.pipeline_communication_s <= sum(slots) + 11 * max(slots) + 1e-12
+    assert loads - iteration.breakdown.pipeline_communication_s <= sum(slots) + 11 * max(slots) + 1e-12
 
 
 def test_full_recomputation_adds_the_forward_pass_of_the_blocks_and_keeps_their_inputs_only() -> None:
     kept = plan_of(micro_batch_size=2, global_batch_size=2)
     again = replace(kept, recompute=Recompute.FULL)
     model, cluster = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
-    costs = layer_costs(graph_for(kept), Recompute.NONE, model, cluster)
-    blocks_s = sum(cost.forward.kernels.device_s for cost in costs[1:-1])
+    costs = device_layer_costs(graph_for(kept), Recompute.NONE, model, cluster)
+    blocks_s = costs.forward.device_s[0, list(costs.sizes.sequence[1:-1])].sum()
     none, full = priced(kept), priced(again)
     assert full.iteration_s - none.iteration_s == pytest.approx(blocks_s)
     assert full.breakdown.recompute_s == pytest.approx(blocks_s)
@@ -105,11 +103,11 @@ def test_zero_shards_what_it_says(stage: int) -> None:
 
 def test_gradients_are_reduced_once_and_hidden_where_the_framework_overlaps() -> None:
     plan = plan_of(micro_batch_size=1, global_batch_size=64, dp=16)
-    prediction = priced(plan)
-    parameters = prediction.stages[0].parameters
+    iteration = priced(plan)
+    parameters = iteration.stages[0].parameters
     whole_s = collective_s(CollectiveKind.ALL_REDUCE, 2.0 * parameters, 16, 1, load_cluster("dgx_a100"))
-    assert prediction.breakdown.data_communication_s == pytest.approx(whole_s)
-    assert prediction.breakdown.hidden_data_communication_s == 0.0
+    assert iteration.breakdown.data_communication_s == pytest.approx(whole_s)
+    assert iteration.breakdown.hidden_data_communication_s == 0.0
     overlapped = priced(replace(plan, overlap_gradients=True)).breakdown
     assert overlapped.data_communication_s + overlapped.hidden_data_communication_s == pytest.approx(whole_s)
     assert 0 < overlapped.data_communication_s < whole_s
@@ -131,12 +129,12 @@ def test_faster_links_and_larger_memories_never_hurt() -> None:
     faster = replace(
         cluster, tiers=tuple(replace(tier, bandwidth_bytes_per_s=2 * tier.bandwidth_bytes_per_s) for tier in cluster.tiers)
     )
-    assert predict(graph, plan, model, faster).iteration_s < predict(graph, plan, model, cluster).iteration_s
-    fits = predict(graph, plan, model, cluster)
+    assert iteration_of(graph, plan, model, faster).iteration_s < iteration_of(graph, plan, model, cluster).iteration_s
+    fits = iteration_of(graph, plan, model, cluster)
     assert fits.status is Status.FEASIBLE
     needed = max(stage.memory_bytes for stage in fits.stages)
-    assert predict(graph, plan, device_model(memory_bytes=needed * 1.001), cluster).status is Status.FEASIBLE
-    tight = predict(graph, plan, device_model(memory_bytes=needed * 0.999), cluster)
+    assert iteration_of(graph, plan, device_model(memory_bytes=needed * 1.001), cluster).status is Status.FEASIBLE
+    tight = iteration_of(graph, plan, device_model(memory_bytes=needed * 0.999), cluster)
     assert tight.status is Status.INFEASIBLE
     assert "needs" in tight.reason
 
@@ -163,7 +161,7 @@ def test_wrong_plans_are_refused_with_one_sentence(wrong: dict[str, object], say
         model = device_model()
         if plan.precision is Precision.FP8:
             type(model)(model.device, model.software, plan.precision.matrix_format)
-        predict(graph_for(plan_of()), plan, model, load_cluster("dgx_a100"))
+        iteration_of(graph_for(plan_of()), plan, model, load_cluster("dgx_a100"))
 
 
 def test_a_pipeline_across_nodes_waits_longer_for_its_messages() -> None:
@@ -180,5 +178,5 @@ def test_only_micro_batches_behind_the_first_add_their_gradients_up() -> None:
     plan = plan_of(micro_batch_size=1, global_batch_size=4)
     graph, cluster = graph_for(plan), load_cluster("dgx_a100")
     parameters = sum(graph.layers[index].parameter_count for index in graph.sequence)
-    once, fused = (predict(graph, plan, each, cluster).iteration_s for each in (adding, model))
+    once, fused = (iteration_of(graph, plan, each, cluster).iteration_s for each in (adding, model))
     assert once - fused == pytest.approx(3 * adding.accumulation_time(parameters).memory_s)

@@ -1,6 +1,7 @@
 """Activation memory of the first stage against Korthikanti et al. 2022 for their four models (tables 3 and 5)."""
 
 import pytest
+from training_cases import iteration_of
 
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
@@ -8,7 +9,6 @@ from Estimator.hardware_files import load_cluster
 from GraphExtractor import extract_graph
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
-from Plans.iteration import predict
 from Plans.plan import Precision, TrainingPlan
 
 RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
@@ -45,7 +45,7 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
     family = find_model(name)
     model = DeviceModel(load_device("a100_80gb"), load_software("megatron_2022"), "float16")
     graph = extract_graph(plan.graph_key(name, 2048))
-    held = predict(graph, plan, model, load_cluster("dgx_a100")).stages[0].activation_bytes
+    held = iteration_of(graph, plan, model, load_cluster("dgx_a100")).stages[0].activation_bytes
     tokens_wide = 2048 * size * family.hidden
     parts = tp if sequence else 1
     in_flight = 1 + (pp - 1) / (pp * chunks) if chunks > 1 else 1.0

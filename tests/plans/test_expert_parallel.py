@@ -5,25 +5,23 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_cases import device_model, expert_graph_for, plan_of
+from training_cases import device_model, expert_graph_for, iteration_of, plan_of
 
 from Common.errors import InputError, PhazeError
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
 from Plans.groups import GroupLevel, expert_groups, expert_replicas, replicas
-from Plans.iteration import predict
-from Plans.layer_costs import layer_costs
-from Plans.plan import TrainingPlan, check_plan
-from Plans.results import Prediction
-from Solver.placement.problem import GroupOrder
+from Plans.layer_costs import device_layer_costs
+from Plans.plan import GroupOrder, TrainingPlan, check_plan
+from Plans.results import Iteration
 
 CLUSTER = load_cluster("dgx_a100")
 ADAM = 16.0  # bytes of a parameter: weight 2, gradient 2, optimizer 12
 
 
-def priced(plan: TrainingPlan) -> Prediction:
-    return predict(expert_graph_for(plan), plan, device_model(host_issue_s=0.0), CLUSTER)
+def priced(plan: TrainingPlan) -> Iteration:
+    return iteration_of(expert_graph_for(plan), plan, device_model(host_issue_s=0.0), CLUSTER)
 
 
 def plan_with(**given: object) -> TrainingPlan:
@@ -88,7 +86,7 @@ def test_degrees_that_do_not_divide_the_replicas_are_refused(dp: int, cp: int, e
 def test_costs_are_refused_for_groups_of_another_size() -> None:
     plan = plan_with(dp=4, ep=4)
     with pytest.raises(PhazeError, match="expert parallel degree 4 is priced for groups of 1"):
-        layer_costs(expert_graph_for(plan), Recompute.NONE, device_model(), CLUSTER)
+        device_layer_costs(expert_graph_for(plan), Recompute.NONE, device_model(), CLUSTER)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

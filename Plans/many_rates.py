@@ -1,0 +1,256 @@
+"""What the degrees of many plans of one shape make parameters cost: ``Plans.rates`` for arrays of plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from Estimator.network.cluster import Cluster
+from Estimator.network.collectives import collective_costs_of
+from Estimator.network.links import PipelineLayouts
+from GraphExtractor.graph import CollectiveKind
+from Plans.groups import expert_replicas, replicas
+from Plans.plan import GroupOrder, TrainingPlan, check_cluster, check_plan
+from Plans.policy import training_policy
+from Plans.rates import KINDS, Machine, alike_groups, group_rates
+from Plans.stage_price import DENSE, GroupRates
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class UniformPlans:
+    """N plans that differ from ``shape`` in arrays of shape (N,); their blocks are balanced as Megatron-LM does.
+
+    ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``).
+    """
+
+    shape: TrainingPlan
+    pp: IntArray
+    dp: IntArray
+    zero_stage: IntArray
+    interleave: IntArray
+    global_batch_size: IntArray
+    pipeline_inner: BoolArray
+    overlap_gradients: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.pp)
+
+    @property
+    def micro_batches(self) -> IntArray:
+        """Micro-batches per pipeline, shape (N,)."""
+        count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
+        return count
+
+    def plan(self, index: int) -> TrainingPlan:
+        """One of them as a record."""
+        return replace(
+            self.shape,
+            pp=int(self.pp[index]),
+            dp=int(self.dp[index]),
+            zero_stage=int(self.zero_stage[index]),
+            interleave=int(self.interleave[index]),
+            global_batch_size=int(self.global_batch_size[index]),
+            group_order=GroupOrder.PIPELINE_INNER if self.pipeline_inner[index] else GroupOrder.DATA_INNER,
+            overlap_gradients=bool(self.overlap_gradients[index]),
+        )
+
+    @property
+    def layouts(self) -> PipelineLayouts:
+        """Where their pipelines lie."""
+        inner = self.shape.tp * self.shape.cp
+        return PipelineLayouts(
+            np.full(len(self), inner),
+            np.where(self.pipeline_inner, inner, inner * self.dp),
+            np.where(self.pipeline_inner, inner * self.pp, inner),
+            self.pp,
+            self.dp,
+        )
+
+    def some(self, rows: IntArray) -> UniformPlans:
+        """Those of ``rows``."""
+        arrays = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **arrays)
+
+    def check(self, layers: int, cluster: Cluster) -> None:
+        """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.
+
+        Raises:
+            InputError: the first of them in a sentence.
+        """
+        shape, blocks = self.shape, layers - 2
+        if shape.gpipe or shape.stage_layers is not None or shape.layer_order is not None:
+            raise InputError("many plans at once are 1F1B or interleaved plans of balanced blocks; price others one by one")
+        columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
+        wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
+        wrong |= self.dp * shape.cp % shape.ep != 0
+        wrong |= shape.micro_batch_size * self.dp > self.global_batch_size
+        wrong |= shape.tp * shape.cp * self.pp * self.dp > cluster.num_devices
+        for index in np.flatnonzero(wrong)[:1].tolist():
+            plan = self.plan(index)
+            check_plan(plan)
+            check_cluster(plan, cluster)
+        chunks, several = self.pp * self.interleave, self.interleave > 1
+        too_deep = (self.pp * self.interleave > 1) & (chunks > blocks)
+        uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
+        for index in np.flatnonzero(too_deep)[:1].tolist():
+            raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
+        for index in np.flatnonzero(uneven)[:1].tolist():
+            given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
+            raise InputError(f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}")
+
+
+class ManyRates(NamedTuple):
+    """``PlanRates`` of N plans: arrays of shape (N,), with (2,) behind it for dense parameters and experts.
+
+    The groups of plan n are entry ``group[n]`` of ``groups``, whose arrays have one dimension more in front.
+    """
+
+    tp: float
+    overlap_tensor: bool
+    weight_bytes: float
+    gradient_bytes: float
+    reserved_bytes: float
+    expert_split: bool
+    groups: GroupRates
+    group: IntArray
+    accumulated: FloatArray
+    zero_stage: IntArray
+    overlap_data: BoolArray
+    resident_bytes: FloatArray
+    step_s: FloatArray
+
+    def some(self, rows: IntArray) -> ManyRates:
+        """Those of ``rows``."""
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[7:]})
+
+
+def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
+    """``plan_rates`` of many plans."""
+    shape, software = plans.shape, machine.software
+    together = plans.dp * shape.cp
+    copies = np.stack([together, together // shape.ep], axis=1)
+    policies = [training_policy(shape.optimizer, zero).with_gradients_of(software.gradient_bytes.value) for zero in range(4)]
+    resident, step_s = np.empty((2, len(plans), 2))
+    for zero, policy in enumerate(policies):
+        rows = plans.zero_stage == zero
+        resident[rows] = policy.resident_bytes(copies[rows])
+        step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
+    groups, group = many_group_rates(plans, machine.cluster)
+    tensor = software.overlap_tensor if shape.overlap_tensor is None else shape.overlap_tensor
+    return ManyRates(
+        tp=float(shape.tp),
+        overlap_tensor=tensor and shape.sequence_parallel,
+        weight_bytes=policies[0].weight_bytes,
+        gradient_bytes=policies[0].gradient_bytes,
+        reserved_bytes=software.reserved_memory.value,
+        expert_split=shape.ep > 1,
+        groups=groups,
+        group=group,
+        accumulated=1 - 1 / plans.micro_batches,
+        zero_stage=plans.zero_stage,
+        overlap_data=plans.overlap_gradients,
+        resident_bytes=resident,
+        step_s=step_s,
+    )
+
+
+def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has, shape (N,)."""
+    if not len(plans):
+        return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
+    key = (plans.dp * (int(plans.pp.max()) + 1) + plans.pp) * 2 + plans.pipeline_inner
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    distinct = plans.some(first)
+    if plans.shape.ep == 1:
+        groups, alike = _replica_rates(distinct, cluster)
+        return groups, alike[group]
+    each = [distinct.plan(index) for index in range(len(distinct))]
+    found = [
+        group_rates(alike_groups(replicas(plan), cluster), alike_groups(expert_replicas(plan), cluster), cluster) for plan in each
+    ]
+    return _stacked(found), group
+
+
+def _stacked(found: list[GroupRates]) -> GroupRates:
+    """Rates of as many levels, starts and algorithms each; those that are added cost nothing, or more than any other."""
+    *_, levels, starts, algorithms = np.max([rates.fixed_s.shape for rates in found], axis=0).tolist()
+    fixed_s = np.full((len(found), 3, 2, levels, starts, algorithms), np.inf)
+    fixed_s[..., 0] = 0.0
+    per_byte_s, sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, levels))
+    for index, rates in enumerate(found):
+        *_, level, start, algorithm = rates.fixed_s.shape
+        fixed_s[index, :, :, :level, :start, :algorithm] = rates.fixed_s
+        per_byte_s[index, :, :, :level, :start, :algorithm] = rates.per_byte_s
+        sizes[index, :, :level] = rates.sizes
+    return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    """The same for plans whose experts, if any, have as many copies as all else, without going through them one by one."""
+    shape, layouts, count = plans.shape, plans.layouts, len(plans)
+    inner = shape.tp * shape.cp
+    joined = layouts.replica_strides == inner
+    sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
+    strides = np.stack([np.full(count, shape.tp), layouts.replica_strides])
+    ids = np.stack([_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides])  # (2, count, starts), -1: none
+    ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
+    used = ids >= 0
+    key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids
+    _, first, line = np.unique(key[used], return_index=True, return_inverse=True)
+    size, stride, start = (np.broadcast_to(each, ids.shape)[used][first] for each in (sizes[..., None], strides[..., None], ids))
+    costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
+    algorithms = max(len(each.fixed_s) for each in costs)
+    lines = np.full((2, len(first), 3, algorithms), np.inf)
+    lines[1] = 0.0
+    for kind, each in enumerate(costs):
+        lines[0, :, kind, : len(each.fixed_s)] = each.fixed_s.T
+        lines[1, :, kind, : len(each.fixed_s)] = np.where(np.isfinite(each.fixed_s), each.per_byte_s, 0.0).T
+    # Groups that cost the same count once: of each plan's, the lines in descending order without repetitions.
+    flat, like = np.unique(np.moveaxis(lines, 1, 0).reshape(len(first), -1), axis=0, return_inverse=True)
+    ids[used] = like.reshape(-1)[line]
+    ids = -np.sort(-ids, axis=2)
+    ids[:, :, 1:][ids[:, :, 1:] == ids[:, :, :-1]] = -1
+    ids = -np.sort(-ids, axis=2)[:, :, : int((ids >= 0).sum(axis=2).max())]
+    table = np.concatenate([np.moveaxis(ids, 0, 1).reshape(count, -1), sizes.T], axis=1)
+    found, alike = np.unique(table, axis=0, return_inverse=True)
+    chosen = found[:, :-2].reshape(len(found), 2, -1)  # (groups, levels, starts)
+    nothing = np.zeros((1, 2, 3, algorithms))
+    nothing[:, 0, :, 1:] = np.inf
+    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[chosen]  # (groups, levels, starts, 2, kinds, algorithms)
+    fixed_s = np.zeros((len(found), 3, 2, *chosen.shape[1:], algorithms))
+    per_byte_s, group_sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, 2))
+    fixed_s[:, :, DENSE] = np.moveaxis(both[..., 0, :, :], 3, 1)
+    per_byte_s[:, :, DENSE] = np.moveaxis(both[..., 1, :, :], 3, 1)
+    group_sizes[:, DENSE] = found[:, -2:]
+    return GroupRates(fixed_s, per_byte_s, group_sizes), alike.reshape(-1)
+
+
+def _group_starts(layouts: PipelineLayouts, strides: IntArray, members: int, period: int) -> IntArray:
+    """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts), with -1 for repetitions."""
+    stages, ranks = np.arange(min(int(layouts.pp.max()), period)), np.arange(min(members, period))
+    stage = np.minimum(stages, layouts.pp[:, None] - 1) * layouts.stage_strides[:, None]
+    starts = (stage[:, :, None] + ranks).reshape(len(strides), -1) % period
+    step = np.where(period % strides == 0, strides, 1)[:, None]
+    starts = np.sort(starts // step * step, axis=1)
+    starts[:, 1:][starts[:, 1:] == starts[:, :-1]] = -1
+    return starts
+
+
+def many_tied_s(plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster) -> FloatArray:
+    """``Messages.tied_s`` of many plans, shape (N,)."""
+    seconds = np.zeros(len(plans))
+    several = np.flatnonzero(plans.pp > 1)
+    if len(several) and tied_parameters:
+        strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
+        distinct, place = np.unique(strides, return_inverse=True)
+        costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(distinct), 2), distinct, cluster)
+        seconds[several] = costs.seconds(np.full(len(distinct), tied_parameters * gradient_bytes))[place]
+    return seconds
