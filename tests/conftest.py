@@ -1,14 +1,62 @@
-"""Fixtures every test may use."""
+"""What every test may use: graphs and data that tests share, and how many examples they try."""
 
+import gc
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from traces import TraceStore
 
-settings.register_profile("phaze", deadline=None)  # how long one example takes is the machine's business
-settings.load_profile("phaze")
+from GraphExtractor import GraphKey, ModelGraph, find_model
+from GraphExtractor.graph import Attention
+
+pytest_plugins = ["distribution", "processes"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough
+TRACING = {  # folders and files whose tests trace models, and so need torch in any case
+    "explain",
+    "extraction",
+    "frontdoor",
+    "library",
+    "plan_search",
+    "report",
+    "search",
+    "sweep",
+    "test_traces.py",
+    "trace",
+    "training",
+    "validation",
+}
+
+Extract = Callable[..., ModelGraph]
+
+# How long one example takes is the machine's business. The default examples are the same in every run; thorough ones are new
+# each time, and a failure prints what repeats it.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        default=os.environ.get(THOROUGH, "") not in ("", "0"),
+        help=f"every listed model at every width, twenty times the examples, new ones each time (or {THOROUGH}=1)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("--thorough") else "default")
+
+
+def pytest_collection_finish() -> None:
+    """Look less often for garbage, and never among the hundreds of thousands of objects that imports made."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +66,55 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared reference data (../shared/data) is not on this machine")
     return folder
+
+
+@pytest.fixture(scope="session")
+def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TraceStore:
+    """Graphs of models, each traced once whichever test and worker asks: ``traces.graph(key, family=None)``.
+
+    They lie in pytest's cache, for the next session with the same code; a thorough one traces everything anew.
+    """
+    from GraphExtractor.extract import extract_graph
+
+    own = tmp_path_factory.getbasetemp()
+    fresh = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    cached = (
+        request.config.cache.mkdir("traces") if request.config.cache and not request.config.getoption("--thorough") else fresh
+    )
+    return TraceStore(cached, extract_graph)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give the code under test the shared graphs too, wherever it would trace a model itself in this process."""
+    places = {part for item in request.session.items for part in item.path.relative_to(REPOSITORY).parts}
+    if places.isdisjoint(TRACING):
+        yield
+        return
+    store = request.getfixturevalue("traces")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("GraphExtractor.extract.extract_graph", store.graph)
+        yield
+
+
+@pytest.fixture(scope="session")
+def extracted(traces: TraceStore) -> Extract:
+    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False, cp=1)``."""
+    graphs: dict[GraphKey, ModelGraph] = {}
+
+    def extract(
+        model: str,
+        micro_batch_size: int = 1,
+        sequence_length: int | None = None,
+        tp: int = 1,
+        attention: Attention = Attention.FLASH,
+        sequence_parallel: bool = False,
+        cp: int = 1,
+    ) -> ModelGraph:
+        length = sequence_length or find_model(model).sequence_length
+        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel, cp=cp)
+        if key not in graphs:
+            graphs[key] = traces.graph(key)
+        return graphs[key]
+
+    return extract
