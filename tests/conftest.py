@@ -35,8 +35,11 @@ Extract = Callable[..., ModelGraph]
 
 # How long one example takes is the machine's business. The default examples are the same in every run; thorough ones are new
 # each time, and a failure prints what repeats it.
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis keeps those of a test; it has no public name
+SCALED = "phaze_tries_more_examples"
+MORE_EXAMPLES = 10  # that a thorough session tries of tests with a number of their own
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,12 +47,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--thorough",
         action="store_true",
         default=os.environ.get(THOROUGH, "") not in ("", "0"),
-        help=f"every listed model at every width, twenty times the examples, new ones each time (or {THOROUGH}=1)",
+        help=f"every listed model at every width, graphs traced anew, ten times the examples and new ones (or {THOROUGH}=1)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("--thorough") else "default")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Scale the number of examples that a test of properties asks for itself; the profile has that of all others."""
+    test = getattr(item, "obj", None)
+    own: settings | None = getattr(test, SETTINGS, None)
+    if item.config.getoption("--thorough") and own is not None and not hasattr(test, SCALED):
+        setattr(test, SCALED, True)  # the items of a parametrised test share it
+        if own.max_examples != settings.default.max_examples:
+            setattr(test, SETTINGS, settings(own, max_examples=MORE_EXAMPLES * own.max_examples))
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import started
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
@@ -72,20 +73,16 @@ def test_a_log_on_a_full_disk_does_not_end_the_run() -> None:
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
+@pytest.mark.kill
 def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=30)
+    words = [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"]
+    with started(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert said == "phaze: interrupted; everything finished so far is kept, and the same command goes on from there\n"
 
