@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold before a commit: lint, format, types, tests. Arguments go to pytest.
-# Usage: test.sh [pytest arguments]
+# Everything that must hold before a commit: lint, format, types, tests. Arguments go to pytest and win over those below.
+# Usage: test.sh [pytest arguments]     --thorough: more widths and examples, new ones each time; -n 8: on eight cores;
+#                                       -m "not kill and not browser and not ray": without those (markers: pyproject.toml)
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 cd "$root"
@@ -9,5 +10,5 @@ status=0
 .venv/bin/ruff check . || status=1
 .venv/bin/ruff format --check . || status=1
 .venv/bin/mypy || status=1
-.venv/bin/python -m pytest -n 2 "$@" || status=$?
+.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@" || status=$?
 exit "$status"

@@ -1,17 +1,79 @@
-"""Fixtures every test may use."""
+"""What every test may use: graphs and data that tests share, and how many examples they try."""
 
+import gc
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from traces import TraceStore
 
 from Common.compiled_code import find_place
+from GraphExtractor import GraphKey, ModelGraph, find_model
+from GraphExtractor.graph import Attention
+
+pytest_plugins = ["distribution", "processes"]
 
 find_place()  # before anything is compiled, and for the processes that tests start
-settings.register_profile("phaze", deadline=None)  # how long one example takes is the machine's business
-settings.load_profile("phaze")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough
+TRACING = {  # folders and files whose tests trace models, and so need torch in any case
+    "explain",
+    "extraction",
+    "frontdoor",
+    "library",
+    "plan_search",
+    "report",
+    "search",
+    "sweep",
+    "test_traces.py",
+    "trace",
+    "plans",
+    "training",
+    "validation",
+}
+
+Extract = Callable[..., ModelGraph]
+
+# How long one example takes is the machine's business. The default examples are the same in every run; thorough ones are new
+# each time, and a failure prints what repeats it.
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis keeps those of a test; it has no public name
+SCALED = "phaze_tries_more_examples"
+MORE_EXAMPLES = 10  # that a thorough session tries of tests with a number of their own
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        default=os.environ.get(THOROUGH, "") not in ("", "0"),
+        help=f"every listed model at every width, graphs traced anew, ten times the examples and new ones (or {THOROUGH}=1)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("--thorough") else "default")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Scale the number of examples that a test of properties asks for itself; the profile has that of all others."""
+    test = getattr(item, "obj", None)
+    own: settings | None = getattr(test, SETTINGS, None)
+    if item.config.getoption("--thorough") and own is not None and not hasattr(test, SCALED):
+        setattr(test, SCALED, True)  # the items of a parametrised test share it
+        if own.max_examples != settings.default.max_examples:
+            setattr(test, SETTINGS, settings(own, max_examples=MORE_EXAMPLES * own.max_examples))
+
+
+def pytest_collection_finish() -> None:
+    """Look less often for garbage, and never among the hundreds of thousands of objects that imports made."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +83,55 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared reference data (../shared/data) is not on this machine")
     return folder
+
+
+@pytest.fixture(scope="session")
+def traces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TraceStore:
+    """Graphs of models, each traced once whichever test and worker asks: ``traces.graph(key, family=None)``.
+
+    They lie in pytest's cache, for the next session with the same code; a thorough one traces everything anew.
+    """
+    from GraphExtractor.extract import extract_graph
+
+    own = tmp_path_factory.getbasetemp()
+    fresh = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    cached = (
+        request.config.cache.mkdir("traces") if request.config.cache and not request.config.getoption("--thorough") else fresh
+    )
+    return TraceStore(cached, extract_graph)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give the code under test the shared graphs too, wherever it would trace a model itself in this process."""
+    places = {part for item in request.session.items for part in item.path.relative_to(REPOSITORY).parts}
+    if places.isdisjoint(TRACING):
+        yield
+        return
+    store = request.getfixturevalue("traces")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("GraphExtractor.extract.extract_graph", store.graph)
+        yield
+
+
+@pytest.fixture(scope="session")
+def extracted(traces: TraceStore) -> Extract:
+    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False, cp=1)``."""
+    graphs: dict[GraphKey, ModelGraph] = {}
+
+    def extract(
+        model: str,
+        micro_batch_size: int = 1,
+        sequence_length: int | None = None,
+        tp: int = 1,
+        attention: Attention = Attention.FLASH,
+        sequence_parallel: bool = False,
+        cp: int = 1,
+    ) -> ModelGraph:
+        length = sequence_length or find_model(model).sequence_length
+        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel, cp=cp)
+        if key not in graphs:
+            graphs[key] = traces.graph(key)
+        return graphs[key]
+
+    return extract

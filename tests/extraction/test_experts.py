@@ -53,12 +53,6 @@ SMALL = {
 
 
 @cache
-def whole(model):
-    family = find_model(model)
-    return extract_graph(GraphKey(model, 1, family.sequence_length, 1))
-
-
-@cache
 def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH):
     key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep)
     return extract_graph(key, SMALL[name])
@@ -78,8 +72,8 @@ def kinds(graph):
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_all_and_active_parameters_are_as_published(model):
-    graph, family = whole(model), find_model(model)
+def test_all_and_active_parameters_are_as_published(model, extracted):
+    graph, family = extracted(model), find_model(model)
     total, active = PUBLISHED[model]
     assert graph.total_parameter_count == family.published_parameter_count
     assert family.published_parameter_count == pytest.approx(total * 1e9, rel=0.01)
@@ -89,8 +83,8 @@ def test_all_and_active_parameters_are_as_published(model):
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
-def test_a_token_costs_two_flops_for_each_active_parameter(model):
-    graph, family = whole(model), find_model(model)
+def test_a_token_costs_two_flops_for_each_active_parameter(model, extracted):
+    graph, family = extracted(model), find_model(model)
     assert check_structure(graph) == []
     layers = [graph.layers[index] for index in graph.sequence]
     attention = sum(each.flops for layer in layers for each in layer.forward.operators if each.core_attention)
@@ -195,13 +189,13 @@ def test_latent_attention_gathers_the_latents_of_a_part_of_the_sequence():
     assert kinds(layer.forward) + kinds(layer.backward) == {ALL_GATHER: 11, REDUCE_SCATTER: 8}
 
 
-def test_the_first_blocks_of_deepseek_are_dense():
+def test_the_first_blocks_of_deepseek_are_dense(extracted):
     graph = small("deepseek", tp=2, ep=2)
     dense = graph.layers[graph.sequence[1]]
     assert dense.expert_parameter_count == 0
     assert [each.payload_bytes for each in exchanges(dense.forward, CollectiveGroup.TENSOR)] == [2 * TOKENS * HIDDEN] * 2
     assert len(exchanges(dense.backward, CollectiveGroup.TENSOR)) == 4
-    listed = whole("deepseek-v3")
+    listed = extracted("deepseek-v3")
     assert [bool(listed.layers[index].expert_parameter_count) for index in listed.sequence[1:-1]] == [False] * 3 + [True] * 58
 
 

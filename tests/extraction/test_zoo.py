@@ -1,10 +1,13 @@
-"""Every listed model at every width up to 8 that it allows: what holds of a training graph, and Megatron's collectives."""
+"""Every listed model at widths that it allows up to 8: what holds of a training graph, and Megatron's collectives."""
+
+from dataclasses import fields
 
 import pytest
 
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
+from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, find_model
 from GraphExtractor.check import product_flops
 from GraphExtractor.graph import CollectiveKind
+from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import listed_models
 
 # All-reduces (forward, backward) of each kind of layer, where Megatron-LM has any.
@@ -21,22 +24,55 @@ def expected(model):
 
 
 def all_reduces(operators):
-    wanted = [operator.collective for operator in operators if operator.collective]
+    wanted = [operator.collective for operator in operators.operators if operator.collective]
     assert all(each.kind is CollectiveKind.ALL_REDUCE for each in wanted)
     return len(wanted)
 
 
-@pytest.mark.parametrize("model", listed_models())
-def test_graphs_of_all_widths_are_sound_and_communicate_as_megatron_does(model):
+def all_widths(model):
+    return tuple(tp for tp in (1, 2, 4, 8) if tp in allowed_widths(find_model(model)))
+
+
+def way_of_building(family):
+    """What tells models of one family apart but for how large they are: what they have, and whether heads share keys."""
+    own = {each.name for each in fields(family)} - {each.name for each in fields(ModelFamily)}
+    return type(family).__name__, tuple(sorted((name, bool(getattr(family, name))) for name in own)), shares_keys(family)
+
+
+def shares_keys(family):
+    return getattr(family, "kv_heads", 0) != getattr(family, "heads", 0)
+
+
+def models_of_each_way():
+    """Of all models that are built alike one, of those with the most widths the smallest."""
+    chosen = {}
+    for name, family in sorted(listed_models().items(), key=lambda entry: entry[1].published_parameter_count):
+        way = way_of_building(family)
+        if way not in chosen or len(all_widths(chosen[way])) < len(all_widths(name)):
+            chosen[way] = name
+    return set(chosen.values())
+
+
+def pairs(request_all):
+    """Models and widths: all widths of one model of each way of building, of the others the whole model and the thinnest part."""
+    full = set(listed_models()) if request_all else models_of_each_way()
+    return [(model, all_widths(model) if model in full else {1, all_widths(model)[-1]}) for model in listed_models()]
+
+
+def pytest_generate_tests(metafunc):
+    if "widths" in metafunc.fixturenames:
+        chosen = pairs(metafunc.config.getoption("--thorough"))
+        metafunc.parametrize(("model", "widths"), chosen, ids=[model for model, _ in chosen])
+
+
+def test_graphs_are_sound_and_communicate_as_megatron_does(model, widths, traces):
     family = find_model(model)
     parameters = set()
-    for tp in (1, 2, 4, 8):
-        if tp not in allowed_widths(family):
-            continue
-        graph = extract_graph(GraphKey(model, 1, family.sequence_length, tp))
+    for tp in sorted(widths):
+        graph = traces.graph(GraphKey(model, 1, family.sequence_length, tp))
         assert check_structure(graph) == check_invariants(graph) == []
         for layer in graph.layers:
-            counts = all_reduces(layer.forward.operators), all_reduces(layer.backward.operators)
+            counts = all_reduces(layer.forward), all_reduces(layer.backward)
             assert counts == (expected(model).get(layer.name, (0, 0)) if tp > 1 else (0, 0)), (tp, layer.name)
             if layer.name not in ("embedding", "head"):  # the ends keep little besides what enters them
                 assert 0 < layer.saved.full <= layer.saved.selective <= layer.saved.none
@@ -47,10 +83,20 @@ def test_graphs_of_all_widths_are_sound_and_communicate_as_megatron_does(model):
         assert parameters == {published}
 
 
+def test_every_way_of_building_a_model_meets_every_width_it_allows():
+    usual, every = dict(pairs(False)), dict(pairs(True))
+    assert usual.keys() == every.keys() == listed_models().keys()
+    assert all(set(every[model]) == {tp for tp in (1, 2, 4, 8) if tp in allowed_widths(find_model(model))} for model in every)
+    for family in listed_models().values():
+        alike = [model for model in every if way_of_building(find_model(model)) == way_of_building(family)]
+        assert any(set(usual[model]) == {tp for each in alike for tp in every[each]} for model in alike)
+    assert all({1, max(every[model])} <= set(usual[model]) for model in every)
+
+
 @pytest.mark.parametrize("model", [name for name, family in listed_models().items() if family.experts])
-def test_a_token_meets_the_published_part_of_the_experts(model):
+def test_a_token_meets_the_published_part_of_the_experts(model, traces):
     family = find_model(model)
-    graph = extract_graph(GraphKey(model, 1, family.sequence_length, 1))
+    graph = traces.graph(GraphKey(model, 1, family.sequence_length, 1))
     layers = [graph.layers[index] for index in graph.sequence]
     looked_up = family.vocabulary * family.hidden  # the embedding multiplies nothing
     products = sum(layer.forward.flops - product_flops(layer).score_forward for layer in layers)

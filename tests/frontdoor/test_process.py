@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import started
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
@@ -72,20 +73,16 @@ def test_a_log_on_a_full_disk_does_not_end_the_run() -> None:
     assert (done.returncode, done.stdout) == (0, "on\n")
 
 
+@pytest.mark.kill
 def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=30)
+    words = [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"]
+    with started(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert said == "phaze: interrupted; everything finished so far is kept, and the same command goes on from there\n"
 
@@ -213,9 +210,8 @@ def test_set_up_says_what_is_missing(bare: Path) -> None:
 def test_a_python_without_the_packages_goes_on_in_the_environment_of_setup(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("phaze.py", "Common", "FrontDoor", "Studies"):
-        (checkout / name).symlink_to(REPOSITORY / name)
-    (checkout / "phaze.py").unlink()
+    for room in REPOSITORY.glob("*/__init__.py"):
+        (checkout / room.parent.name).symlink_to(room.parent)
     (checkout / "phaze.py").write_text((REPOSITORY / "phaze.py").read_text())
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -17,9 +17,8 @@ pytest.importorskip("altair", reason="the notebook draws with altair")
 
 ELSEWHERE = """
 from pathlib import Path
-from Solver import study
-from Solver.plan_search import request
-study.REPOSITORY = request.REPOSITORY = Path.cwd()  # what it makes goes there
+from Studies import study
+study.REPOSITORY = Path.cwd()  # what it makes goes there
 """
 
 

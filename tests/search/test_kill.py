@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from processes import started
 from small_study import small_study
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEADLINE_S = 120.0
+
+pytestmark = pytest.mark.kill
 
 
 def command(folder):
@@ -31,13 +34,13 @@ def command(folder):
 
 def run_until(words, reached):
     """Start the search and SIGKILL it as soon as ``reached()``; whether it was still running then."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    started = time.monotonic()
-    while not reached() and process.poll() is None and time.monotonic() - started < DEADLINE_S:
-        time.sleep(0.002)
-    killed = process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    with started(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        start = time.monotonic()
+        while not reached() and process.poll() is None and time.monotonic() - start < DEADLINE_S:
+            time.sleep(0.002)
+        killed = process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     return killed
 
 

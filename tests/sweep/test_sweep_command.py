@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import started
 from sweep_cases import SMALL, with_graphs_of, write
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -82,25 +83,27 @@ def test_wrong_input_is_one_sentence_and_status_2(swept, tmp_path, more, said):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.kill
+@pytest.mark.cluster
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers):
     path = write(tmp_path, SMALL | {"hbm_size": [size / 8 for size in range(8, 400)]})
     output = with_graphs_of(warm, tmp_path / "out")
     more = words(path, "--output", output, "--workers", workers)
-    child = subprocess.Popen(more, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
-    while len(list(output.glob("points/*/point.json"))) < 3 and child.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(child.pid, signal.SIGINT)
-    stdout, stderr = child.communicate(timeout=60)
-    assert child.returncode == 130, stderr
-    assert stdout == ""
-    assert stderr.splitlines()[-1].startswith("phaze: interrupted; everything finished so far is kept")
-    assert "Traceback" not in stderr
-    assert len(list(output.glob("points/*/point.json"))) >= 3
-    while is_there(child.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_there(child.pid), "a worker is left"
+    with started(more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        while len(list(output.glob("points/*/point.json"))) < 3 and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(child.pid, signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=60)
+        assert child.returncode == 130, stderr
+        assert stdout == ""
+        assert stderr.splitlines()[-1].startswith("phaze: interrupted; everything finished so far is kept")
+        assert "Traceback" not in stderr
+        assert len(list(output.glob("points/*/point.json"))) >= 3
+        while is_there(child.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not is_there(child.pid), "a worker is left"
 
 
 def is_there(group):

@@ -4,11 +4,14 @@
 import random
 import shutil
 
+import pytest
 from sweep_cases import run, with_graphs_of
 
 from scripts.stress_sweep import command, disturb, small_disk, write_sweep
 from Studies.sweep.axes import read_sweep
 from Studies.sweep.table import write_table
+
+pytestmark = [pytest.mark.kill, pytest.mark.cluster]
 
 KILLS = 4
 POINTS = 24

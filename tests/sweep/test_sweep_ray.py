@@ -12,6 +12,8 @@ from Studies.sweep.executors import executor_named
 from Studies.sweep.table import write_table
 
 
+@pytest.mark.ray
+@pytest.mark.cluster
 def test_ray_gives_the_same_table_bytes_and_no_chatter(warm, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed; pip install 'ray>=2.40'")
     path = write(tmp_path, SMALL | {"hbm_size": [0.001, 1, 2, 16], "tp": [1, 5]})
