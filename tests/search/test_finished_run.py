@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from small_study import small_study, solved
 from Common.errors import ArtefactError, InputError
 from Common.files import output_file
 from Studies.finished_run import RUN_FILES, open_run
+from Studies.resolve import resolve
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: P
     assert set(contents) == {"cluster", "design_space"}
     study = small_study(tmp_path, micro_batch_size=[1], hbm_size=[16])
     Path(study.cluster).write_text(Path(study.cluster).read_text().replace("20000000000.0", "20000000001.0"))
-    other = open_run(Path(solved(dataclasses.replace(study, output=tmp_path / "other")).run_directory)).manifest.contents
+    again = resolve(study.as_mapping(), {"output": str(tmp_path / "other")})
+    other = open_run(Path(solved(again).run_directory)).manifest.contents
     assert other["design_space"] == contents["design_space"]
     assert other["cluster"] != contents["cluster"]
 

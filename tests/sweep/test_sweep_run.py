@@ -136,7 +136,7 @@ def test_a_file_that_changes_during_the_sweep_changes_none_of_its_points(warm, t
     first, second = run(sweep, Changing())
     assert first.problem == second.problem == ""
     (plan,) = second.point.result.plans
-    assert plan.devices_used == 8
+    assert 4 < plan.devices_used <= 8
     assert [point.key == second.key for point in run(sweep)] == [False, False], "read again, it is another point"
 
 
