@@ -2,7 +2,8 @@
 
 Tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the plan's ``group_order`` puts them. The
 devices that share the tokens of sequences and the replicas all hold the same parameters, but for the experts: these are divided
-among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM). Groups of which only the cost matters are told apart by where they start within a ``period`` of the cluster.
+among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM).
+Groups of which only the cost matters are told apart by where they start within a ``period`` of the cluster.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.groups import expert_replicas, replicas
 from Plans.plan import GroupOrder, TrainingPlan, check_cluster, check_plan
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, alike_groups, group_rates
+from Plans.rates import KINDS, Machine, group_rates
 from Plans.stage_price import DENSE, GroupRates
 
 FloatArray = NDArray[np.float64]
@@ -76,7 +76,7 @@ class UniformPlans:
 
     def some(self, rows: IntArray) -> UniformPlans:
         """Those of ``rows``."""
-        arrays = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        arrays: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **arrays)
 
     def check(self, layers: int, cluster: Cluster) -> None:
@@ -104,7 +104,9 @@ class UniformPlans:
             raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
         for index in np.flatnonzero(uneven)[:1].tolist():
             given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
-            raise InputError(f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}")
+            raise InputError(
+                f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
+            )
 
 
 class ManyRates(NamedTuple):
@@ -173,9 +175,7 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]
-    found = [
-        group_rates(alike_groups(replicas(plan), cluster), alike_groups(expert_replicas(plan), cluster), cluster) for plan in each
-    ]
+    found = [group_rates(replicas(plan, cluster.period), expert_replicas(plan, cluster.period), cluster) for plan in each]
     return _stacked(found), group
 
 
@@ -200,7 +200,9 @@ def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     joined = layouts.replica_strides == inner
     sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
     strides = np.stack([np.full(count, shape.tp), layouts.replica_strides])
-    ids = np.stack([_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides])  # (2, count, starts), -1: none
+    ids = np.stack(
+        [_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
+    )  # (2, count, starts), -1: none
     ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
     used = ids >= 0
     key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids

@@ -1,4 +1,4 @@
-"""What a plan's degrees make parameters cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
+"""What a plan's degrees cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Messages:
     def boundary_tiers(self) -> NDArray[np.int8]:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
         plan = self.plan
-        between = boundary_tiers(self.layout, self.cluster)[0]
+        between: NDArray[np.int8] = boundary_tiers(self.layout, self.cluster)[0]
         if plan.interleave == 1:
             return between
         around = np.concatenate([between, end_tiers(self.layout, self.cluster)])

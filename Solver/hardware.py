@@ -107,19 +107,23 @@ class ExistingDevice(Hardware):
 
     @property
     def configurations(self) -> int:
+        """How many there are."""
         return 1
 
     @property
     def area_mm2(self) -> FloatArray:
+        """Area of each chip; of a device it is not asked."""
         return np.ones(1)
 
     @cached_property
     def fingerprint(self) -> str:
+        """Content key of everything that prices."""
         records = (self.device, self.cluster, self.software)
         return content_key(*(to_json(record).decode() for record in records), self.precision.value)
 
     @property
     def known_functions(self) -> Collection[str]:
+        """Vector functions that have a price of their own."""
         return TENSORS_MOVED
 
     @cached_property
@@ -127,9 +131,11 @@ class ExistingDevice(Hardware):
         return DeviceModel(self.device, self.software, self.precision.matrix_format)
 
     def accelerator(self, row: int) -> Accelerator | None:
+        """The chip of a configuration; None for a device that exists."""
         return None
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
+        """Configuration ``row`` with so much memory."""
         return device_machine(self._model, self.cluster, memory_bytes)
 
     def price(
@@ -140,9 +146,11 @@ class ExistingDevice(Hardware):
         return PricedGraph(costs, np.ones(1))
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        """``costs`` of configuration ``row`` alone, attributed to causes."""
         return costs
 
     def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
+        """Layer costs with the configurations ``rows`` priced with more effort."""
         return self.price(graph, modes, experts, None, lambda _: None)
 
 
@@ -161,25 +169,31 @@ class DesignedChips(Hardware):
 
     @property
     def configurations(self) -> int:
+        """How many there are."""
         return len(self.accelerators)
 
     @property
     def area_mm2(self) -> FloatArray:
+        """Area of each chip; of a device it is not asked."""
         return self.accelerators.area_mm2
 
     @cached_property
     def fingerprint(self) -> str:
+        """Content key of everything that prices."""
         records = (self.platform, self.cluster, self.software)
         return content_key(self.accelerators.fingerprint, self.solver.name, *(to_json(record).decode() for record in records))
 
     @property
     def known_functions(self) -> Collection[str]:
+        """Vector functions that have a price of their own."""
         return self.platform.vector_functions.cycles_per_element.keys()
 
     def accelerator(self, row: int) -> Accelerator | None:
+        """The chip of a configuration; None for a device that exists."""
         return self.accelerators.accelerator(row)
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
+        """Configuration ``row`` with so much memory."""
         chip, platform = self.accelerators.accelerator(row), self.platform
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
         return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
@@ -201,10 +215,12 @@ class DesignedChips(Hardware):
         return _by_mode(scheduled, modes)
 
     def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
+        """Layer costs with the configurations ``rows`` priced with more effort."""
         self._scheduled[graph.key, experts] = refined(self._scheduled[graph.key, experts], rows)
         return _by_mode(self._scheduled[graph.key, experts], modes)
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+        """``costs`` of configuration ``row`` alone, attributed to causes."""
         return attributed_layer_costs(self._scheduled[costs.graph.key, experts], costs.mode, row)
 
     def scheduled(self, graph: ModelGraph, experts: DeviceGroups) -> ScheduledGraph:

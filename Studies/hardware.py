@@ -34,7 +34,7 @@ class HardwareFiles:
     """
 
     def __init__(self, kept: Mapping[tuple[str, str], object] | None = None) -> None:
-        self._read: dict[tuple[str, ...], Any] = {**(kept or {})}
+        self._read: dict[tuple[str, ...], Any] = dict((kept or {}).items())
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:

@@ -121,8 +121,8 @@ def fill_loads(
 
 
 @outer
-def least_largest(stages: Stages, values: FloatArray, fewest: int, least: FloatArray) -> None:
-    """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages which share a node can have of ``values``."""
+def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
+    """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a node can have of ``values``."""
     for behind in range(len(least)):
         for node in range(len(stages.first) - 1):
             least[behind, node] = np.inf
@@ -276,7 +276,7 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
 
 
 class Found(NamedTuple):
-    """What a search through the cuts found: seconds (inf: nothing better than what was known) and whether it saw all there are."""
+    """What a search of cuts found: seconds (inf: nothing better than what was known), and whether it saw all there are."""
 
     seconds: float
     complete: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -57,8 +58,7 @@ class StageGraph:
     def layers_of(self, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Layers of the stages between successive ``nodes``, the first of which holds all layers and the last none."""
         members = self.lattice.members
-        between = zip(nodes[:-1], nodes[1:], strict=True)
-        return tuple(tuple(np.flatnonzero(members[whole] & ~members[part]).tolist()) for whole, part in between)
+        return tuple(tuple(np.flatnonzero(members[whole] & ~members[part]).tolist()) for whole, part in pairwise(nodes))
 
     def times(self, costs: LayerCosts, configuration: int) -> StageTimes:
         """Seconds of every stage on one configuration."""

@@ -49,8 +49,8 @@ class PlanStatus(IntEnum):
 class BestPlan:
     """The best plan of a shape on one configuration; no plan of the shape takes less than ``bound_s``.
 
-    ``memory_bytes`` are those of its fullest stage. ``plan`` is None where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays have shape
-    (plans,): what became of each, the least it can take, and what its best cut takes (infinite where unknown).
+    ``memory_bytes`` are those of its fullest stage. ``plan`` is None where nothing fits (``iteration_s`` infinite) or nothing
+    beats what was known before. Arrays have shape (plans,): what became of each, the least it can take, and what its best cut takes (infinite where unknown).
     """
 
     plan: TrainingPlan | None
@@ -70,7 +70,7 @@ class ConfigurationPlans:
         graph = shared.stages
         self.times: StageTimes = graph.times(costs, configuration)
         edges = len(graph.stages.whole)
-        self.loads = Loads(*(np.empty(graph.nodes) for _ in range(3)), np.empty(edges))
+        self.loads = Loads(np.empty(graph.nodes), np.empty(graph.nodes), np.empty(graph.nodes), np.empty(edges))
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         self._accumulates = bool(costs.accumulation_s[configuration].any())
@@ -140,7 +140,7 @@ class ConfigurationPlans:
     def _fill_bounds(self) -> None:
         shared, graph = self.shared, self.shared.stages
         least = np.empty((shared.most_stages, graph.nodes))
-        least_largest(graph.stages, self.loads.stage_s, 1, least)
+        least_largest(graph.stages, self.loads.stage_s, least)
         sync, (both_ways_s, one_way_s) = shared.sync_bounds, shared.least_messages_s
         plain = PlanBounds(
             shared.plans.pp,

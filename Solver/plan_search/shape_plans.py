@@ -41,7 +41,7 @@ class PricedDegrees:
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans have in common whose stages cost the same: replicas, sharding, overlap, place of the replicas, one stage or more."""
+    """What plans whose stages cost the same have in common: replicas, sharding, overlap, place of replicas, one stage or more."""
 
     dp: int
     zero_stage: int
@@ -112,7 +112,7 @@ class ShapePlans:
     def least_parameters(self) -> FloatArray:
         """Parameters that the largest of j + 1 stages has at least, shape (most stages, nodes)."""
         least = np.empty((self.most_stages, self.stages.nodes))
-        least_largest(self.stages.stages, self.stages.sizes.parameters, 1, least)
+        least_largest(self.stages.stages, self.stages.sizes.parameters, least)
         return least
 
     @cached_property

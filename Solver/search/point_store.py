@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class StoredPoints:
-    """Results of one batch, all of shape (points,): indices, and of the best plan its seconds (inf: infeasible), what no plan is
-    below, bytes of its fullest stage, and degrees.
+    """Results of one batch, all of shape (points,).
+
+    Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its fullest stage, and degrees.
     """
 
     points: NDArray[np.int64]

@@ -1,6 +1,6 @@
 """Schedules that are worth a proof: those of configurations that no other one dominates even if theirs were as short as can be.
 
-All configurations are scheduled quickly first. What a proven or found time of another one already beats in every layer, in area and
+All configurations are scheduled quickly first. What a found time of another one already beats in every layer, in area and
 in energy can be left without a proof, since dominance closes it.
 """
 

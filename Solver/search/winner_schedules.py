@@ -37,7 +37,7 @@ class LayerSchedule:
 
 
 def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
-    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its chip; none on devices that exist."""
+    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its chip; none on devices."""
     hardware = run.hardware
     if not isinstance(hardware, DesignedChips):
         return []

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from Reporter.report.plan_report import plan_report
 
 from Common.units import GIB
 from Plans.pipeline import PipelineSchedule, costs_of, simulate
@@ -28,7 +29,6 @@ from Reporter.report.figures import Figure, PageTable, Report
 from Reporter.report.page import page
 from Reporter.report.pipeline_figures import MOST_SEGMENTS, pipeline_figures, timeline_of
 from Reporter.report.placement_figures import load_figure
-from Reporter.report.plan_report import plan_report
 from Reporter.report.schedule_figures import schedule_figure
 from Reporter.report.search_report import search_report
 from Reporter.report.stages import stages_of

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from Reporter.report.plan_report import plan_report
 
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of
-from Reporter.report.plan_report import plan_report
 from Reporter.report.search_report import search_report
 from Studies.explain.comparison import compare_runs
 from Studies.finished_run import FinishedPlanSearch, FinishedSearch

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from Studies.adapters import chip_study, evaluation, graph_keys, plan_search
 
 import phaze
 from Common.errors import InputError
 from FrontDoor.arguments import parse
 from FrontDoor.modes import _request
 from Solver import search
-from Studies.adapters import chip_study, evaluation, graph_keys, plan_search
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
 from Studies.request import Request, request_fields, settings_for
