@@ -141,6 +141,7 @@ class ExistingDevice(Hardware):
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
+        """Layer costs of ``graph``."""
         costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, experts) for mode in modes}
         advance(1)
         return PricedGraph(costs, np.ones(1))
@@ -201,6 +202,7 @@ class DesignedChips(Hardware):
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
+        """Layer costs of ``graph``."""
         if (graph.key, experts) in self._scheduled:
             advance(1)
             return _by_mode(self._scheduled[graph.key, experts], modes)

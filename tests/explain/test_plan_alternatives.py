@@ -28,7 +28,7 @@ def asked_of(text):
 
 @pytest.fixture(scope="module")
 def every_plan(search):
-    """The iteration of every plan of the space with its best cut into stages, each priced by itself, so that none prunes another."""
+    """The iteration of every plan of the space with its best cut, each priced by itself, so that none prunes another."""
     (model,) = search.run.problem.models
     hardware, found = search.run.hardware, []
     for shape in model.space.shapes():
@@ -46,7 +46,7 @@ def every_plan(search):
             least_s = min((each.iteration_s for each in priced if each.status is Status.FEASIBLE), default=math.inf)
             found.append((plan, least_s))
     assert len(found) == search.finished.result.counts.plans
-    assert len(set(plan for plan, _ in found)) == len(found)
+    assert len({plan for plan, _ in found}) == len(found)
     return found
 
 
