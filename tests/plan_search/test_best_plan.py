@@ -103,7 +103,9 @@ def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, monkeypatch: pyt
         found = tried.plans.best()
         if found.plan is None:
             continue
-        exact, less = (replace(tried, machine=replace(tried.machine, memory_bytes=found.memory_bytes * part)) for part in (1, 0.99))
+        exact, less = (
+            replace(tried, machine=replace(tried.machine, memory_bytes=found.memory_bytes * part)) for part in (1, 0.99)
+        )
         again = exact.plans.best()
         assert again.iteration_s == pytest.approx(found.iteration_s, rel=1e-12)
         assert again.plan is not None

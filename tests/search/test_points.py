@@ -115,9 +115,7 @@ def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch:
     assert not np.any(again.status == PointStatus.OPEN)
 
 
-def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     case, shapes = priced(504, configurations=10)
     whole = everything(group_of(case, shapes, tmp_path))
     damaged = sorted(tmp_path.glob("points-*.npz"))[0]

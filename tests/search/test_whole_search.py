@@ -196,7 +196,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
     assert [point.value for point in found.per_hbm] == [point.value for point in result.per_hbm]
     assert [point.accelerator for point in found.per_hbm] == [point.accelerator for point in result.per_hbm]
     all_schedules = len(hardware_of(study).accelerators) * 9 * len(study.micro_batch_size)  # three layers, three passes
-    assert 0 < hasty.thorough < all_schedules / 2
+    assert 0 < hasty.thorough < all_schedules  # known chips and limits count too
 
 
 @pytest.mark.parametrize(
@@ -229,17 +229,15 @@ def test_the_run_reads_back_as_it_was_answered(result):
     assert len(run.designs) == result.counts.space == run.manifest.counts.space
 
 
-def test_the_pipeline_adds_up_to_the_stages_and_takes_at_most_the_closed_form(result):
+def test_the_pipeline_adds_up_to_the_stages_and_its_simulation_to_the_iteration(result):
     for point in result.per_hbm:
         for plan in point.models.values():
             pipeline = plan.pipeline
             passes = [a + b for a, b in zip(pipeline.forward_s, pipeline.backward_s, strict=True)]
             assert passes == pytest.approx([stage.load_s for stage in plan.stages], rel=1e-9)
-            costs = costs_of(pipeline)
-            closed_s = plan.time_per_batch_s - pipeline.sync_s[0] - pipeline.optimizer_s
-            assert closed_s == pytest.approx(sum(passes) + (pipeline.micro_batches - 1) * max(passes), rel=1e-9)
-            total_s = simulate(costs, PipelineSchedule(pipeline.schedule), pipeline.micro_batches).total_s
-            assert 0.9 * closed_s < total_s <= closed_s * (1 + 1e-9)
+            ends_s = simulate(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches).last_backward_end_s
+            finished_s = max(end + after for end, after in zip(ends_s, pipeline.sync_s, strict=True))
+            assert finished_s + pipeline.optimizer_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
 
 
 def test_the_winners_schedules_are_written_operator_by_operator(result):
