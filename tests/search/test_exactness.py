@@ -134,7 +134,7 @@ def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Sea
 
 @pytest.mark.parametrize("seed", range(300, 312))
 def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, searched: Searching) -> None:
-    """Times are too long by up to 1.5: nothing that might be the best is called optimal, or closed by what might be worse."""
+    """Times are too long by up to 1.5: nothing that might be best is called optimal, or closed by what might be worse."""
     case = random_case(seed, configurations=5, most_layers=3, excess=1.5)
     found = searched(case)
     for group in found.groups:

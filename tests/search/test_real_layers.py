@@ -29,7 +29,7 @@ def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward):
             for row in range(len(accelerators)):
-                problem = schedule_problem(operators, table, accelerators, row, innermost_collectives_s(operators, cluster))
+                problem = schedule_problem(operators, table, row, innermost_collectives_s(operators, cluster))
                 native = solver_named("native").solve(problem)
                 ilp = confirm_with_ilp(problem, native)
                 check_schedule(problem, native)
