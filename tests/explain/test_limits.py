@@ -112,7 +112,7 @@ def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective
 
 def test_nothing_is_left_on_disk(finished):
     folders = list((finished.folder / "points").iterdir())
-    assert len(folders) == 4 + 4  # micro-batch and HBM sizes, of the space and of the known chip
+    assert len(folders) == 4  # micro-batch and HBM sizes
     estimates = [path.name for path in (finished.folder / "Estimator").rglob("*.npz")]
     again = limits_of(run_of(request_of(finished), SilentProgress()), finished.result.best)
     assert [each.words for each in again] == [each.words for each in finished.result.best.limits]

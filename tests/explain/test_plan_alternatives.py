@@ -123,3 +123,11 @@ def test_values_that_the_run_did_not_search_may_be_asked(search, asked):
     found = alternative(search, constraint)
     (plan,) = found.point.models.values()
     assert has(plan, constraint) and found.slower > 0
+
+
+def test_the_table_of_plans_holds_the_seconds_of_the_best(finished_plans):
+    (plan,) = finished_plans.result.best.models.values()
+    evaluated = finished_plans.plans[finished_plans.plans["status"] == "evaluated"]
+    fastest = evaluated.loc[evaluated["time_per_batch_s"].idxmin()]
+    assert fastest["time_per_batch_s"] == pytest.approx(plan.time_per_batch_s, rel=1e-12)
+    assert (fastest["tp"], fastest["pp"], fastest["dp"], fastest["zero_stage"]) == (plan.tp, plan.pp, plan.dp, plan.zero_stage)
