@@ -10,7 +10,7 @@ from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.tables import new_table, print_lines, print_tables
 from Studies.explain.records import Alternative, Explanation, Term
-from Studies.words import part_words
+from Studies.words import EQUAL, part_words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,8 +64,9 @@ def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instea
     columns = ("model", "part of an iteration", f"{names[0]} ms", f"{names[1]} ms", "difference ms", "share of it")
     table = new_table("term by term", columns, words={"model", "part of an iteration"})
     for model in dict.fromkeys(term.model for term in terms):
-        mine = [term for term in terms if term.model == model and (term.best_s or term.other_s)]
+        mine = [term for term in terms if term.model == model]
         best_s, other_s = sum(term.best_s for term in mine), sum(term.other_s for term in mine)
+        mine = [term for term in mine if max(term.best_s, term.other_s) > EQUAL * best_s]
         for term in mine:
             table.add_row(label(model), part_words(term.name), *_cells(term.best_s, term.other_s, other_s - best_s))
         table.add_section()

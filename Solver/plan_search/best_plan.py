@@ -97,6 +97,7 @@ class ConfigurationPlans:
             if bounds_s[index] < best_s * (1.0 - ROUNDING):
                 found = self._searched(index, best_s, FIRST_STEPS)
                 if found.plan is not None:
+                    status[index], plan_s[index] = PlanStatus.EVALUATED, found.seconds
                     best_s, best, memory_bytes = found.seconds, found.plan, found.memory_bytes
         waiting: list[tuple[float, int]] = []
         place = 0

@@ -57,6 +57,19 @@ class PlanSpace:
                 for overlap in self.overlap_tensor if sequence else (None,):
                     yield replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
 
+    def requirements(self, layers: int | None = None) -> str:
+        """What plans of the space must fulfil, in words, for refusals where none does; ``layers`` of the model."""
+        devices = f"{'exactly' if self.use_all_devices else 'at most'} {self.devices:,} devices"
+        number = "" if layers is None else f"{layers} "
+        rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {number}layers of the model"]
+        if self.ep_degrees != (1,):
+            rules.append("ep must divide dp x cp")
+        if 0 not in self.zero_stages:
+            rules.append("ZeRO divides what several replicas hold, dp x cp above 1")
+        if self.interleave is not None and 1 not in self.interleave:
+            rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
+        return "; ".join(rules)
+
     def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> PlanArrays:
         """Plans of one shape for a model of ``layers`` layers, embedding and head among them."""
         groups = self.devices // (shape.tp * shape.cp)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from Common.errors import InputError
 from Common.files import content_key
 from Common.records import to_json
 from Common.units import GIB
@@ -51,6 +52,9 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
     problem = run.problem
     with run.phase("layer times"):
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
+    for model in problem.models:
+        if not any(each.model is model for each in shapes):
+            raise InputError(f"no plan of {model.name} has what was asked for; {model.space.requirements()}")
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("winners"):

@@ -20,7 +20,7 @@ from Studies.explain.reasons import reasons, terms_of
 from Studies.explain.records import Alternative
 from Studies.explain.repeat import Designed, RepeatedSearch, best_design, request_of
 from Studies.hardware import chip_named, design_space_of
-from Studies.problem import memory_sizes
+from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
 from Studies.words import listed, size_words
 
@@ -58,7 +58,7 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     request = constrained(search, constraint)
     found, priced = _best(search, request, candidates)
     if priced.without_plans:
-        raise InputError(_no_plan(search, request, constraint))
+        raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
     if found is None:
         return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(search, request))
     notes = [note for note in (candidates.note, _not_searched(search.request, constraint)) if note]
@@ -204,18 +204,10 @@ def _not_searched(request: Request, constraint: Constraint) -> str:
     return f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
 
 
-def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint) -> str:
-    """Refusal where no plan has what was asked for."""
-    layers = [sum(len(stage.layers) for stage in plan.stages) for plan in search.best.point.models.values()]
-    devices = f"{'exactly' if request.use_all_devices else 'at most'} {request.devices:,} devices"
-    rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {min(layers)} layers of the model"]
-    if constraint.ep is not None:
-        rules.append("ep must divide dp x cp")
-    if constraint.zero_stage:
-        rules.append("ZeRO divides what several replicas hold, dp x cp above 1")
-    if (constraint.interleave or 1) > 1:
-        rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
-    return f"--instead {constraint.asked}: no plan has that; {'; '.join(rules)}"
+def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
+    """Refusal where no plan of ``model`` has what was asked for."""
+    layers = sum(len(stage.layers) for stage in search.best.point.models[model].stages)
+    return f"--instead {constraint.asked}: no plan has that; {plan_space(request, model).requirements(layers)}"
 
 
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:

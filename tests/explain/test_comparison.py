@@ -5,10 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from Solver.plan_search.run import run_plan_search
-from Studies.adapters import plan_search
 
-from Common.progress import SilentProgress
 from Studies.explain.comparison import _changes, compare_runs
 from Studies.finished_run import open_run
 from Studies.resolve import resolve
@@ -112,6 +109,18 @@ def test_a_search_and_a_plan_search_say_what_they_are(finished, finished_plans):
     assert comparison.exchanges == comparison.terms == ()
 
 
+def test_a_designed_chip_is_compared_with_a_device_part_by_part(finished, tmp_path):
+    settings = {key: finished.settings[key] for key in ("model", "sequence_length", "global_batch_size")}
+    asked = settings | {"device": "a100_80gb", "devices": 16, "output": str(tmp_path / "out"), "interleave": [1], "tp": [1]}
+    shutil.copytree(finished.folder / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
+    device = open_run(Path(solved(resolve(asked, {})).run_directory))
+    comparison = compare_runs(finished, device)
+    (plan,) = device.result.best.models.values()
+    assert sum(term.other_s for term in comparison.terms) == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+    assert comparison.exchanges == ()
+    assert any("An iteration of bertbase is" in sentence for sentence in comparison.sentences)
+
+
 def test_a_run_that_found_nothing_is_compared_too(finished, tmp_path):
     nothing = another(finished, tmp_path, hbm_size=[0.125])
     comparison = compare_runs(finished, nothing)
@@ -130,14 +139,12 @@ def test_files_that_are_gone_are_said_and_the_rest_is_compared(finished, slower)
 def test_plans_on_devices_are_compared_under_each_others_questions(finished_plans, tmp_path):
     shutil.copytree(finished_plans.folder / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
     changes = {"device": "h100", "devices": 16, "output": str(tmp_path / "out")}
-    request = plan_search(resolve(PLANS, changes))
-    run_plan_search(request, SilentProgress())
-    other = open_run(tmp_path / "out")
+    other = open_run(Path(solved(resolve(PLANS, changes)).run_directory))
     comparison = compare_runs(finished_plans, other)
     moves = {move.what: move.value for move in comparison.exchanges}
     names = comparison.before, comparison.after
-    assert moves[f"plan of {names[0]}, asked as {names[1]}"] <= other.answer.value * (1 + 1e-9)
-    assert moves[f"plan of {names[1]}, asked as {names[0]}"] <= finished_plans.answer.value * (1 + 1e-9)
+    assert moves[f"plan of {names[0]}, asked as {names[1]}"] <= other.result.best.value * (1 + 1e-9)
+    assert moves[f"plan of {names[1]}, asked as {names[0]}"] <= finished_plans.result.best.value * (1 + 1e-9)
     assert any(what.startswith(f"plan of {names[0]}, device as in") for what in moves)
     assert comparison.terms
 
@@ -152,7 +159,8 @@ def test_a_file_that_changed_under_its_name_is_an_input_that_changed(finished):
 
 
 def test_a_length_that_is_the_models_own_is_no_difference(finished):
-    settings = [finished.settings | {"sequence_length": length} for length in (None, 512, 256)]
-    runs = [dataclasses.replace(finished, settings=each) for each in settings]
+    stated = {key: value for key, value in finished.settings.items() if key != "sequence_length"}
+    lengths = ({}, {"sequence_length": 512}, {"sequence_length": 256})
+    runs = [dataclasses.replace(finished, settings=resolve(stated, each).as_mapping()) for each in lengths]
     assert not [change for change in compare_runs(runs[0], runs[1]).changes if change.key == "sequence_length"]
     assert [change.key for change in _changes(runs[0], runs[2])] == ["sequence_length"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
 from Studies.finished_run import open_run
-from Studies.words import number, percent, size_words, time_words, times_what
+from Studies.words import number, part_words, percent, size_words, time_words, times_what
 from tests.search.small_study import small_study, solved
 
 
@@ -67,10 +66,9 @@ def test_values_by_accelerator_are_those_of_the_table(finished):
 
 
 def test_reading_takes_no_search(finished, monkeypatch):
-    monkeypatch.setattr("Solver.placement.batch.place_batch", None)
-    start = time.perf_counter()
-    explain(finished)
-    assert time.perf_counter() - start < 5.0
+    for searching in ("Solver.search.requery.priced", "Solver.search.search.search", "Solver.search.costs.model_shapes"):
+        monkeypatch.setattr(searching, None)
+    assert explain(finished).lead
 
 
 def test_two_models_share_a_chip_and_a_mean(finished, tmp_path):
@@ -97,11 +95,30 @@ def test_a_run_without_limits_says_so(finished):
 
 def test_plans_on_devices_are_explained_by_axis(finished_plans):
     explanation = explain(finished_plans)
-    (plan,) = finished_plans.answer.models.values()
+    (plan,) = finished_plans.result.best.models.values()
     assert f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}" in explanation.answer
     assert "8 x NVIDIA A100 SXM 80 GB" in explanation.answer
-    assert "proven the fastest" in explanation.answer
+    assert f"proven optimal over {finished_plans.result.counts.plans:,} plans" in explanation.answer
     assert any(sentence.startswith(f"Pipeline depth {plan.pp} is best") for sentence in explanation.lead)
+
+
+def test_other_values_of_an_axis_take_what_the_table_says(finished_plans):
+    (plan,) = finished_plans.result.best.models.values()
+    plans = finished_plans.plans
+    for width in plans["tp"].unique():
+        mine = plans[plans["tp"] == width]
+        least = mine["time_per_batch_bound_s"].min() / plan.time_per_batch_s - 1
+        sentence = next(each for each in explain(finished_plans).lead if each.startswith("Tensor parallel width"))
+        assert width == plan.tp or f"{width} takes {percent(least)} longer" in sentence
+
+
+def test_the_parts_of_an_iteration_are_named_as_everywhere(finished, finished_plans):
+    for run in (finished, finished_plans):
+        (plan,) = run.result.best.models.values()
+        sentence = next(each for each in explain(run).time_in_words if each.startswith("An iteration"))
+        for name, seconds in vars(plan.breakdown_s).items():
+            if not name.startswith("hidden_") and seconds > 0.006 * plan.time_per_batch_s:
+                assert f"{part_words(name)} {percent(seconds / plan.time_per_batch_s)}" in sentence
 
 
 def operator(start_s, end_s):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from Common.progress import SilentProgress
-from Studies.explain.repeat import graphs_of, run_of
+from Studies.explain.repeat import request_of, run_of
 from Studies.limits.limits import limits_of
 from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
@@ -112,10 +112,9 @@ def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective
 
 def test_nothing_is_left_on_disk(finished):
     folders = list((finished.folder / "points").iterdir())
-    assert len(folders) == 4 + 4  # micro-batch and HBM sizes, of the space and of the known chip
+    assert len(folders) == 4  # micro-batch and HBM sizes
     estimates = [path.name for path in (finished.folder / "Estimator").rglob("*.npz")]
-    run = run_of(finished, SilentProgress())
-    again = limits_of(run, graphs_of(run), finished.result.best)
+    again = limits_of(run_of(request_of(finished), SilentProgress()), finished.result.best)
     assert [each.words for each in again] == [each.words for each in finished.result.best.limits]
     assert np.allclose([each.unlimited_gain for each in again], [each.unlimited_gain for each in finished.result.best.limits])
     assert len(list((finished.folder / "points").iterdir())) == len(folders)

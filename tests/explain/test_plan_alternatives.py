@@ -28,7 +28,7 @@ def asked_of(text):
 
 @pytest.fixture(scope="module")
 def every_plan(search):
-    """The iteration of every plan of the space with its best cut into stages, each priced by itself, so that none prunes another."""
+    """Every plan of the space with the seconds of its best cut into stages, priced by itself, so that none prunes another."""
     (model,) = search.run.problem.models
     hardware, found = search.run.hardware, []
     for shape in model.space.shapes():
@@ -46,7 +46,7 @@ def every_plan(search):
             least_s = min((each.iteration_s for each in priced if each.status is Status.FEASIBLE), default=math.inf)
             found.append((plan, least_s))
     assert len(found) == search.finished.result.counts.plans
-    assert len(set(plan for plan, _ in found)) == len(found)
+    assert len({plan for plan, _ in found}) == len(found)
     return found
 
 
@@ -94,11 +94,11 @@ def test_every_axis_of_a_plan_can_be_asked_for(search):
     ("asked", "message"),
     [
         ("pp=3", "no plan with .* x pp 3 uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, 4, 8"),
-        ("dp=16", "uses all 8 devices of .*, or dp 1, 2, 4, 8"),
+        ("dp=16", "uses all 8 devices of .*; possible with the rest as it is: dp 1, 2, 4, 8"),
         ("pp=4,dp=4", "uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, or dp 1, 2"),
         ("pp=8,micro_batch_size=1,interleave=2", "no plan has that; .*pp x interleave must divide the blocks"),
         ("tp=3", "use one of 1, 2, 4"),
-        ("ep=2", "ep"),
+        ("ep=2", "has no experts"),
         ("zero_stage=4", "zero_stage is '4', but must be a whole number from 0 to 3"),
     ],
 )
@@ -123,3 +123,11 @@ def test_values_that_the_run_did_not_search_may_be_asked(search, asked):
     found = alternative(search, constraint)
     (plan,) = found.point.models.values()
     assert has(plan, constraint) and found.slower > 0
+
+
+def test_the_table_of_plans_holds_the_seconds_of_the_best(finished_plans):
+    (plan,) = finished_plans.result.best.models.values()
+    evaluated = finished_plans.plans[finished_plans.plans["status"] == "evaluated"]
+    fastest = evaluated.loc[evaluated["time_per_batch_s"].idxmin()]
+    assert fastest["time_per_batch_s"] == pytest.approx(plan.time_per_batch_s, rel=1e-12)
+    assert (fastest["tp"], fastest["pp"], fastest["dp"], fastest["zero_stage"]) == (plan.tp, plan.pp, plan.dp, plan.zero_stage)
