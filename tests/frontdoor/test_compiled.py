@@ -85,7 +85,7 @@ def test_a_compiler_that_is_loaded_already_is_told(tmp_path: Path) -> None:
     import numba
 
     folder = place(sources(tmp_path, ""))
-    assert numba.config.CACHE_DIR == str(folder)
+    assert str(folder) == numba.config.CACHE_DIR
 
 
 def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) -> None:
