@@ -71,7 +71,7 @@ def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
         f"ep {plan.ep}": plan.ep > 1,
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
         "sequence parallelism": plan.sequence_parallel,
-        f"ZeRO {plan.zero_stage}": plan.zero_stage > 0,
+        f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
         f"order {plan.group_order}": plan.group_order != GroupOrder.DATA_INNER.value,
         "overlapped gradients": bool(plan.plan.overlap_gradients),
         "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
@@ -86,15 +86,8 @@ def plan_words(plan: ModelPlan | ExpertReport) -> str:
 
 def whole_plan_words(plan: ModelPlan) -> str:
     """A plan in one line, what is switched off left out."""
-    extras = [f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"]
-    extras += [f"{name} {degree}" for name, degree in (("cp", plan.cp), ("ep", plan.ep)) if degree > 1]
-    if plan.interleave > 1:
-        extras.append(f"{plan.interleave} chunks per stage")
-    if plan.sequence_parallel:
-        extras.append("sequence parallelism")
-    if plan.zero_stage:
-        extras.append(f"ZeRO stage {plan.zero_stage}")
-    return ", ".join([plan_words(plan), *extras])
+    always = (plan_words(plan), f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}")
+    return ", ".join([*always, *plan_extras(plan)])
 
 
 def number(value: float) -> str:

@@ -75,7 +75,9 @@ def choice_tables(points: PointsOfModel) -> tuple[PageTable, ...]:
     """The same in numbers, and the fastest plans."""
     reached = {choice.title: rows for choice, rows in _reached(points).items()}
     allowed = (reach_table("Throughput by choice of the plan", "choice", reached),) if reached else ()
-    done = _plans(points).query("status == 'evaluated'").sort_values("time_per_batch_s", kind="stable")
+    plans = _plans(points)
+    done = plans[(plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()] if len(plans) else plans
+    done = done.sort_values("time_per_batch_s", kind="stable") if len(done) else done
     return (*allowed, *((_fastest_table(points, done),) if len(done) else ()))
 
 
@@ -179,7 +181,8 @@ def _reached(points: PointsOfModel) -> dict[Choice, tuple[Reached, ...]]:
 def _by_value(
     column: pd.Series[Any], status: pd.Series[str], reached: pd.Series[float], bound: pd.Series[float]
 ) -> tuple[Reached, ...]:
-    done, others = status == "evaluated", ~status.isin(["evaluated", "infeasible"])
+    done = (status == "evaluated") & np.isfinite(reached)  # of others it is known only that they are no better
+    others = ~done & (status != "infeasible")
     rows = []
     for value in sorted(set(column.tolist()), key=_rank):
         here = column == value

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import phaze
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
-from Plans.results import IterationBreakdown
-from Reporter.training_tables import HIDDEN, PARTS
+from Plans.results import Breakdown
+from Studies.words import PARTS, hidden_s
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -54,8 +54,10 @@ def test_the_record_is_consistent(words: list[str], capsys: pytest.CaptureFixtur
     exposed = [seconds for name, seconds in found["breakdown_s"].items() if not name.startswith("hidden_")]
     assert sum(exposed) == pytest.approx(found["iteration_s"])
     assert found["breakdown_s"]["recompute_s"] > 0
-    assert [stage["layers"] for stage in found["stages"]] == [7, 7]
+    assert [len(stage["layers"]) for stage in found["stages"]] == [7, 7]
+    assert found["stages"][0]["layers"][:2] == ["embedding", "block.0"]
     for stage in found["stages"]:
+        assert stage["load_s"] == pytest.approx(stage["forward_s"] + stage["backward_s"])
         parts = ("parameter_state_bytes", "activation_bytes", "workspace_bytes", "reserved_bytes")
         assert stage["memory_bytes"] == pytest.approx(sum(stage[part] for part in parts))
     assert found["memory_bytes"] == max(stage["memory_bytes"] for stage in found["stages"]) < found["memory_capacity_bytes"]
@@ -88,12 +90,15 @@ def test_the_rows_of_the_breakdown_add_up_as_they_are_shown(words: list[str], ca
     rows = re.findall(r"^  (\w[\w\- ]*?) {2,}([\d,.]+) +[\d.]+%$", breakdown, re.MULTILINE)
     shown = {name: float(milliseconds.replace(",", "")) for name, milliseconds in rows}
     total = shown.pop("iteration")
-    assert {"recomputation", "data-parallel communication"} <= shown.keys() <= PARTS.keys()
+    assert {"recomputation", "data-parallel communication"} <= shown.keys() <= {*PARTS.values()}
+    assert list(shown.values()) == sorted(shown.values(), reverse=True)
     assert sum(shown.values()) == pytest.approx(total, abs=1e-9)
 
 
 def test_every_part_of_a_breakdown_has_a_row() -> None:
-    assert {*PARTS.values(), *HIDDEN.values()} == set(IterationBreakdown.__dataclass_fields__)
+    fields = set(Breakdown.__dataclass_fields__)
+    hidden = hidden_s(Breakdown(**dict.fromkeys(fields, 1.0)))
+    assert {f"{part}_s" for part in PARTS} | {f"hidden_{part}_s" for part in hidden} == fields
     assert len(PARTS) == len(set(PARTS.values()))
 
 
@@ -121,7 +126,7 @@ def test_a_plan_that_does_not_fit_is_printed_with_status_3(
 ) -> None:
     asked = [*words, "--device", small_device]
     found = record(capsys, *asked, status=3)
-    assert (found["status"], found["device"], found["memory_capacity_bytes"]) == ("infeasible", "small", 3e9)
+    assert (found["status"], found["device"], found["memory_capacity_bytes"]) == ("infeasible", small_device, 3e9)
     assert "stage 1 of 1 needs" in found["reason"]
     assert found["iteration_s"] > 0
     assert phaze.main(asked) == 3

@@ -3,49 +3,93 @@
 import io
 from dataclasses import replace
 
-from Common.choices import Objective
+from Common.choices import Attention, GroupOrder, Objective, PipelineSchedule, Precision, Recompute
 from Estimator.chips.accelerator import Accelerator
-from Plans.results import PipelineReport, StageReport, Status
-from Reporter.tables import print_result, print_tables, space_table
+from Plans.plan import Layout, Plan, StagePlan
+from Plans.results import Breakdown, PipelineReport, StageReport, Status
+from Reporter.tables import breakdown_table, print_result, print_tables, space_table
 from Solver.results import (
     Certificate,
     Counts,
     DesignPoint,
     ExpertReport,
+    HardwareReport,
     ModelPlan,
     ReferencePoint,
     SearchResult,
     SizeRow,
     SpaceSize,
-    TimeBreakdown,
 )
 from Studies.words import accelerator_words
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
-PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
+PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
+CHIPS = HardwareReport("designed accelerators", None, None, HBM, "phaze_icml24", "designed_chip")
+DEVICE = HardwareReport("NVIDIA A100 SXM 80 GB", "a100_80gb", None, 85.1e9, "dgx_a100", "megatron_2022")
+BREAKDOWN = Breakdown(
+    arithmetic_s=1.0,
+    memory_bound_s=0.5,
+    launch_s=0.0,
+    recompute_s=0.3,
+    tensor_communication_s=5.0,
+    sequence_communication_s=0.0,
+    context_communication_s=0.0,
+    expert_communication_s=0.0,
+    pipeline_communication_s=0.7,
+    data_communication_s=1.5,
+    bubble_s=1.0,
+    optimizer_s=0.0,
+    hidden_tensor_communication_s=0.0,
+    hidden_data_communication_s=0.25,
+)
 
 
 def plan() -> ModelPlan:
+    stage = StagePlan(("embedding",), Layout(2), 64, 4, Recompute.SELECTIVE, 1)
     return ModelPlan(
         throughput_samples_per_s=409.6,
+        tokens_per_s=409.6 * 512,
         time_per_batch_s=10.0,
         time_per_batch_bound_s=10.0,
         micro_batch_size=4,
+        global_batch_size=4096,
+        sequence_length=512,
         hbm_bytes=HBM,
         recompute="selective",
         tp=2,
         pp=8,
         dp=64,
+        cp=1,
+        ep=1,
+        sequence_parallel=False,
+        zero_stage=1,
+        interleave=1,
+        group_order=GroupOrder.DATA_INNER.value,
         micro_batches_per_pipeline=16,
         devices_used=1024,
-        stages=(StageReport(("embedding",), 2, 0.1, 1e9, 5e8, 4e8, 1e8),),
+        stages=(StageReport(("embedding",), 2, 0.3, 0.1, 0.2, 0.5, 10**8, 1e9, 5e8, 4e8, 1e8, 0.0),),
         pipeline=PIPELINE,
-        breakdown_s=TimeBreakdown(3.0, 5.0, 0.0, 0.5, 1.0, 0.5, 0.0, 0.2),
+        breakdown_s=BREAKDOWN,
         model_flops_utilization=0.4321,
+        hardware_flops_utilization=0.5,
         energy_per_sample_j=3.0,
         tc_utilization=0.5,
         vc_utilization=0.4,
+        plan=Plan(
+            model="bertlarge",
+            sequence_length=512,
+            precision=Precision.BF16,
+            attention=Attention.FLASH,
+            optimizer="adam",
+            global_batch_size=4096,
+            schedule=PipelineSchedule.ONE_F_ONE_B,
+            interleave=1,
+            group_order=GroupOrder.DATA_INNER,
+            overlap_gradients=False,
+            overlap_tensor=False,
+            stages=(stage,),
+        ),
         expert=ExpertReport(Status.OPTIMAL, "a paper", 1, 8, 128, "none", 204.8, 20.0, ""),
         speedup_over_expert=2.0,
     )
@@ -58,13 +102,22 @@ def result() -> SearchResult:
     return SearchResult(
         study="bertlarge-1234",
         status=Status.OPTIMAL,
+        hardware=CHIPS,
         best=best,
         per_hbm=(best,),
         rows=(row, none),
         references=(ReferencePoint("tpuv4_like", "a paper", Status.OPTIMAL, CHIP, HBM, 204.8, 2.0, {}),),
-        counts=Counts(30, 10, 15, 5),
+        counts=Counts(30, 10, 2, 13, 5, 77),
         run_directory="out/here",
     )
+
+
+def on_a_device() -> SearchResult:
+    found = result()
+    assert found.best is not None
+    best = replace(found.best, accelerator=None, hbm_bytes=85_100_000_000)
+    rows = tuple(replace(row, accelerator=None, hbm_bytes=85_100_000_000) for row in found.rows)
+    return replace(found, hardware=DEVICE, best=best, per_hbm=(best,), rows=rows, references=())
 
 
 def shown(answer: SearchResult) -> str:
@@ -82,11 +135,50 @@ def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
     assert "vs expert   proven" in text
     assert row.endswith("yes")
     assert "throughput 409.6 samples/s, proven optimal over the whole space" in text
-    assert "10 s per batch = backward 50.0%, forward 30.0%, bubble 10.0%" in text
-    assert "30 design points: 10 evaluated, 15 pruned by bounds, 5 infeasible" in text
+    assert (
+        "bertlarge: 10 s per batch = tensor-parallel communication 50.0%, data-parallel communication 15.0%, arithmetic 10.0%, "
+        "bubble 10.0%, pipeline communication 7.0%, memory-bound work 5.0%, recomputation 3.0%; "
+        "hidden beside computation: data-parallel communication 2.5%\n"
+    ) in text
+    assert "critical path of its schedule" in text
+    counted = (
+        "30 design points: 10 evaluated, 2 dominated, 13 pruned by bounds, 5 infeasible; 77 plans compared per configuration"
+    )
+    assert counted in text
     assert "infeasible: no plan fits 32 GiB" in text
     assert "tpuv4_like" in text
     assert "files: out/here" in text
+
+
+def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() -> None:
+    text = shown(on_a_device())
+    row = next(line for line in text.splitlines() if "43.2%" in line)
+    for cell in ("79.26", DEVICE.title, "bertlarge", "4", "selective", "2 x 8 x 64", "ZeRO stage 1", "409.6"):
+        assert cell in row
+    assert "best plan on dgx_a100" in text
+    assert f"best: {DEVICE.title} with 79.26 GiB HBM, throughput 409.6 samples/s, proven optimal" in text
+    assert "bertlarge: 10 s per batch = tensor-parallel communication 50.0%" in text
+    assert "infeasible: no plan fits 32 GiB" in text
+    for absent in ("area mm2", "known chips", "None", "vs expert", "critical path"):
+        assert absent not in text
+
+
+def test_the_parts_stand_by_size_and_hidden_ones_apart() -> None:
+    stream = io.StringIO()
+    print_tables([breakdown_table(BREAKDOWN, "bertlarge")], stream)
+    lines = [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+    rows = [line for line in lines if line.endswith("%")]
+    assert rows == [
+        "tensor-parallel communication 5,000 50.0%",
+        "data-parallel communication 1,500 15.0%",
+        "arithmetic 1,000 10.0%",
+        "bubble 1,000 10.0%",
+        "pipeline communication 700 7.0%",
+        "memory-bound work 500 5.0%",
+        "recomputation 300 3.0%",
+        "iteration 10,000 100.0%",
+        "hidden data-parallel communication 250 2.5%",
+    ]
 
 
 def test_lines_have_no_trailing_blanks_and_are_not_cut() -> None:
@@ -104,7 +196,7 @@ def test_an_unproven_optimum_is_not_called_proven() -> None:
 def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> None:
     answer = result()
     assert answer.best is not None
-    lost = replace(plan(), plans_lost="the 61 layers branch too much")
+    lost = replace(plan(), plans_omitted="the 61 layers branch too much")
     certificate = Certificate(best_open_bound=512.0, schedules=())
     best = replace(answer.best, optimal=False, status=Status.FEASIBLE, models={"bertlarge": lost}, certificate=certificate)
     text = shown(replace(answer, best=best))
@@ -120,5 +212,7 @@ def test_an_infeasible_study_says_why() -> None:
 
 def test_the_space_is_counted() -> None:
     stream = io.StringIO()
-    print_tables([space_table(SpaceSize(29360, 3, 3, 1, 6, 1585440))], stream)
-    assert "1,585,440" in stream.getvalue()
+    print_tables([space_table(SpaceSize(29360, 3, 3, 1, 6, 528480, 123456))], stream)
+    assert "528,480" in stream.getvalue() and "123,456" in stream.getvalue()
+    print_tables([space_table(SpaceSize(1, 1, 1, 1, 1, 1, None))], stream)
+    assert "known once the model is traced" in stream.getvalue()

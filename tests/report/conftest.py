@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-from Solver.plan_search.run import run_plan_search
-from Studies.adapters import plan_search
 
-from Common.progress import SilentProgress
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
+from Studies.finished_run import FinishedRun, open_run
 from Studies.resolve import resolve
 from tests.search.small_study import small_study, solved
 
@@ -25,37 +22,34 @@ PLANS = {
 }
 
 
-def searched(folder: Path, **changes: object) -> FinishedSearch:
+def searched(folder: Path, **changes: object) -> FinishedRun:
     """A small search on the slow network of the default cluster, which asks for a pipeline of several stages."""
     study = small_study(folder, **({"cluster": "phaze_icml24"} | changes))
     solved(study)
-    run = open_run(study.folders.run)
-    assert isinstance(run, FinishedSearch)
-    return run
+    return open_run(study.folders.run)
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """BERT-large, for which there is an expert's plan."""
     return searched(tmp_path_factory.mktemp("reported"), model="bertlarge", global_batch_size=1024)
 
 
 @pytest.fixture(scope="session")
-def finished_pair(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def finished_pair(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """One chip for two models."""
     return searched(tmp_path_factory.mktemp("reported-pair"), model=["bertbase", "bertlarge"], micro_batch_size=1, hbm_size=16)
 
 
 @pytest.fixture(scope="session")
-def nothing_fits(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def nothing_fits(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     return searched(tmp_path_factory.mktemp("reported-nothing"), micro_batch_size=4, hbm_size=0.01)
 
 
 @pytest.fixture(scope="session")
-def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedPlanSearch:
+def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A small model on eight A100, whose batch is too small for data parallelism alone."""
     folder = tmp_path_factory.mktemp("reported-plans")
-    run_plan_search(plan_search(resolve(PLANS, {"output": str(folder / "out")})), SilentProgress())
-    run = open_run(folder / "out")
-    assert isinstance(run, FinishedPlanSearch)
-    return run
+    study = resolve(PLANS, {"output": str(folder / "out")})
+    solved(study)
+    return open_run(study.folders.run)

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 import phaze
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.finished_run import FinishedRun
 
 
-def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: FinishedPlanSearch, capsys) -> None:
+def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: FinishedRun, capsys) -> None:
     assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 0
     path = finished_plans.folder / "report.html"
     captured = capsys.readouterr()
@@ -22,7 +22,7 @@ def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: Finish
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_figures_are_pictures_for_a_paper(finished_plans: FinishedPlanSearch, tmp_path: Path, capsys) -> None:
+def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path: Path, capsys) -> None:
     words = [
         "report",
         str(finished_plans.folder),
@@ -49,7 +49,7 @@ def test_figures_are_pictures_for_a_paper(finished_plans: FinishedPlanSearch, tm
         assert "colour:" not in path.read_text(encoding="utf-8")
 
 
-def test_two_runs_are_compared(finished: FinishedSearch, finished_pair: FinishedSearch, tmp_path: Path, capsys) -> None:
+def test_two_runs_are_compared(finished: FinishedRun, finished_pair: FinishedRun, tmp_path: Path, capsys) -> None:
     output = tmp_path / "both.html"
     assert phaze.main(["report", str(finished.folder), str(finished_pair.folder), "--output", str(output), "--quiet"]) == 0
     assert capsys.readouterr().out == f"{output}\n"
@@ -67,7 +67,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_with_a_sentence(
-    finished_plans: FinishedPlanSearch, words: list[str], said: str, tmp_path: Path, monkeypatch, capsys
+    finished_plans: FinishedRun, words: list[str], said: str, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("")
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(
 
 @pytest.mark.parametrize("library", ["altair", "vl_convert"])
 def test_without_the_plotting_library_it_says_what_to_install(
-    finished_plans: FinishedPlanSearch, library: str, monkeypatch, capsys
+    finished_plans: FinishedRun, library: str, monkeypatch, capsys
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 1

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -19,10 +19,11 @@ from Reporter.report.plan_report import plan_report
 
 from Common.units import GIB
 from Plans.pipeline import PipelineSchedule, costs_of, simulate
-from Plans.results import PipelineReport
+from Plans.results import Breakdown, PipelineReport, Status
 from Reporter.glossary import used_in
 from Reporter.report import design_points
 from Reporter.report.axis_figures import AXES, reached_by
+from Reporter.report.choice_figures import best_hardware
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.design_points import points_of, thinned
 from Reporter.report.figures import Figure, PageTable, Report
@@ -33,14 +34,14 @@ from Reporter.report.schedule_figures import schedule_figure
 from Reporter.report.search_report import search_report
 from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
-from Reporter.report.time_figures import limits_figure
+from Reporter.report.time_figures import TERMS, limits_figure
 from Reporter.report.why import why
 from Reporter.report.words import layer_words
 from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch
-from Studies.words import accelerator_words, number, time_words
+from Studies.finished_run import FinishedRun
+from Studies.words import PARTS, accelerator_words, number, part_words, time_words
 
 
 class Page(HTMLParser):
@@ -96,17 +97,17 @@ def tables_of(report: Report) -> list[PageTable]:
     return [table for part in parts for table in part.tables] + folded
 
 
-def best_of(run: FinishedSearch) -> DesignPoint:
+def best_of(run: FinishedRun) -> DesignPoint:
     assert run.result.best is not None
     return run.result.best
 
 
-def plan_of(run: FinishedSearch) -> ModelPlan:
+def plan_of(run: FinishedRun) -> ModelPlan:
     (plan,) = best_of(run).models.values()
     return plan
 
 
-def test_the_page_says_what_best_json_says(finished: FinishedSearch) -> None:
+def test_the_page_says_what_best_json_says(finished: FinishedRun) -> None:
     seen = Page(page(search_report(finished)))
     best = json.loads((finished.folder / "best.json").read_text())
     (plan,) = best["models"].values()
@@ -119,6 +120,8 @@ def test_the_page_says_what_best_json_says(finished: FinishedSearch) -> None:
         f"{min(chip['best_over_reference'] for chip in best['references'] if chip['hbm_bytes'] == best['hbm_bytes']):.2f}x",
         f"{best['counts']['space']:,}",
         f"{best['counts']['pruned']:,}",
+        f"{best['counts']['dominated']:,}",
+        f"{best['counts']['plans']:,}",
         "proven optimal",
         finished.manifest.versions["numpy"],
         finished.manifest.point_meaning[1:],
@@ -133,7 +136,7 @@ def test_the_page_says_what_best_json_says(finished: FinishedSearch) -> None:
     assert best["limits"]
 
 
-def test_the_page_asks_for_nothing_from_outside(finished: FinishedSearch) -> None:
+def test_the_page_asks_for_nothing_from_outside(finished: FinishedRun) -> None:
     text = page(search_report(finished))
     seen = Page(text)
     assert not {"link", "img", "iframe", "object", "embed"} & set(seen.tags)
@@ -143,9 +146,7 @@ def test_the_page_asks_for_nothing_from_outside(finished: FinishedSearch) -> Non
     assert text.count("window.vegaEmbed=") == 1
 
 
-def test_every_identifier_is_its_own_and_every_link_leads_somewhere(
-    finished: FinishedSearch, finished_pair: FinishedSearch
-) -> None:
+def test_every_identifier_is_its_own_and_every_link_leads_somewhere(finished: FinishedRun, finished_pair: FinishedRun) -> None:
     assert_linked(Page(page(search_report(finished))))
     assert_linked(Page(page(search_report(finished_pair))))
 
@@ -157,7 +158,7 @@ def assert_linked(seen: Page) -> None:
     assert len(seen.json("figures")) == seen.tags.count("figure")
 
 
-def test_every_model_of_a_run_has_its_figures(finished_pair: FinishedSearch) -> None:
+def test_every_model_of_a_run_has_its_figures(finished_pair: FinishedRun) -> None:
     report = search_report(finished_pair)
     names = {figure.name for figure in report.figures}
     for model in ("bertbase", "bertlarge"):
@@ -167,7 +168,7 @@ def test_every_model_of_a_run_has_its_figures(finished_pair: FinishedSearch) -> 
     assert "bertbase and bertlarge" in report.title
 
 
-def test_the_scatter_has_every_evaluated_design_and_the_front(finished: FinishedSearch) -> None:
+def test_the_scatter_has_every_evaluated_design_and_the_front(finished: FinishedRun) -> None:
     figure = figure_of(search_report(finished), "throughput-area-energy")
     rows = rows_in(figure, "front")
     evaluated = finished.designs[finished.designs["status"] == "evaluated"]
@@ -190,7 +191,7 @@ def test_thinning_keeps_the_front_and_the_ends(monkeypatch: pytest.MonkeyPatch) 
     assert len(thinned(designs.assign(on_front=True))) == 1000
 
 
-def test_thinning_is_said(finished: FinishedSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thinning_is_said(finished: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_points, "MOST_POINTS", 20)
     evaluated = finished.designs[finished.designs["status"] == "evaluated"]
     kept = len(thinned(evaluated))
@@ -200,12 +201,12 @@ def test_thinning_is_said(finished: FinishedSearch, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.column)
-def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(finished: FinishedSearch, axis) -> None:
+def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(finished: FinishedRun, axis) -> None:
     designs = finished.designs
     for row in reached_by(designs, axis):
         here = designs[designs[axis.column] == int(row.value.replace(",", "")) * axis.unit]
         done = here[here["status"] == "evaluated"]["throughput_samples_per_s"]
-        rest = here[here["status"] == "pruned"]["throughput_bound_samples_per_s"]
+        rest = here[here["status"].isin(["pruned", "dominated"])]["throughput_bound_samples_per_s"]
         assert row.best == (None if done.empty else done.max())
         assert row.bound == (None if rest.empty else rest.max())
     chosen = getattr(best_of(finished).accelerator, axis.column) // axis.unit
@@ -214,7 +215,7 @@ def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_res
     assert mine.words == accelerator_words(best_of(finished).accelerator)
 
 
-def test_the_parts_of_an_iteration_add_up(finished: FinishedSearch) -> None:
+def test_the_parts_of_an_iteration_add_up(finished: FinishedRun) -> None:
     figure = figure_of(search_report(finished), "iteration-breakdown")
     rows = rows_in(figure, "term")
     plan = plan_of(finished)
@@ -228,10 +229,13 @@ def test_the_parts_of_an_iteration_add_up(finished: FinishedSearch) -> None:
     assert {row["whose"] for row in rows} == {"optimum", "expert's plan", *chips}
 
 
-def test_stages_carry_their_load_and_memory(finished: FinishedSearch) -> None:
+def test_stages_carry_their_load_and_memory(finished: FinishedRun) -> None:
     plan = plan_of(finished)
     stages = stages_of(plan)
-    assert [stage.load_s for stage in stages] == pytest.approx([stage.load_s for stage in plan.stages])
+    sent = [stage.seconds["send"] for stage in stages]
+    assert sum(sent) == pytest.approx(sum(plan.pipeline.transfer_s) + sum(plan.pipeline.backward_transfer_s)) and sum(sent) > 0
+    own = [stage.load_s - seconds for stage, seconds in zip(stages, sent, strict=True)]
+    assert own == pytest.approx([stage.load_s for stage in plan.stages])
     assert [stage.total_bytes for stage in stages] == pytest.approx([stage.memory_bytes for stage in plan.stages])
     assert sum((stage.chunks for stage in stages), ()) == tuple(stage.layers for stage in plan.stages)
     caption = figure_of(search_report(finished), "stage-memory").caption
@@ -245,7 +249,7 @@ def test_runs_of_layers_are_shortened() -> None:
 
 
 @pytest.mark.parametrize("graph", ["forward", "backward"])
-def test_a_schedule_shows_each_operator_on_its_cores(finished: FinishedSearch, graph: str) -> None:
+def test_a_schedule_shows_each_operator_on_its_cores(finished: FinishedRun, graph: str) -> None:
     chip = best_of(finished).accelerator
     schedule = next(
         each
@@ -263,7 +267,7 @@ def test_a_schedule_shows_each_operator_on_its_cores(finished: FinishedSearch, g
             assert start >= end - 1e-5 * abs(end)
 
 
-def test_cores_that_never_work_are_counted_and_others_have_a_row(finished: FinishedSearch) -> None:
+def test_cores_that_never_work_are_counted_and_others_have_a_row(finished: FinishedRun) -> None:
     chip = replace(best_of(finished).accelerator, num_tc=8, num_vc=4)
     operators = (
         ScheduledOperator("a.gemm", "gemm", "TC+VC", "single", 2, 3, 0.0, 1e-6),
@@ -297,20 +301,17 @@ def pipelines(draw: st.DrawFn) -> PipelineReport:
     def seconds(size: int, values: st.SearchStrategy[float] = SECONDS) -> tuple[float, ...]:
         return tuple(draw(st.lists(values, min_size=size, max_size=size)))
 
-    receive = st.one_of(st.just(0.0), st.floats(1e-5, 1e-3))
-    receive_forward, receive_backward = seconds(count, receive), seconds(count, receive)
+    transfers = st.one_of(st.just(0.0), st.floats(1e-5, 1e-3))
     return PipelineReport(
         schedule="interleaved" if chunks > 1 else draw(st.sampled_from(["1f1b", "gpipe"])),
         pp=pp,
         micro_batches=micro_batches,
-        forward_s=tuple(map(sum, zip(seconds(count), receive_forward, strict=True))),
-        backward_s=tuple(map(sum, zip(seconds(count), receive_backward, strict=True))),
-        receive_forward_s=receive_forward,
-        receive_backward_s=receive_backward,
-        transfer_s=seconds(count - 1, receive),
-        backward_transfer_s=seconds(count - 1, receive),
+        forward_s=seconds(count),
+        backward_s=seconds(count),
+        transfer_s=seconds(count - 1, transfers),
+        backward_transfer_s=seconds(count - 1, transfers),
         overlap_transfers=draw(st.booleans()),
-        sync_s=seconds(pp, receive),
+        sync_s=seconds(pp, transfers),
         optimizer_s=draw(SECONDS),
     )
 
@@ -329,10 +330,10 @@ def test_the_timeline_is_the_simulation_and_no_stage_does_two_things_at_once(rep
         chunks = len(report.forward_s) // report.pp
         assert sum(each.what == "forward" for each in mine) == report.micro_batches * chunks
     ends = [float(times.last_backward_end_s[stage :: report.pp].max()) + report.sync_s[stage] for stage in range(report.pp)]
-    assert line.end_s == pytest.approx(max(times.total_s, *ends) + report.optimizer_s)
+    assert line.end_s == pytest.approx(max(ends) + report.optimizer_s, rel=1e-12)
 
 
-def test_a_long_pipeline_is_drawn_at_its_ends(finished: FinishedSearch) -> None:
+def test_a_long_pipeline_is_drawn_at_its_ends(finished: FinishedRun) -> None:
     plan = plan_of(finished)
     long = replace(plan, pipeline=replace(plan.pipeline, micro_batches=2000))
     first, last = pipeline_figures(long, "")
@@ -346,16 +347,21 @@ def test_a_long_pipeline_is_drawn_at_its_ends(finished: FinishedSearch) -> None:
     assert max(float(row["end"]) for row in rows_in(first, "what")) * unit < line.end_s / 2
 
 
-def test_a_stated_time_that_the_timeline_does_not_reach_is_explained(finished: FinishedSearch) -> None:
-    plan = plan_of(finished)
-    line = timeline_of(plan.pipeline)
-    (exact, *_) = pipeline_figures(replace(plan, time_per_batch_s=line.end_s), "")
-    assert "which is the iteration" in exact.caption
-    (other, *_) = pipeline_figures(replace(plan, time_per_batch_s=line.end_s * 1.1), "")
-    assert "closed form" in other.caption
+def test_the_drawn_pipeline_ends_with_the_iteration(finished: FinishedRun, finished_plans: FinishedRun) -> None:
+    """Passes end the synchronisation and the optimizer's step of the last stage before the iteration does."""
+    for run in (finished, finished_plans):
+        plan = plan_of(run)
+        assert plan.pp > 1
+        line = timeline_of(plan.pipeline)
+        assert line.end_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
+        ends = {stage: max(each.end_s for each in line.segments if each.stage == stage and each.chunk) for stage in (1, plan.pp)}
+        for stage, end_s in ends.items():
+            assert end_s <= plan.time_per_batch_s - plan.pipeline.optimizer_s - plan.pipeline.sync_s[stage - 1] + 1e-12
+        (figure, *_) = pipeline_figures(plan, "")
+        assert "which is the iteration" in figure.caption
 
 
-def test_names_of_the_users_cannot_break_out(finished: FinishedSearch) -> None:
+def test_names_of_the_users_cannot_break_out(finished: FinishedRun) -> None:
     evil = '</script><script>alert("1")</script><!--<script> \u2028 & \'"'
     best = best_of(finished)
     (name,) = best.models
@@ -363,6 +369,7 @@ def test_names_of_the_users_cannot_break_out(finished: FinishedSearch) -> None:
         finished,
         settings=finished.settings | {"model": [evil], "note": evil},
         designs=finished.designs.assign(model=finished.designs["model"].cat.rename_categories({name: evil})),
+        plans=finished.plans.assign(model=evil),
         schedules=tuple(replace(each, model=evil, layer=evil) for each in finished.schedules),
         result=replace(
             finished.result,
@@ -386,7 +393,7 @@ def test_names_of_the_users_cannot_break_out(finished: FinishedSearch) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+", figure.name) for figure in report.figures)
 
 
-def test_what_does_not_fit_has_a_page_that_says_why(nothing_fits: FinishedSearch) -> None:
+def test_what_does_not_fit_has_a_page_that_says_why(nothing_fits: FinishedRun) -> None:
     report = search_report(nothing_fits)
     seen = Page(page(report))
     assert nothing_fits.result.best is None and nothing_fits.result.reason
@@ -396,8 +403,8 @@ def test_what_does_not_fit_has_a_page_that_says_why(nothing_fits: FinishedSearch
     assert f"{nothing_fits.result.counts.infeasible:,}" in seen.text
 
 
-def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedPlanSearch) -> None:
-    report = plan_report(finished_plans)
+def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedRun) -> None:
+    report = search_report(finished_plans)
     seen = Page(page(report))
     best = json.loads((finished_plans.folder / "best.json").read_text())
     (plan,) = best["models"].values()
@@ -405,30 +412,99 @@ def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedPla
     for words in (
         f"{number(plan['throughput_samples_per_s'])} samples/s",
         f"{plan['tp']} x {plan['pp']} x {plan['dp']}",
-        best["device_title"],
+        best["hardware"]["title"],
+        best["hardware"]["cluster"],
         f"{best['counts']['evaluated']:,}",
     ):
         assert words in seen.text, words
     names = {figure.name for figure in report.figures}
     assert {"throughput-memory", "throughput-by-pp", "stage-load", "stage-memory", "iteration-breakdown"} <= names
+    assert "throughput-area-energy" not in names and "area of the chip" not in {each.what for each in report.numbers}
     rows = rows_in(figure_of(report, "throughput-memory"), "micro_batch_size")
     evaluated = finished_plans.designs[finished_plans.designs["status"] == "evaluated"]
     assert sorted(float(row["throughput"]) for row in rows) == pytest.approx(
-        sorted(evaluated["global_batch_size"] / evaluated["time_per_batch_s"]), rel=1e-6
+        sorted(evaluated["throughput_samples_per_s"]), rel=1e-6
     )
     parts = rows_in(figure_of(report, "iteration-breakdown"), "term")
     assert sum(float(row["share"]) for row in parts) == pytest.approx(1.0, rel=1e-5)
 
 
-def test_plans_that_do_not_fit_have_a_page_that_says_why(finished_plans: FinishedPlanSearch) -> None:
-    answer = replace(finished_plans.answer, models={}, value=None, reason="every plan needs more memory than there is")
-    report = plan_report(replace(finished_plans, answer=answer))
+@pytest.mark.parametrize("which", ["finished", "finished_plans"])
+def test_a_choice_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    run: FinishedRun = request.getfixturevalue(which)
+    (model,) = best_of(run).models
+    points, plan = points_of(run, best_of(run), model), plan_of(run)
+    plans = run.plans
+    drawn = rows_in(figure_of(search_report(run), "throughput-by-pp"), "best")
+    assert [int(row["value"]) for row in drawn] == sorted(set(plans["pp"]))
+    for row in drawn:
+        here = plans[plans["pp"] == int(row["value"])]
+        timed = (here["status"] == "evaluated") & here["time_per_batch_s"].notna()
+        done, rest = here[timed], here[~timed & (here["status"] != "infeasible")]
+        fastest = plan.global_batch_size / done["time_per_batch_s"].min() if len(done) else None
+        assert (float(row["best"]) if row["best"] else None) == (None if fastest is None else pytest.approx(fastest, rel=1e-6))
+        if row["bound"]:
+            assert float(row["bound"]) == pytest.approx(plan.global_batch_size / rest["time_per_batch_bound_s"].min(), rel=1e-6)
+    (chosen,) = [row for row in drawn if row["chosen"] == "1"]
+    assert int(chosen["value"]) == plan.pp
+    assert float(chosen["best"]) == pytest.approx(plan.throughput_samples_per_s, rel=1e-6)
+    mine = best_hardware(points)
+    assert 0 < len(mine) <= len(points.designs)
+    assert set(mine["hbm_bytes"]) == {best_of(run).hbm_bytes}
+    chip = best_of(run).accelerator
+    assert chip is None or {(row.num_tc, row.num_vc, row.area_mm2) for row in mine.itertuples()} == {
+        (chip.num_tc, chip.num_vc, chip.area_mm2)
+    }
+
+
+@pytest.mark.parametrize("which", ["finished", "finished_plans"])
+def test_the_headline_names_the_largest_part_of_the_iteration(which: str, request: pytest.FixtureRequest) -> None:
+    run: FinishedRun = request.getfixturevalue(which)
+    plan = plan_of(run)
+    largest, seconds = max(
+        ((name, value) for name, value in vars(plan.breakdown_s).items() if not name.startswith("hidden_")),
+        key=lambda item: item[1],
+    )
+    (tile,) = [each for each in search_report(run).numbers if each.what == "an iteration"]
+    assert tile.note == f"{seconds / plan.time_per_batch_s:.1%} {part_words(largest)}"
+    caption = figure_of(search_report(run), "iteration-breakdown").caption
+    assert caption.startswith(f"The largest parts (optimum): {part_words(largest)} ")
+
+
+def test_communication_that_costs_nothing_is_told_apart(finished_plans: FinishedRun) -> None:
+    best = best_of(finished_plans)
+    ((model, plan),) = best.models.items()
+    assert "runs beside computation" not in Page(page(search_report(finished_plans))).text
+    hidden = replace(plan, breakdown_s=replace(plan.breakdown_s, hidden_data_communication_s=0.25))
+    best = replace(best, models={model: hidden})
+    run = replace(finished_plans, result=replace(finished_plans.result, best=best))
+    assert "250 ms of data-parallel communication runs beside computation." in Page(page(search_report(run))).text
+
+
+def test_every_part_of_a_breakdown_has_a_name_and_a_colour() -> None:
+    parts = {field.name.removesuffix("_s") for field in fields(Breakdown) if not field.name.startswith("hidden_")}
+    assert parts == PARTS.keys() == TERMS.keys()
+    assert len({LIGHT.roles[role] for role in TERMS.values()}) == len({DARK.roles[role] for role in TERMS.values()}) == len(TERMS)
+
+
+def test_plans_that_do_not_fit_have_a_page_that_says_why(finished_plans: FinishedRun) -> None:
+    result = replace(
+        finished_plans.result,
+        best=None,
+        per_hbm=(),
+        status=Status.INFEASIBLE,
+        reason="every plan needs more memory than there is",
+    )
+    report = search_report(replace(finished_plans, result=result))
     assert "every plan needs more memory than there is" in Page(page(report)).text
+    assert report.title.startswith("No plan fits ")
 
 
-def test_two_runs_are_compared_on_one_page(finished: FinishedSearch) -> None:
+def test_two_runs_are_compared_on_one_page(finished: FinishedRun) -> None:
     plan = plan_of(finished)
-    seconds = {"forward": 0.1, "backward": 0.2, "gradient_sync": 0.3}
+    seconds = {"arithmetic": 0.1, "memory_bound": 0.2, "data_communication": 0.3}
     comparison = Comparison(
         before="first <run>",
         after="second",
@@ -451,14 +527,32 @@ def test_two_runs_are_compared_on_one_page(finished: FinishedSearch) -> None:
     assert len(drawn) == 2 * int(finished.designs["on_front"].sum())
 
 
-def test_every_table_is_whole(finished: FinishedSearch, finished_plans: FinishedPlanSearch) -> None:
-    for table in tables_of(search_report(finished)) + tables_of(plan_report(finished_plans)):
+def test_a_chip_and_a_device_are_compared_by_the_memory_of_their_plans(
+    finished: FinishedRun, finished_plans: FinishedRun
+) -> None:
+    ((model, plan),) = best_of(finished_plans).models.items()
+    other = replace(
+        finished_plans,
+        designs=finished_plans.designs.assign(model="bertlarge"),
+        result=replace(finished_plans.result, best=replace(best_of(finished_plans), models={"bertlarge": plan})),
+    )
+    comparison = Comparison("before", "after", (), (), (), (), ())
+    drawn = rows_in(figure_of(comparison_report(finished, other, comparison), "designs-of-both"), "design")
+    for name, run in (("before", finished), ("after", other)):
+        evaluated = run.designs[(run.designs["model"] == "bertlarge") & (run.designs["status"] == "evaluated")]
+        memory = sorted(float(row["across"]) for row in drawn if row["run"] == name)
+        assert memory == pytest.approx(sorted(evaluated["memory_bytes"] / GIB), rel=1e-6)
+    assert model != "bertlarge"
+
+
+def test_every_table_is_whole(finished: FinishedRun, finished_plans: FinishedRun) -> None:
+    for table in tables_of(search_report(finished)) + tables_of(search_report(finished_plans)):
         assert table.title and table.rows
         assert table.words <= set(table.columns)
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
-def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: FinishedSearch) -> None:
+def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: FinishedRun) -> None:
     sentences = why(best_of(finished), [points_of(finished, best_of(finished), "bertlarge")])
     plan = plan_of(finished)
     nearest = max(finished.result.references, key=lambda chip: (chip.hbm_bytes == best_of(finished).hbm_bytes, chip.value))
@@ -472,12 +566,13 @@ def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: Fin
         assert sentence in seen.text
 
 
-def test_words_are_explained_where_they_stand_on_the_page(finished: FinishedSearch, nothing_fits: FinishedSearch) -> None:
+def test_words_are_explained_where_they_stand_on_the_page(finished: FinishedRun, nothing_fits: FinishedRun) -> None:
     seen = Page(page(search_report(finished)))
     for word in ("TC", "VC", "GLB", "HBM", "micro-batch", "tp", "pp", "dp", "bubble", "recomputation"):
         (meaning,) = used_in(word)
         assert f"{word} {meaning.text}" in seen.text
-    assert "(1), gradients too (2)" not in seen.text  # ZeRO is not on this page
+    (bubble,) = used_in("bubble")
+    assert bubble.text not in Page(page(search_report(nothing_fits))).text  # nothing waits on this page
     assert [meaning.word for meaning in used_in("TCs of GLBs, http pp.")] == ["pp"]
 
 
@@ -489,7 +584,7 @@ def test_what_hardly_binds_is_not_said_to_bind(plenty: float, word: str) -> None
     assert ("What binds: HBM bandwidth." in figure.caption) is (word == "yes")
 
 
-def test_stages_that_are_equally_slow_are_all_named(finished: FinishedSearch) -> None:
+def test_stages_that_are_equally_slow_are_all_named(finished: FinishedRun) -> None:
     first = stages_of(plan_of(finished))[0]
     loads = (1.0, 2.0, 2.0, 2.0, 1.5)
     stages = [replace(first, number=number, seconds=first.seconds | {"forward": load}) for number, load in enumerate(loads, 1)]
@@ -521,7 +616,7 @@ def test_both_themes_know_the_same_colours() -> None:
     assert LIGHT.roles.keys() == DARK.roles.keys()
 
 
-def test_the_winner_is_marked_on_every_axis(finished: FinishedSearch) -> None:
+def test_the_winner_is_marked_on_every_axis(finished: FinishedRun) -> None:
     points = points_of(finished, best_of(finished), "bertlarge")
     assert points.plan == plan_of(finished)
     for figure in search_report(finished).figures:

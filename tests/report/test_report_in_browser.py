@@ -15,7 +15,7 @@ from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of
 from Reporter.report.search_report import search_report
 from Studies.explain.comparison import compare_runs
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.finished_run import FinishedRun
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
@@ -136,7 +136,7 @@ def opened(browser: Any) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def report(finished: FinishedSearch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(finished: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page_of(search_report(finished)), encoding="utf-8")
     return path
@@ -163,7 +163,7 @@ def test_everything_is_drawn_within_the_width_and_legible(report: Path, opened: 
         assert min(heights) >= SMALLEST_TARGET
 
 
-def test_filters_change_what_is_drawn_and_outlast_a_change_of_theme(report: Path, opened: Open, finished: FinishedSearch) -> None:
+def test_filters_change_what_is_drawn_and_outlast_a_change_of_theme(report: Path, opened: Open, finished: FinishedRun) -> None:
     figure = "throughput-area-energy"
     seen = opened(report, "laptop", "light")
     seen.wait_for("light")
@@ -242,16 +242,16 @@ def test_the_keyboard_reaches_filters_links_and_tables(report: Path, opened: Ope
 
 
 def test_other_pages_are_drawn_too(
-    finished: FinishedSearch,
-    finished_pair: FinishedSearch,
-    finished_plans: FinishedPlanSearch,
-    nothing_fits: FinishedSearch,
+    finished: FinishedRun,
+    finished_pair: FinishedRun,
+    finished_plans: FinishedRun,
+    nothing_fits: FinishedRun,
     opened: Open,
     tmp_path: Path,
 ) -> None:
     pages = {
         "pair": search_report(finished_pair),
-        "plans": plan_report(finished_plans),
+        "plans": search_report(finished_plans),
         "comparison": comparison_report(finished, finished_pair, compare_runs(finished, finished_pair)),
         "nothing": search_report(nothing_fits),
     }

@@ -21,15 +21,12 @@ def pipeline_reports(draw: st.DrawFn) -> PipelineReport:
     def seconds(count: int) -> tuple[float, ...]:
         return tuple(draw(st.lists(SECONDS, min_size=count, max_size=count)))
 
-    receive_forward, receive_backward = seconds(chunks), seconds(chunks)
     return PipelineReport(
         schedule=schedule.value,
         pp=pp,
         micro_batches=micro_batches,
-        forward_s=tuple(part + receive for part, receive in zip(seconds(chunks), receive_forward, strict=True)),
-        backward_s=tuple(part + receive for part, receive in zip(seconds(chunks), receive_backward, strict=True)),
-        receive_forward_s=receive_forward,
-        receive_backward_s=receive_backward,
+        forward_s=seconds(chunks),
+        backward_s=seconds(chunks),
         transfer_s=seconds(chunks - 1),
         backward_transfer_s=seconds(chunks - 1),
         overlap_transfers=draw(st.booleans()),
@@ -41,15 +38,12 @@ def pipeline_reports(draw: st.DrawFn) -> PipelineReport:
 def equal_stages(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, overlap: bool) -> PipelineReport:
     """A pipeline whose chunks all take 2 ms forward and 4 ms back, with transfers of 3 ms and 1 ms."""
     chunks = pp * chunks_per_stage
-    nothing = (0.0,) * chunks
     return PipelineReport(
         schedule=schedule.value,
         pp=pp,
         micro_batches=micro_batches,
         forward_s=(2e-3,) * chunks,
         backward_s=(4e-3,) * chunks,
-        receive_forward_s=nothing,
-        receive_backward_s=nothing,
         transfer_s=(3e-3,) * (chunks - 1),
         backward_transfer_s=(1e-3,) * (chunks - 1),
         overlap_transfers=overlap,

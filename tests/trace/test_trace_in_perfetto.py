@@ -17,7 +17,7 @@ from Reporter.trace import timeline_of
 from Reporter.trace.events import file_content
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
 from Solver.results import ModelPlan
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch, open_run
+from Studies.finished_run import FinishedRun, open_run
 from tests.search.small_study import small_study, solved
 from tests.trace.perfetto_engine import Engine, opened
 from tests.trace.pipeline_reports import equal_stages
@@ -30,18 +30,16 @@ SLICES = """
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A pipeline of several stages, which the slow network of two sites asks for."""
     folder = tmp_path_factory.mktemp("traced")
     study = small_study(folder, hbm_size=[1, 2], micro_batch_size=1, cluster="phaze_icml24")
     solved(study)
-    found = open_run(study.folders.run)
-    assert isinstance(found, FinishedSearch)
-    return found
+    return open_run(study.folders.run)
 
 
 @pytest.fixture(scope="module")
-def plan(run: FinishedSearch) -> ModelPlan:
+def plan(run: FinishedRun) -> ModelPlan:
     assert run.result.best is not None
     (plan,) = run.result.best.models.values()
     assert plan.pp > 1
@@ -49,7 +47,7 @@ def plan(run: FinishedSearch) -> ModelPlan:
 
 
 @pytest.fixture(scope="module")
-def engine(run: FinishedSearch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     written = run.folder / "trace.json"
     assert phaze.main(["trace", str(run.folder), "--quiet"]) == 0
     with opened(written.read_bytes(), tmp_path_factory.mktemp("engine") / "log") as engine:
@@ -61,7 +59,7 @@ def assert_read_without_loss(engine: Engine) -> None:
     assert lost == []
 
 
-def test_perfetto_reads_everything(engine: Engine, run: FinishedSearch) -> None:
+def test_perfetto_reads_everything(engine: Engine, run: FinishedRun) -> None:
     assert_read_without_loss(engine)
     events = json.loads((run.folder / "trace.json").read_bytes())["traceEvents"]
     kinds = Counter(event["ph"] for event in events)
@@ -73,7 +71,7 @@ def test_perfetto_reads_everything(engine: Engine, run: FinishedSearch) -> None:
     assert count.unnamed == 0
 
 
-def test_operators_are_where_the_schedules_have_them(engine: Engine, run: FinishedSearch) -> None:
+def test_operators_are_where_the_schedules_have_them(engine: Engine, run: FinishedRun) -> None:
     assert run.result.best is not None
     best = run.result.best
     chip = best.accelerator
@@ -123,11 +121,13 @@ def test_stages_run_their_passes_when_the_simulation_has_them(engine: Engine, pl
                 strict=True,
             )
         ]
-        assert [(row.name, row.ts, row.dur) for row in own if row.thread == "compute" and row.depth == 0] == wanted
-        received = {row.dur for row in own if row.name == "receive"}
-        seconds = {report.receive_forward_s[stage], report.receive_backward_s[stage]} - {0.0}
-        assert all(min(abs(dur - each * 1e9) for each in seconds) <= 1 for dur in received) and bool(received) == bool(seconds)
-        assert {row.depth for row in own if row.name == "receive"} <= {1}
+        computed = [row for row in own if row.thread == "compute" and row.category != "transfer"]
+        assert [(row.name, row.ts, row.dur) for row in computed] == wanted
+        assert {row.depth for row in own} == {0}
+        sent = {row.dur for row in own if row.category == "transfer"}
+        onward, back = report.transfer_s[stage : stage + 1], report.backward_transfer_s[max(stage - 1, 0) : stage]
+        seconds = {*onward, *back} - {0.0}
+        assert all(min(abs(dur - each * 1e9) for each in seconds) <= 1 for dur in sent) and bool(sent) == bool(seconds)
         updates = {row.name: row for row in own if row.thread == "update"}
         last_end_s = float(passes.end_s[stage][~passes.forward[stage]].max())
         assert updates["gradient synchronisation"].ts == round(last_end_s * 1e9)
@@ -136,7 +136,7 @@ def test_stages_run_their_passes_when_the_simulation_has_them(engine: Engine, pl
     iteration = engine.query(SLICES + " where slice.category = 'iteration'")
     assert [(row.thread, row.dur) for row in iteration] == [("bertbase", round(plan.time_per_batch_s * 1e9))]
     ends = max(row.ts + row.dur for row in rows if row.process.startswith("pipeline"))
-    assert ends <= iteration[0].dur + 1
+    assert ends == pytest.approx(iteration[0].dur, abs=2)
 
 
 def test_what_a_stage_holds_at_most_is_what_its_report_says(engine: Engine, plan: ModelPlan) -> None:
@@ -220,8 +220,8 @@ def test_plans_on_given_devices_are_drawn_to_the_end_that_was_predicted(tmp_path
     folder = tmp_path / "run"
     assert phaze.main(["run_solver", *words.split(), *search.split(), "--output", str(folder)]) == 0
     run = open_run(folder)
-    assert isinstance(run, FinishedPlanSearch)
-    (plan,) = run.answer.models.values()
+    assert run.result.best is not None and run.on_device
+    (plan,) = run.result.best.models.values()
     assert (plan.interleave, plan.pp > 1) == (2, True)
     with opened(timeline_of(run).content, tmp_path / "log") as engine:
         assert_read_without_loss(engine)
@@ -231,7 +231,7 @@ def test_plans_on_given_devices_are_drawn_to_the_end_that_was_predicted(tmp_path
         assert "forward 3, chunk 2" in {row.name for row in rows}
 
 
-def test_where_the_trace_goes(run: FinishedSearch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_the_trace_goes(run: FinishedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["trace", str(run.folder), "--quiet", "--output"]
     assert phaze.main([*words, str(tmp_path / "t.json.gz"), "--format", "json"]) == 0
     content = gzip.decompress((tmp_path / "t.json.gz").read_bytes())
@@ -247,7 +247,7 @@ def test_where_the_trace_goes(run: FinishedSearch, tmp_path: Path, capsys: pytes
     assert "is a folder or a device; give the file to write" in capsys.readouterr().err
 
 
-def test_a_long_pipeline_is_cut_with_a_sentence(run: FinishedSearch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_pipeline_is_cut_with_a_sentence(run: FinishedRun, caplog: pytest.LogCaptureFixture) -> None:
     whole, part = timeline_of(run), timeline_of(run, most_events=1200)
     assert whole.left_out == "" and "left out" not in json.loads(whole.content)["otherData"]
     assert part.events < 0.8 * whole.events
