@@ -33,8 +33,8 @@ class HardwareFiles:
     ``kept`` are records by setting and name that are known by value, whether there are files of these names or not.
     """
 
-    def __init__(self, kept: Mapping[tuple[str, str], object] | None = None) -> None:
-        self._read: dict[tuple[str, ...], Any] = dict((kept or {}).items())
+    def __init__(self, kept: Mapping[tuple[str, ...], object] | None = None) -> None:
+        self._read: dict[tuple[str, ...], Any] = dict(kept or {})
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:

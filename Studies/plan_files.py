@@ -41,7 +41,7 @@ class PlanFile:
 
     settings: Mapping[str, Any]
     chunk_layers: tuple[tuple[str, ...], ...] | None = None
-    hardware: Mapping[tuple[str, str], object] = field(default_factory=dict)
+    hardware: Mapping[tuple[str, ...], object] = field(default_factory=dict)
 
 
 def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
@@ -65,7 +65,7 @@ def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
         above,
         Mode.EVALUATE,
         source=str(path),
-        files=HardwareFiles({(key, name): file.hardware[key, name] for key, name in file.hardware if key not in above}),
+        files=HardwareFiles({key: record for key, record in file.hardware.items() if key[0] not in above}),
         chunk_layers=None if {"stage_layers"} & (outdated | changed) else file.chunk_layers,
     )
 
@@ -155,10 +155,10 @@ def _degrees(plan: Plan) -> dict[str, object]:
     }
 
 
-def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, str], object]]:
+def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, ...], object]]:
     """Settings that name the hardware, and what these names stood for; an accelerator is called by its file."""
     records = hardware.records
-    kept: dict[tuple[str, str], object] = {("cluster", hardware.cluster): records.cluster}
+    kept: dict[tuple[str, ...], object] = {("cluster", hardware.cluster): records.cluster}
     kept["software", hardware.software] = records.software
     names: dict[str, object] = {"cluster": hardware.cluster}
     if hardware.device is not None:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from Solver.plan_search.results import PlanAnswer
 
 import phaze
 from Common.errors import InputError
@@ -16,7 +15,7 @@ from Plans.results import Status
 from Solver import search
 from Solver.results import SearchResult, SpaceSize
 from Studies.annotations import Mode
-from Studies.finished_run import FinishedPlanSearch, FinishedSearch
+from Studies.finished_run import FinishedRun
 from Studies.request import WeightedModel, settings_for
 from tests.search.small_study import write_hardware
 
@@ -43,7 +42,7 @@ def hardware(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, FinishedSearch]:
+def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, FinishedRun]:
     study = search.study(
         model={"bertbase": 2.0},
         sequence_length=64,
@@ -59,14 +58,15 @@ def answered(hardware: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     result = search.run_solver(study)
     assert isinstance(result, SearchResult)
     run = search.open_run(result.run_directory)
-    assert isinstance(run, FinishedSearch)
+    assert isinstance(run, FinishedRun) and not run.on_device
     return result, run
 
 
-def test_the_answer_is_in_the_result_and_in_the_run(answered: tuple[SearchResult, FinishedSearch]) -> None:
+def test_the_answer_is_in_the_result_and_in_the_run(answered: tuple[SearchResult, FinishedRun]) -> None:
     result, run = answered
     assert result.best is not None and result.best.status is Status.OPTIMAL
     assert run.result == result
+    assert result.best.accelerator is not None
     best = run.designs.loc[run.designs["throughput_samples_per_s"].idxmax()]
     assert best["num_tc"] == result.best.accelerator.num_tc
     assert best["throughput_samples_per_s"] == pytest.approx(result.best.value)
@@ -74,7 +74,7 @@ def test_the_answer_is_in_the_result_and_in_the_run(answered: tuple[SearchResult
 
 
 def test_the_command_line_reads_the_same_study(
-    answered: tuple[SearchResult, FinishedSearch], capsys: pytest.CaptureFixture[str]
+    answered: tuple[SearchResult, FinishedRun], capsys: pytest.CaptureFixture[str]
 ) -> None:
     result, run = answered
     size = search.space_size(search.study(**run.settings))
@@ -84,10 +84,11 @@ def test_the_command_line_reads_the_same_study(
     assert f'"points": {size.points}' in capsys.readouterr().out
 
 
-def test_an_answer_is_explained_and_compared(answered: tuple[SearchResult, FinishedSearch]) -> None:
+def test_an_answer_is_explained_and_compared(answered: tuple[SearchResult, FinishedRun]) -> None:
     result, run = answered
     assert result.best is not None
     assert search.explain(run).alternatives == ()
+    assert result.best.accelerator is not None
     other = 4 if result.best.accelerator.num_tc != 4 else 16
     asked = search.explain(run, instead=[f"num_tc={other}", "pp=2"])
     assert [each.asked for each in asked.alternatives] == [f"num_tc={other}", "pp=2"]
@@ -119,12 +120,13 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
         output=tmp_path,
     )
     answer = search.run_solver(request)
-    assert isinstance(answer, PlanAnswer)
-    assert answer.status is Status.OPTIMAL and answer.models["bertbase"].devices_used == 2
+    assert answer.best is not None and answer.best.accelerator is None
+    plan = answer.best.models["bertbase"]
+    assert answer.status is Status.OPTIMAL and plan.devices_used == 2
     run = search.open_run(request.folders.run)
-    assert isinstance(run, FinishedPlanSearch)
-    assert run.answer == answer
-    assert run.designs["time_per_batch_s"].min() == pytest.approx(answer.models["bertbase"].time_per_batch_s)
+    assert isinstance(run, FinishedRun) and run.on_device
+    assert run.result == answer
+    assert run.designs["time_per_batch_s"].min() == pytest.approx(plan.time_per_batch_s)
 
 
 @pytest.mark.parametrize(

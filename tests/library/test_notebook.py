@@ -17,8 +17,9 @@ pytest.importorskip("altair", reason="the notebook draws with altair")
 
 ELSEWHERE = """
 from pathlib import Path
-from Studies import study
-study.REPOSITORY = Path.cwd()  # what it makes goes there
+from Studies import folders
+folders.REPOSITORY = Path.cwd()  # what it makes goes there
+(Path.cwd() / "pyproject.toml").touch()
 """
 
 

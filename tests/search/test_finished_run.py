@@ -19,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(solved(small_study(tmp_path_factory.mktemp("run"), micro_batch_size=[1], hbm_size=[16])).run_directory)
 
 
-@pytest.mark.parametrize("name", [name for name in RUN_FILES if name != "designs.csv"])
+@pytest.mark.parametrize("name", [name for name in RUN_FILES if not name.endswith(".csv")])
 @pytest.mark.parametrize("damage", ["empty", "half", "other", "gone", "folder"])
 def test_a_damaged_file_is_named_in_one_sentence(run: Path, tmp_path: Path, name: str, damage: str) -> None:
     copy = tmp_path / "copy"
@@ -43,10 +43,35 @@ def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: P
     assert set(contents) == {"cluster", "design_space"}
     study = small_study(tmp_path, micro_batch_size=[1], hbm_size=[16])
     Path(study.cluster).write_text(Path(study.cluster).read_text().replace("20000000000.0", "20000000001.0"))
-    again = resolve(study.as_mapping(), {"output": str(tmp_path / "other")})
+    again = resolve(study.as_mapping(), {"output": str(tmp_path / "other")})  # files are read when a request is resolved
     other = open_run(Path(solved(again).run_directory)).manifest.contents
     assert other["design_space"] == contents["design_space"]
     assert other["cluster"] != contents["cluster"]
+
+
+ON_A_DEVICE = {
+    "model": "bert:layers=2,hidden=128,heads=2,vocabulary=1000",
+    "sequence_length": 64,
+    "device": "a100_80gb",
+    "devices": 2,
+    "global_batch_size": 8,
+    "tp": 1,
+    "micro_batch_size": 1,
+    "recompute": "none",
+}
+
+
+@pytest.mark.parametrize("asked", [{"design_space": "small"}, ON_A_DEVICE], ids=["chips", "device"])
+def test_tables_of_an_earlier_run_are_not_left_beside_those_of_a_later_one(tmp_path: Path, asked: dict[str, object]) -> None:
+    settings = asked if "device" in asked else small_study(tmp_path, micro_batch_size=[1], hbm_size=[16]).as_mapping()
+    request = resolve({}, settings | {"output": str(tmp_path / "out"), "csv": True})
+    solved(request)
+    assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {"designs.csv", "plans.csv"}
+    solved(resolve({}, settings | {"output": str(tmp_path / "out")}))
+    assert list((tmp_path / "out").glob("*.csv")) == []
+    finished = open_run(tmp_path / "out")
+    assert finished.on_device == ("device" in asked) and len(finished.plans) > 0
+    assert {*finished.settings} == {*request.as_mapping()} and None not in finished.settings.values()
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:

@@ -9,29 +9,24 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from Solver.placement.problem import GroupOrder
-from Studies.adapters import evaluation
 
-from Common.choices import Objective, Optimizer
+from Common.choices import GroupOrder, Optimizer, SolverName
 from Common.errors import InputError
+from Common.records import to_json
 from Common.settings import Kind
-from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-from Plans.plan import Precision, TrainingPlan
-from Plans.results import PipelineReport, StageReport, Status
-from Solver.results import Counts, DesignPoint, ModelPlan, SearchResult, TimeBreakdown
+from Plans.plan import Layout, Plan, Precision, StagePlan, TrainingPlan, plan_mapping
+from Solver.results import HardwareReport
 from Studies.annotations import Mode
-from Studies.evaluation import Evaluation
 from Studies.plan_files import evaluate_request
-from Studies.request import settings_for
+from Studies.problem import hardware_report, single_plan
+from Studies.request import Request, settings_for
 from Studies.resolve import resolve
-from Studies.run_directory import best_json
 
-PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0, 0.01), (0.01, 0.0), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
 
@@ -40,14 +35,19 @@ ONE = TrainingPlan(overlap_gradients=False, overlap_tensor=False)  # as the fram
 
 def plan_of(*layers: dict[str, Any], path: Path | None = None) -> TrainingPlan:
     """The plan of the command line given, over BERT-large on A100."""
-    return evaluated(*layers, path=path).plan
+    return single_plan(asked_for(*layers, path=path))
 
 
-def evaluated(*layers: dict[str, Any], path: Path | None = None) -> Evaluation:
+def asked_for(*layers: dict[str, Any], path: Path | None = None) -> Request:
+    """The request of the command line given, over BERT-large on A100."""
     asked: dict[str, Any] = {} if path else dict(BERT)
     for layer in layers:
         asked |= layer
-    return evaluation(evaluate_request(path, asked))
+    return evaluate_request(path, asked)
+
+
+def resolved(plan: TrainingPlan) -> dict[str, Any]:
+    return {key: value for key, value in plan_mapping(plan).items() if value is not None}
 
 
 def written(folder: Path, **plan: object) -> Path:
@@ -57,16 +57,17 @@ def written(folder: Path, **plan: object) -> Path:
 
 
 def test_the_default_is_one_device_one_micro_batch() -> None:
-    found = evaluated()
-    assert found.plan == ONE
-    assert (found.model, found.sequence_length, found.device.name) == ("bertlarge", 512, "a100_80gb")
-    assert (found.cluster.name, found.software.name) == (found.device.cluster, found.device.software)
+    found = asked_for()
+    assert single_plan(found) == ONE
+    assert (found.models[0].name, found.sequence_length, found.device) == ("bertlarge", (512,), "a100_80gb")
+    device = found.hardware.device
+    assert device is not None and (found.cluster, found.software) == (device.cluster, device.software)
 
 
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
-    asked = {field.name for field in fields(TrainingPlan)} - {"gpipe"} | {"schedule"}
+    asked = {field.name for field in fields(TrainingPlan)} - {"gpipe", "layer_order"} | {"schedule"}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked | {"sequence_length"} == set(evaluated().plan_mapping())
+    assert asked == set(plan_mapping(ONE))
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
@@ -78,6 +79,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "precision": Precision,
         "attention": Attention,
         "group_order": GroupOrder,
+        "solver": SolverName,
     }
     assert {key: set(names) for key, names in choices.items()} == {
         key: {name.value for name in names} for key, names in records.items()
@@ -114,10 +116,10 @@ def test_a_resolved_plan_reads_back_as_itself(plan: TrainingPlan, gpipe: bool, c
         plan = replace(plan, gpipe=True)
     if cut:
         plan = replace(plan, stage_layers=tuple(1 + chunk % 3 for chunk in range(plan.chunks)))
-    first = evaluated({**replace(evaluated(), plan=plan).plan_mapping(), "sequence_length": length})
-    assert first.plan == plan
-    again = evaluated(yaml.safe_load(yaml.safe_dump(first.plan_mapping())))
-    assert again == first
+    first = asked_for(plan_mapping(plan), {"sequence_length": length})
+    assert single_plan(first) == plan
+    again = asked_for(yaml.safe_load(yaml.safe_dump(first.as_mapping())))
+    assert again == first and single_plan(again) == plan
 
 
 def test_flags_beat_the_file_and_null_is_the_default(tmp_path: Path) -> None:
@@ -173,10 +175,11 @@ def test_hardware_files_of_a_plan_are_beside_it_and_those_of_a_flag_are_not(tmp_
         (tmp_path / f"{kind}.yaml").write_text((HARDWARE / kind / f"{name}.yaml").read_text())
     hardware = {"device": "devices.yaml", "cluster": "clusters.yaml", "software": "software.yaml"}
     path = written(tmp_path, model="bertlarge", **hardware)
-    found = evaluated(path=path)
+    found = asked_for(path=path).hardware
+    assert found.device is not None
     assert (found.device.name, found.cluster.name, found.software.name) == ("a100_80gb", "phaze_icml24", "megatron_2022")
     with pytest.raises(InputError, match=r"device 'devices\.yaml' is not a file"):
-        evaluated({"device": "devices.yaml"}, path=path)
+        asked_for({"device": "devices.yaml"}, path=path)
 
 
 def test_batches_that_do_not_divide_are_noted() -> None:
@@ -185,105 +188,100 @@ def test_batches_that_do_not_divide_are_noted() -> None:
     assert note.startswith("global batch size 10 is not a multiple of micro-batch size x dp = 6")
 
 
-def search_result(folder: Path, *names: str) -> Path:
-    """The best.json of a search over ``names``, and the study beside it, as a run writes them."""
-    chip = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=2**24, area_mm2=123.0)
-    plan = ModelPlan(
-        throughput_samples_per_s=400.0,
-        time_per_batch_s=10.0,
-        time_per_batch_bound_s=10.0,
-        micro_batch_size=4,
-        hbm_bytes=32 * 2**30,
-        recompute="selective",
-        tp=2,
-        pp=2,
-        dp=8,
-        micro_batches_per_pipeline=128,
-        devices_used=32,
-        stages=tuple(
-            StageReport(tuple(f"layer {each}" for each in range(count)), 16, 0.1, 1e9, 5e8, 4e8, 1e8) for count in (9, 17)
-        ),
-        pipeline=PIPELINE,
-        breakdown_s=TimeBreakdown(3.0, 5.0, 0.0, 0.5, 1.0, 0.5, 0.0, 0.2),
-        model_flops_utilization=0.4,
-        energy_per_sample_j=3.0,
-        tc_utilization=0.5,
-        vc_utilization=0.4,
-        expert=None,
-        speedup_over_expert=None,
+def search_result(folder: Path, *names: str, hardware: HardwareReport | None = None, **changes: Any) -> Path:
+    """The best.json of a search over ``names``, as far as it is read: a plan of 26 layers for each model, and the hardware."""
+    layout, layers = Layout(tp=2), tuple(f"layer.{each}" for each in range(26))
+    chunks = [StagePlan(part, layout, 8, 4, Recompute.SELECTIVE, 0) for part in (layers[:9], layers[9:])]
+    plan = Plan(
+        model="",
+        sequence_length=256,
+        precision=Precision.BF16,
+        attention=Attention.EAGER,
+        optimizer="sgd",
+        global_batch_size=4100,
+        schedule=PipelineSchedule.ONE_F_ONE_B,
+        interleave=1,
+        group_order=GroupOrder.PIPELINE_INNER,
+        overlap_gradients=False,
+        overlap_tensor=None,
+        stages=tuple(chunks),
     )
-    plans = {name: replace(plan, tp=2 ** (place + 1)) for place, name in enumerate(names)}
-    best = DesignPoint(Status.OPTIMAL, True, Objective.THROUGHPUT, 400.0, chip, 32 * 2**30, plans, None) if names else None
-    result = SearchResult("s", Status.OPTIMAL, best, (), (), (), Counts(1, 1, 0, 0), str(folder))
+    plans = {}
+    for place, name in enumerate(names):
+        stages = tuple(replace(chunk, layout=replace(layout, tp=2 ** (place + 1))) for chunk in chunks)
+        plans[name] = {"plan": json.loads(to_json(replace(plan, model=name, stages=stages, **changes)))}
+    chip = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like", "hbm_size": 80})
+    known = json.loads(to_json(hardware or hardware_report(chip)))
     folder.mkdir(exist_ok=True)
-    (folder / "best.json").write_bytes(best_json(result))
+    (folder / "best.json").write_text(json.dumps({"optimal": bool(names), "models": plans, "hardware": known}))
     return folder / "best.json"
 
 
 def test_the_plan_of_a_search(tmp_path: Path) -> None:
     path = search_result(tmp_path / "run", "bertlarge", "bertbase")
-    found = evaluated({"device": "a100_80gb"}, path=path)
-    assert found.model == "bertlarge"
+    found = asked_for(path=path)
+    assert (found.models[0].name, found.sequence_length) == ("bertlarge", (256,))
     wanted = replace(
         ONE,
         micro_batch_size=4,
-        global_batch_size=4096,
+        global_batch_size=4100,
         tp=2,
         pp=2,
         dp=8,
         recompute=Recompute.SELECTIVE,
+        optimizer="sgd",
+        attention=Attention.EAGER,
+        group_order=GroupOrder.PIPELINE_INNER,
         stage_layers=(9, 17),
     )
-    assert found.plan == wanted
-    other = evaluated({"device": "a100_80gb", "model": "bertbase", "zero-stage": 1}, path=path)
-    assert (other.model, other.plan) == ("bertbase", replace(wanted, tp=4, zero_stage=1))
+    assert single_plan(found) == wanted
+    assert found.chunk_layers == tuple(tuple(f"layer.{each}" for each in part) for part in (range(9), range(9, 26)))
+    other = asked_for({"device": "a100_80gb", "model": "bertbase", "zero-stage": 1}, path=path)
+    assert (other.models[0].name, single_plan(other)) == ("bertbase", replace(wanted, tp=4, zero_stage=1))
     with pytest.raises(InputError, match="holds no plan of gpt2; it holds those of bertlarge, bertbase"):
-        evaluated({"device": "a100_80gb", "model": "gpt2"}, path=path)
+        asked_for({"device": "a100_80gb", "model": "gpt2"}, path=path)
 
 
-def test_a_search_brings_what_its_study_fixed(tmp_path: Path) -> None:
-    path = search_result(tmp_path / "run", "bertlarge")
-    asked = {"model": "bertlarge", "sequence_length": 256, "attention": "eager", "optimizer": "sgd", "zero_stage": 1}
-    study = resolve({}, asked | {"global_batch_size": 4100, "sequence_parallel": True, "micro_batch_size": 4})
-    path.with_name("study.yaml").write_text(study.to_yaml())
-    found = evaluated({"device": "a100_80gb"}, path=path)
-    plan = found.plan
-    assert (found.sequence_length, plan.attention, plan.optimizer, plan.zero_stage) == (256, Attention.EAGER, "sgd", 1)
-    assert (plan.global_batch_size, plan.sequence_parallel, found.cluster.name) == (4100, True, found.device.cluster)
+def test_a_search_brings_its_accelerator(tmp_path: Path) -> None:
+    found = asked_for(path=search_result(tmp_path / "run", "bertlarge"))
+    wanted = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like"}).hardware
+    assert (found.hardware.chip, found.hardware.space, found.hardware.cluster) == (wanted.chip, wanted.space, wanted.cluster)
+    assert (found.hbm_size, found.cluster, found.design_space) == ((80.0,), "phaze_icml24", "phaze_icml24")
 
 
-def test_a_search_on_devices_brings_them(tmp_path: Path) -> None:
-    path = search_result(tmp_path / "run", "bertlarge")
-    hardware = {"device": "v100_32gb", "cluster": "phaze_icml24", "software": None}
-    searched = {"zero_stage": [0, 1], "sequence_parallel": None, "global_batch_size": 64}
-    path.with_name("study.yaml").write_text(yaml.safe_dump({"model": "bertlarge", **hardware, **searched}))
-    content = json.loads(path.read_text())
-    chosen = {"zero_stage": 1, "sequence_parallel": True, "cp": 2, "interleave": 2, "schedule": "interleaved"}
-    stages = [{"layers": ["layer"] * count} for count in (5, 8, 7, 6)]
-    content["models"]["bertlarge"] |= chosen | {"precision": "fp16", "stages": stages}
-    path.write_text(json.dumps(content))
-    found = evaluated({}, path=path)
-    plan = found.plan
-    assert (found.device.name, found.cluster.name, found.software.name) == ("v100_32gb", "phaze_icml24", found.device.software)
-    assert (plan.zero_stage, plan.sequence_parallel, plan.cp, plan.schedule) == (1, True, 2, PipelineSchedule.INTERLEAVED)
-    assert (plan.stage_layers, plan.global_batch_size, plan.precision) == ((5, 8, 7, 6), 64, Precision.FP16)
-    moved = evaluated({"device": "a100_80gb"}, path=path)
-    assert (moved.device.name, moved.cluster.name, moved.plan) == ("a100_80gb", moved.device.cluster, plan)
+def test_a_search_on_devices_brings_them_whatever_their_names_stand_for_now(tmp_path: Path) -> None:
+    asked = {"model": "bertlarge", "device": "v100_32gb", "cluster": "phaze_icml24", "devices": 64}
+    hardware = hardware_report(resolve({}, asked))
+    device = hardware.records.device
+    assert device is not None
+    changed = replace(hardware.records, device=replace(device, title="what it was then"))
+    gone = replace(hardware, device="/gone/device.yaml", software="/gone/software.yaml", records=changed)
+    chosen = {"precision": Precision.FP16, "interleave": 2, "schedule": PipelineSchedule.INTERLEAVED}
+    path = search_result(tmp_path / "run", "bertlarge", hardware=gone, **chosen)
+    found = asked_for(path=path)
+    assert found.hardware.device == changed.device and found.hardware.software == hardware.records.software
+    assert found.hardware.cluster.num_devices == 64
+    plan = single_plan(found)
+    assert (plan.pp, plan.interleave, plan.schedule, plan.precision) == (1, 2, PipelineSchedule.INTERLEAVED, Precision.FP16)
+    named = asked_for({"device": "v100_32gb"}, path=path)
+    assert (named.hardware.device, named.cluster) == (device, device.cluster)
+    moved = asked_for({"device": "a100_80gb"}, path=path)
+    assert (moved.device, moved.cluster, single_plan(moved)) == ("a100_80gb", "dgx_a100", plan)
 
 
 def test_a_search_that_found_nothing_holds_no_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"best\.json holds no plan: nothing was feasible"):
-        evaluated({"device": "a100_80gb"}, path=search_result(tmp_path / "run"))
+        asked_for({"device": "a100_80gb"}, path=search_result(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("missing", ["stages", "micro_batch_size", "dp"])
+@pytest.mark.parametrize("missing", ["stages", "sequence_length", "interleave"])
 def test_a_search_file_that_lacks_something_is_refused(tmp_path: Path, missing: str) -> None:
     path = search_result(tmp_path / "run", "bertlarge")
     content = json.loads(path.read_text())
-    del content["models"]["bertlarge"][missing]
+    del content["models"]["bertlarge"]["plan"][missing]
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="not one that a search wrote"):
-        evaluated({"device": "a100_80gb"}, path=path)
+    with pytest.raises(InputError, match="not one that this version of phaze wrote"):
+        asked_for({"device": "a100_80gb"}, path=path)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -316,7 +314,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_contradicts_itself_is_refused_from_flags_and_files(tmp_path: Path, asked: dict[str, Any], said: str) -> None:
     for above, path in ((asked, None), ({}, written(tmp_path, **(BERT | asked)))):
         with pytest.raises(InputError) as refused:
-            evaluated(above, path=path)
+            asked_for(above, path=path)
         assert said in str(refused.value)
 
 
@@ -329,9 +327,9 @@ def test_files_that_are_no_plan_are_refused_by_name(tmp_path: Path, name: str, t
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError, match=name.replace(".", r"\.")):
-        evaluated({"device": "a100_80gb"}, path=path)
+        asked_for({"device": "a100_80gb"}, path=path)
     with pytest.raises(InputError, match="cannot read"):
-        evaluated(path=tmp_path / "nowhere" / name)
+        asked_for(path=tmp_path / "nowhere" / name)
 
 
 values = st.recursive(
@@ -345,11 +343,11 @@ values = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_mapping_gives_a_plan_or_an_input_error(tmp_path: Path, asked: dict[str, Any]) -> None:
     (tmp_path / "any.yaml").write_text(yaml.safe_dump(BERT | asked))
-    (tmp_path / "any.json").write_text(json.dumps(asked | {"optimal": True, "models": {"bertlarge": asked}}))
+    (tmp_path / "any.json").write_text(json.dumps({"optimal": True, "models": {"bertlarge": {"plan": asked}}, "hardware": asked}))
     for path, above in ((None, BERT | asked), (tmp_path / "any.yaml", {}), (tmp_path / "any.json", {"device": "a100_80gb"})):
         try:
-            found = evaluation(evaluate_request(path, above))
+            found = evaluate_request(path, above)
         except InputError as error:
             assert str(error)
         else:
-            assert evaluated({**found.plan_mapping()}).plan == found.plan
+            assert evaluate_request(None, found.as_mapping()) == found
