@@ -116,6 +116,5 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
 def _firsts(plan: TrainingPlan, between: Sequence[GroupLevel]) -> tuple[int, ...]:
     """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups."""
     offsets = [sum(each) for each in product(*(level.offsets for level in between))]
-    return tuple(
-        stage * plan.stage_stride + member + offset for stage in range(plan.pp) for member in range(plan.tp) for offset in offsets
-    )
+    stages = range(0, plan.pp * plan.stage_stride, plan.stage_stride)
+    return tuple(stage + member + offset for stage in stages for member in range(plan.tp) for offset in offsets)

@@ -37,9 +37,9 @@ class PassCosts:
 
     ``arithmetic_s`` is what arithmetic takes of the device, ``memory_s`` what memories add to it, ``launch_s`` what starting
     operators does; ``host_s`` is what the host needs to issue them, beside the device. ``products_s`` are the seconds of matrix
-    products, behind which tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor parallelism, the gathers and scatters that
-    sequence parallelism makes of them, context and expert parallelism. Chips whose schedules nobody attributed to causes have
-    all of a layer's makespan, collectives and all, under ``arithmetic_s``.
+    products, behind which tensor-parallel collectives can hide; the others are collectives by group: all-reduces of tensor
+    parallelism, the gathers and scatters that sequence parallelism makes of them, context and expert parallelism. Chips whose
+    schedules nobody attributed to causes have all of a layer's makespan, collectives and all, under ``arithmetic_s``.
     """
 
     arithmetic_s: FloatArray

@@ -114,9 +114,9 @@ class PreparedPlans:
                 found,
             )
             seconds[here], step_s[here], memory_bytes[here] = found
-        chosen_rows = slice(None) if rows is None else rows
+        every = slice(None) if rows is None else rows
         fits = memory_bytes <= self._machine.memory_bytes
-        return ManyPrices(*(each[chosen_rows] for each in (seconds, memory_bytes, step_s, fits)))
+        return ManyPrices(seconds[every], memory_bytes[every], step_s[every], fits[every])
 
     def _grouped(self) -> list[_Group]:
         plans = self.plans
@@ -126,9 +126,7 @@ class PreparedPlans:
         distinct = plans.some(first)
         between = boundary_tiers(distinct.layouts, self._machine.cluster)
         around = end_tiers(distinct.layouts, self._machine.cluster)
-        order = np.lexsort(
-            (plans.zero_stage, plans.overlap_gradients, place, plans.micro_batches, plans.interleave, plans.pp)
-        )
+        order = np.lexsort((plans.zero_stage, plans.overlap_gradients, place, plans.micro_batches, plans.interleave, plans.pp))
         starts = np.flatnonzero(np.diff(plans.pp[order], prepend=-1) | np.diff(plans.interleave[order], prepend=-1))
         return [self._group(rows, place, between, around) for rows in np.split(order, starts[1:])]
 
@@ -183,7 +181,13 @@ def _first_alike(columns: FloatArray, pp: int) -> IntArray:
 
 
 def _alike(times: StageTimes, group: _Group) -> IntArray:
-    columns = [*times.forward, *times.recompute, *times.backward, times.accumulation_s, group.like[np.arange(len(group.firsts)) % group.pp]]
+    columns = [
+        *times.forward,
+        *times.recompute,
+        *times.backward,
+        times.accumulation_s,
+        group.like[np.arange(len(group.firsts)) % group.pp],
+    ]
     return _first_alike(np.column_stack(columns), group.pp)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -76,8 +76,8 @@ class UniformPlans:
 
     def some(self, rows: IntArray) -> UniformPlans:
         """Those of ``rows``."""
-        arrays = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **arrays)
+        arrays = (getattr(self, field.name)[rows] for field in fields(self)[1:])
+        return UniformPlans(self.shape, *arrays)
 
     def check(self, layers: int, cluster: Cluster) -> None:
         """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.
@@ -104,7 +104,9 @@ class UniformPlans:
             raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
         for index in np.flatnonzero(uneven)[:1].tolist():
             given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
-            raise InputError(f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}")
+            raise InputError(
+                f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
+            )
 
 
 class ManyRates(NamedTuple):
@@ -200,7 +202,9 @@ def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     joined = layouts.replica_strides == inner
     sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
     strides = np.stack([np.full(count, shape.tp), layouts.replica_strides])
-    ids = np.stack([_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides])  # (2, count, starts), -1: none
+    ids = np.stack(
+        [_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
+    )  # (2, count, starts), -1: none
     ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
     used = ids >= 0
     key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids

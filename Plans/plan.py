@@ -23,12 +23,11 @@ def usual_precision(device: Device) -> Precision:
 class TrainingPlan:
     """Degrees, batch, and what is recomputed, sharded and overlapped.
 
-    ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the numbers of layers of
-    each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are the
-    layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
-    branching models need not keep). ``overlap_gradients`` and
-    ``overlap_tensor`` None leave it to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the
-    experts among them.
+    ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the numbers of layers
+    of each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are
+    the layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
+    branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the dp
+    · cp devices that hold the same parameters divide the experts among them.
     """
 
     micro_batch_size: int = 1

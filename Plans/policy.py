@@ -35,7 +35,7 @@ class TrainingPolicy:
         return replace(self, gradient_bytes=gradient_bytes, optimizer_step_bytes=self.optimizer_step_bytes + more)
 
     def resident_bytes(self, copies: IntArray) -> FloatArray:
-        """Weight, gradient and optimizer bytes that each of ``copies`` devices keeps per parameter (Rajbhandari et al., figure 1)."""
+        """Weight, gradient and optimizer bytes that each of ``copies`` devices keeps per parameter (Rajbhandari, figure 1)."""
         weight, gradient, state = (np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1))
         kept: FloatArray = self.weight_bytes / weight + self.gradient_bytes / gradient + self.optimizer_state_bytes / state
         return kept
@@ -50,7 +50,7 @@ class TrainingPolicy:
     def whole_bytes(self) -> float:
         """What a device holds per parameter of a layer at work beyond its own part of it.
 
-        From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, and those of the next layer.
+        From ZeRO-2 on the whole gradient, until it is reduced; under ZeRO-3 also the gathered weights, with the next layer's.
         """
         gradient = self.gradient_bytes if self.zero_stage >= 2 else 0.0
         return gradient + (2 * self.weight_bytes if self.zero_stage == 3 else 0.0)

@@ -1,4 +1,4 @@
-"""What a plan's degrees make parameters cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
+"""What a plan's degrees make parameters cost: collectives over replicas, bytes and seconds each; messages between stages."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
+    dense = alike_groups(replicas(plan), machine.cluster)
+    experts = dense if plan.ep == 1 else alike_groups(expert_replicas(plan), machine.cluster)
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
@@ -70,9 +72,7 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.ep > 1,
-        groups=group_rates(
-            alike_groups(replicas(plan), machine.cluster), alike_groups(expert_replicas(plan), machine.cluster), machine.cluster
-        ),
+        groups=group_rates(dense, experts, machine.cluster),
     )
 
 
@@ -84,7 +84,8 @@ def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
 
 def alike_groups(groups: DeviceGroups, cluster: Cluster) -> DeviceGroups:
     """Groups that cost the same: without those that start alike in all inner blocks of the cluster."""
-    starts = {start % cluster.period for start in groups.starts} if groups.levels else {0}
+    period = cluster.period
+    starts = {start % period for start in groups.starts} if groups.levels else {0}
     return DeviceGroups(groups.levels, tuple(sorted(starts)))
 
 
@@ -148,7 +149,7 @@ class Messages:
     def boundary_tiers(self) -> NDArray[np.int8]:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
         plan = self.plan
-        between = boundary_tiers(self.layout, self.cluster)[0]
+        between: NDArray[np.int8] = boundary_tiers(self.layout, self.cluster)[0]
         if plan.interleave == 1:
             return between
         around = np.concatenate([between, end_tiers(self.layout, self.cluster)])

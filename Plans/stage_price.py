@@ -214,7 +214,14 @@ def price_chunks(
 
 @inner
 def price_stage(
-    rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, stage: int, tied: float, chunks_s: FloatArray, stages: FloatArray
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    pp: int,
+    stage: int,
+    tied: float,
+    chunks_s: FloatArray,
+    stages: FloatArray,
 ) -> None:
     """``price_chunks`` of one of the stages."""
     chunks = chunks_s.shape[1]

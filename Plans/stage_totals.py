@@ -1,7 +1,7 @@
 """What the layers of a stage add up to, for many stages at once: the arrays that the compiled formulas take.
 
-A stage is a set of layers: sums over the layers of E of them are one product of a (E, layers) table of members with the columns of
-the layers. The chunks of one plan follow one another in some order of the layers.
+A stage is a set of layers: sums over the layers of E of them are one product of a (E, layers) table of members with the columns
+of the layers. The chunks of one plan follow one another in some order of the layers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: Int
     return times_of(np.add.reduceat(time_columns(costs, configuration)[order], firsts, axis=0))
 
 
-def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, copied_bytes: FloatArray, whole_bytes: FloatArray) -> StageSizes:
+def chunk_sizes(
+    sizes: LayerSizes, order: Order, firsts: IntArray, copied_bytes: FloatArray, whole_bytes: FloatArray
+) -> StageSizes:
     """Sizes of such chunks; ``copied_bytes`` (chunks,) and ``whole_bytes`` (4,) as in ``stage_sizes``."""
     summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
     parameters, experts, saved = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)

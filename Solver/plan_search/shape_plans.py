@@ -41,7 +41,7 @@ class PricedDegrees:
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans have in common whose stages cost the same: replicas, sharding, overlap, place of the replicas, one stage or more."""
+    """What plans have in common whose stages cost the same: replicas and their place, sharding, overlap, one stage or more."""
 
     dp: int
     zero_stage: int
