@@ -114,9 +114,9 @@ class PreparedPlans:
                 found,
             )
             seconds[here], step_s[here], memory_bytes[here] = found
-        chosen_rows = slice(None) if rows is None else rows
+        every = slice(None) if rows is None else rows
         fits = memory_bytes <= self._machine.memory_bytes
-        return ManyPrices(seconds[chosen_rows], memory_bytes[chosen_rows], step_s[chosen_rows], fits[chosen_rows])
+        return ManyPrices(seconds[every], memory_bytes[every], step_s[every], fits[every])
 
     def _grouped(self) -> list[_Group]:
         plans = self.plans

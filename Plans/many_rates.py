@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,8 @@ class UniformPlans:
 
     def some(self, rows: IntArray) -> UniformPlans:
         """Those of ``rows``."""
-        arrays: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **arrays)
+        arrays = (getattr(self, field.name)[rows] for field in fields(self)[1:])
+        return UniformPlans(self.shape, *arrays)
 
     def check(self, layers: int, cluster: Cluster) -> None:
         """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.

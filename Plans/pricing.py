@@ -104,7 +104,7 @@ class PricedPlan:
         """Seconds per micro-batch of every chunk's forward pass and whole backward pass, shape (2, chunks)."""
         return self._priced[0]
 
-    @property
+    @cached_property
     def after_s(self) -> FloatArray:
         """Exposed synchronisation of each stage after its last backward pass, shape (pp,).
 
@@ -120,7 +120,7 @@ class PricedPlan:
         """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
         return float(self._priced[1][1].max())
 
-    @property
+    @cached_property
     def memory_bytes(self) -> FloatArray:
         """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, pp)."""
         plan = self.plan

@@ -58,6 +58,8 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
     copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
+    dense = replicas(plan, period)
+    experts = dense if plan.ep == 1 else expert_replicas(plan, period)
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
@@ -70,7 +72,7 @@ def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.ep > 1,
-        groups=group_rates(replicas(plan, period), expert_replicas(plan, period), machine.cluster),
+        groups=group_rates(dense, experts, machine.cluster),
     )
 
 

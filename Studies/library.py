@@ -6,10 +6,10 @@ import inspect
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from Common.compiled_code import find_place
 from Common.progress import Progress, SilentProgress
@@ -20,6 +20,9 @@ from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +74,27 @@ def space_size(request: Request) -> SpaceSize:
     from Studies.problem import space_size as size
 
     return size(request)
+
+
+def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> pd.DataFrame:
+    """Price many plans of a model on one device or chip at once: ``plans`` with columns of what an iteration of each costs.
+
+        grid = pandas.DataFrame({"tp": 8, "pp": [8, 16], "dp": [8, 4], "micro_batch_size": 1})
+        evaluate_many(grid, model="megatron-175b", device="a100_80gb", global_batch_size=512)
+
+    Columns of ``plans``, a DataFrame or mapping of lists: tp, cp, ep, pp, dp, micro_batch_size, interleave, zero_stage,
+    recompute, sequence_parallel, group_order, overlap_gradients, overlap_tensor, global_batch_size; what is left out is 1, none
+    or the framework's, and the global batch that of ``settings``. Blocks are balanced over stages as Megatron-LM does.
+    ``settings`` are those of ``study`` that say model and hardware, with a ``device`` or a ``chip``. Added are iteration_s,
+    samples_per_s, step_s (of the optimizer, within iteration_s), memory_bytes (of the fullest stage) and feasible (whether it
+    fits).
+
+    Raises:
+        InputError: a setting or column that does not exist, or a plan that contradicts itself, the model or the cluster.
+    """
+    from Studies.many import evaluated_many
+
+    return evaluated_many(study(**settings), plans)
 
 
 def open_run(folder: Text) -> FinishedRun:

@@ -98,8 +98,11 @@ class ConfigurationPlans:
             if bounds_s[index] < best_s * (1.0 - ROUNDING):
                 found = self._searched(index, best_s, FIRST_STEPS)
                 if found.plan is not None:
-                    status[index], plan_s[index] = PlanStatus.EVALUATED, found.seconds
-                    best_s, best, memory_bytes = found.seconds, found.plan, found.memory_bytes
+                    best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
+                    plan_s[index] = found.seconds
+                if found.complete and found.fits:
+                    status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, found.seconds))
+        order = order[status[order] != PlanStatus.EVALUATED]
         waiting: list[tuple[float, int]] = []
         place = 0
         while True:

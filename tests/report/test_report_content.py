@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from Reporter.report.plan_report import plan_report
 
 from Common.units import GIB
 from Plans.pipeline import PipelineSchedule, costs_of, simulate

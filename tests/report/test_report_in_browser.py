@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from Reporter.report.plan_report import plan_report
 
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of

@@ -1,0 +1,124 @@
+"""Many plans of one request priced at once, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from Estimator.coverage import check_functions
+from GraphExtractor import load_or_extract
+from GraphExtractor.graph import Recompute
+from Plans.layer_costs import LayerCosts
+from Plans.many import evaluate_many
+from Plans.many_rates import UniformPlans
+from Plans.plan import GroupOrder, TrainingPlan
+from Plans.rates import experts_of
+from Solver.hardware import Hardware
+from Studies.problem import hardware_of, memory_sizes, plan_space
+from Studies.request import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHAPE_COLUMNS = ("tp", "cp", "ep", "micro_batch_size", "recompute", "sequence_parallel", "overlap_tensor")  # decide layers' costs
+PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
+RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
+
+
+def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
+    """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``.
+
+    Raises:
+        InputError: an unknown column, or a plan that contradicts itself, the model or the cluster.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame(plans)
+    known = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
+    for name in table.columns:
+        if name not in known:
+            raise InputError(f"plans have no {name!r}; their columns are {', '.join(known)}")
+    hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
+    full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
+    full["recompute"] = [Recompute(value) for value in full["recompute"]]
+    full["group_order"] = [GroupOrder(value) for value in full["group_order"]]
+    found = {name: np.full(len(table), np.nan) for name in RESULTS}
+    graphs = _LayerCosts(request, hardware)
+    for rows in full.groupby(list(SHAPE_COLUMNS), dropna=False, sort=False).indices.values():
+        same = full.iloc[rows]
+        first = same.iloc[0]
+        shape = TrainingPlan(
+            **{name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS},
+            global_batch_size=base.global_batch_size,
+            optimizer=base.optimizer,
+            precision=base.precision,
+            attention=base.attention,
+        )
+        whole = _plans_of(shape, same, hardware)
+        for part in _same_exchanges(whole, hardware):
+            chosen = whole.some(part)
+            costs = graphs.of(chosen.plan(0))
+            prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
+            at = rows[part]
+            for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
+                found[name][at] = getattr(prices, name)
+            found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
+    return table.assign(**{**found, "feasible": found["feasible"] == 1.0})
+
+
+class _LayerCosts:
+    """Costs of layers on the request's one configuration, each graph read and priced once."""
+
+    def __init__(self, request: Request, hardware: Hardware) -> None:
+        if hardware.configurations != 1:
+            raise InputError("many plans are priced on one device or chip; name it with device= or chip=")
+        self._request, self._hardware = request, hardware
+
+    def of(self, plan: TrainingPlan) -> LayerCosts:
+        request, hardware = self._request, self._hardware
+        key = plan.graph_key(request.models[0].name, request.sequence_length[0])
+        graph = load_or_extract(key, request.folders.graphs)
+        check_functions([graph], hardware.known_functions, strict=request.strict)
+        priced = hardware.price(graph, (plan.recompute,), experts_of(plan, hardware.cluster), None, lambda _: None)
+        return priced.costs[plan.recompute]
+
+
+def _plans_of(shape: TrainingPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
+    def numbers(name: str) -> NDArray[np.int64]:
+        return table[name].to_numpy(dtype=np.int64)
+
+    usual = hardware.machine(0, 0.0).software.overlap_gradients
+    overlap = [usual if value is None or value != value else bool(value) for value in table["overlap_gradients"]]
+    return UniformPlans(
+        shape=shape,
+        pp=numbers("pp"),
+        dp=numbers("dp"),
+        zero_stage=numbers("zero_stage"),
+        interleave=numbers("interleave"),
+        global_batch_size=numbers("global_batch_size"),
+        pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in table["group_order"]], dtype=np.bool_),
+        overlap_gradients=np.array(overlap, dtype=np.bool_),
+    )
+
+
+def _same_exchanges(plans: UniformPlans, hardware: Hardware) -> list[NDArray[np.int64]]:
+    """Places of the plans whose experts are exchanged over groups that cost the same."""
+    if plans.shape.ep == 1:
+        return [np.arange(len(plans))]
+    groups = [experts_of(plans.plan(index), hardware.cluster) for index in range(len(plans))]
+    place_of = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    places = np.array([place_of[group] for group in groups])
+    return [np.flatnonzero(places == place) for place in range(len(place_of))]
+
+
+def _plain(default: Any, value: Any) -> Any:
+    """A cell as a setting of a plan: of the type of its ``default``, None where it is missing."""
+    if isinstance(value, Recompute):
+        return value
+    if default is None:
+        return None if value is None or value != value else bool(value)
+    return type(default)(value)

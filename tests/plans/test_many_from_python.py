@@ -1,0 +1,61 @@
+"""Tables of plans priced from Python."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from Common.errors import InputError
+from Estimator.devices.files import load_device, load_software
+from Estimator.devices.operator_cost import DeviceModel
+from Estimator.hardware_files import load_cluster
+from Estimator.network.cluster import with_devices
+from GraphExtractor import extract_graph
+from GraphExtractor.graph import Recompute
+from Plans.iteration import price_iteration
+from Plans.layer_costs import device_layer_costs
+from Plans.plan import TrainingPlan, usual_precision
+from Plans.rates import device_machine
+from Solver import search
+
+
+def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
+    device, software = load_device("a100_80gb"), load_software("megatron_2022")
+    table = {"pp": [1, 2, 4, 1], "dp": 2, "interleave": [1, 3, 1, 1], "recompute": ["none", "none", "none", "full"]}
+    found = search.evaluate_many(
+        pd.DataFrame({**table, "overlap_gradients": [None, True, False, None]}),
+        model="bertbase",
+        device="a100_80gb",
+        software="megatron_2022",
+        cluster="dgx_a100",
+        sequence_length=64,
+        devices=16,
+        global_batch_size=32,
+        output=tmp_path,
+    )
+    assert found["feasible"].tolist() == [True] * 4
+    cluster = with_devices(load_cluster("dgx_a100"), 16)
+    precision = usual_precision(device)
+    model = DeviceModel(device, software, precision.matrix_format)
+    for row, overlap in zip(found.itertuples(), (None, True, False, None), strict=True):
+        plan = TrainingPlan(
+            pp=row.pp,
+            dp=row.dp,
+            interleave=row.interleave,
+            recompute=Recompute(row.recompute),
+            global_batch_size=32,
+            precision=precision,
+            overlap_gradients=overlap,
+        )
+        graph = extract_graph(plan.graph_key("bertbase", 64))
+        alone = price_iteration(plan, device_layer_costs(graph, plan.recompute, model, cluster), device_machine(model, cluster))
+        assert row.iteration_s == pytest.approx(alone.iteration_s, rel=1e-9)
+        assert row.memory_bytes == pytest.approx(alone.memory_bytes, rel=1e-9)
+        assert row.samples_per_s == pytest.approx(alone.samples_per_s, rel=1e-9)
+
+
+def test_unknown_columns_and_several_chips_are_refused() -> None:
+    with pytest.raises(InputError, match="no 'ppp'; their columns are tp"):
+        search.evaluate_many({"ppp": [1]}, model="bertbase", device="a100_80gb")
+    with pytest.raises(InputError, match="device= or chip="):
+        search.evaluate_many({"pp": [1]}, model="bertbase")
