@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from Common.choices import Precision
 from Common.errors import InputError
 from Estimator.devices.files import device_names
 from GraphExtractor.graph import GraphKey
@@ -53,11 +54,24 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
         check_output(request.output)
     if request.hardware.device is not None:
         request.hardware.device.peak_flops(request.precision.matrix_format)
+    else:
+        _check_designed(request)
     _check_batch(request)
     _check_models(request, families)
     _check_degrees(request)
     _check_experts(request, families)
     _check_stages(request)
+
+
+def _check_designed(request: Request) -> None:
+    """Refuse what means nothing on accelerators that are designed."""
+    if True in request.overlap_tensor:
+        raise InputError(
+            "overlap_tensor is true, but the operators of a designed accelerator already run beside its collectives wherever "
+            "their schedule lets them; leave overlap_tensor out"
+        )
+    if request.precision is Precision.FP8:
+        raise InputError("precision is fp8, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
 
 
 def _check_batch(request: Request) -> None:

@@ -13,20 +13,21 @@ from Solver.results import (
     Counts,
     DesignPoint,
     ExpertReport,
-    HardwareReport,
     ModelPlan,
     ReferencePoint,
     SearchResult,
     SizeRow,
     SpaceSize,
 )
+from Studies.problem import hardware_report
+from Studies.resolve import resolve
 from Studies.words import accelerator_words
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
 PIPELINE = PipelineReport("1f1b", 2, 16, (0.1, 0.1), (0.2, 0.2), (0.0,), (0.0,), False, (0.5, 0.5), 0.0)
-CHIPS = HardwareReport("designed accelerators", None, None, HBM, "phaze_icml24", "designed_chip")
-DEVICE = HardwareReport("NVIDIA A100 SXM 80 GB", "a100_80gb", None, 85.1e9, "dgx_a100", "megatron_2022")
+CHIPS = hardware_report(resolve({}, {"model": "bertbase"}))
+DEVICE = hardware_report(resolve({}, {"model": "bertbase", "device": "a100_80gb"}))
 BREAKDOWN = Breakdown(
     arithmetic_s=1.0,
     memory_bound_s=0.5,

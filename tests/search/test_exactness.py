@@ -13,13 +13,14 @@ from Common.choices import Objective
 from Common.errors import InputError
 from Plans.results import Status
 from Solver.plan_search import best_plan
-from Solver.results import HardwareReport
 from Solver.search import costs as search_costs
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.search import Searched, search
+from Studies.problem import hardware_report
+from Studies.resolve import resolve
 
-REPORT = HardwareReport("random", None, None, 0.0, "random", "random")
+REPORT = hardware_report(resolve({}, {"model": "bertbase"}))
 Searching = Callable[[Case], Searched]
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from Studies.adapters import chip_study, evaluation, graph_keys, plan_search
 
 import phaze
 from Common.errors import InputError
 from FrontDoor.arguments import parse
 from FrontDoor.modes import _request
+from Plans.plan import TrainingPlan
 from Solver import search
 from Studies.annotations import Mode
-from Studies.plan_files import evaluate_request
+from Studies.problem import graph_keys, plan_space
 from Studies.request import Request, request_fields, settings_for
 from Studies.resolve import resolve
 
@@ -65,54 +65,58 @@ def test_help_says_every_setting_once(mode: str, table: Mode, capsys: pytest.Cap
 
 
 UNABLE = {
-    "pipeline stages": ({"pp": 8}, "a search of accelerators does not know pp 8 yet"),
-    "replicas": ({"dp": [4, 8]}, "does not know dp 4 8 yet"),
-    "context": ({"cp": 2}, "does not know cp 2 yet"),
-    "experts": ({"model": "mixtral-8x7b", "ep": 2}, "does not know ep 2 yet"),
-    "chunks": ({"interleave": "all"}, "does not know interleave all yet"),
-    "overlap": ({"overlap_tensor": True}, "does not know overlap_tensor true yet"),
-    "ZeRO stages": ({"zero_stage": [0, 1]}, "does not know zero_stage 0 1 yet"),
-    "order": ({"cluster": "dgx_a100", "group_order": "tensor-pipeline-data"}, "does not know group_order tensor-pipeline-data"),
-    "format": ({"precision": "fp16"}, "does not know precision fp16 yet"),
-    "all devices": ({"use_all_devices": True}, "does not know use_all_devices true yet"),
+    "overlap": ({"overlap_tensor": True}, "overlap_tensor is true, but .* designed"),
+    "format": ({"precision": "fp8"}, "precision is fp8, but .* designed"),
 }
 
 
 @pytest.mark.parametrize(("asked", "said"), UNABLE.values(), ids=UNABLE)
-def test_what_the_search_of_accelerators_cannot_do_yet_is_said(asked: dict[str, object], said: str) -> None:
-    request = resolve({"model": "bertlarge"}, asked)
+def test_what_means_nothing_on_designed_chips_is_said(asked: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        chip_study(request)
+        resolve({"model": "bertlarge"}, asked)
 
 
-@pytest.mark.parametrize("asked", [{"cp": [1, 2]}, {"overlap_gradients": "all"}, {"use_all_devices": False}], ids=str)
-def test_what_the_search_on_devices_cannot_do_yet_is_said(asked: dict[str, object]) -> None:
-    request = resolve({"model": "bertlarge", "device": "a100_80gb", "devices": 8}, asked)
-    with pytest.raises(InputError, match=f"a search on devices that exist does not know {next(iter(asked))}"):
-        plan_search(request)
+def plans_of(asked: dict[str, object]) -> list[TrainingPlan]:
+    request = resolve({}, asked)
+    space = plan_space(request, request.models[0].name)
+    tables = [space.plans(shape, 26, request.hardware.cluster) for shape in space.shapes()]
+    return [table.plan(index) for table in tables for index in range(len(table))]
 
 
 def test_degrees_that_are_given_are_the_only_ones_searched() -> None:
-    asked = {"model": "bertlarge", "device": "a100_80gb", "devices": 16, "global_batch_size": 64}
-    every = plan_search(resolve({}, asked))
-    fixed = plan_search(resolve({}, asked | {"pp": 2, "dp": [4, 8], "group_order": "tensor-pipeline-data"}))
-    plans = [plan for shape in fixed.space.shapes() for plan in fixed.space.plans(shape, 24, fixed.cluster)]
-    whole = [plan for shape in every.space.shapes() for plan in every.space.plans(shape, 24, every.cluster)]
+    asked: dict[str, object] = {"model": "bertlarge", "device": "a100_80gb", "devices": 16, "global_batch_size": 64}
+    plans = plans_of(asked | {"pp": 2, "dp": [4, 8], "group_order": "tensor-pipeline-data"})
+    whole = plans_of(asked)
     kept = [plan for plan in whole if plan.pp == 2 and plan.dp in {4, 8} and plan.group_order.value == "tensor-pipeline-data"]
     assert plans == kept and plans
-    assert all(plan.cp == 2 for plan in plan_search(resolve({}, asked | {"cp": 2})).space.shapes())
+    assert all(plan.cp == 2 for plan in plans_of(asked | {"cp": 2}))
 
 
-def test_one_plan_of_a_chip_cannot_be_priced_yet() -> None:
-    with pytest.raises(InputError, match="devices that exist as yet"):
-        evaluation(evaluate_request(None, {"model": "bertlarge", "chip": "tpuv4_like"}))
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ("pp", [8]),
+        ("dp", [4, 8]),
+        ("cp", [1, 2]),
+        ("interleave", [1, 2]),
+        ("zero_stage", [0, 1, 2, 3]),
+        ("overlap_gradients", [False, True]),
+    ],
+)
+def test_designed_chips_are_searched_with_every_axis_of_plans(axis: str, values: list[int]) -> None:
+    plans = plans_of({"model": "bertlarge", "global_batch_size": 64, axis: values})
+    assert {getattr(plan, axis) for plan in plans} == set(values)
+
+
+def test_experts_are_divided_by_default() -> None:
+    assert {plan.ep for plan in plans_of({"model": "mixtral-8x7b", "tp": 8})} == {1, 2, 4, 8}
+    assert {plan.ep for plan in plans_of({"model": "mixtral-8x7b", "tp": 8, "ep": 1})} == {1}
 
 
 def test_graphs_of_a_request_are_those_that_its_plans_need() -> None:
     chips = graph_keys(resolve({}, {"model": ["bertlarge", "bertbase"], "micro_batch_size": [1, 2], "tp": [1, 2]}))
-    assert [(keys[0].model, keys[0].micro_batch_size, [key.tp for key in keys]) for keys in chips] == [
-        (model, size, [1, 2]) for model in ("bertlarge", "bertbase") for size in (1, 2)
-    ]
+    found = {(key.model, key.micro_batch_size, key.tp) for keys in chips for key in keys}
+    assert found == {(model, size, tp) for model in ("bertlarge", "bertbase") for size in (1, 2) for tp in (1, 2)}
     (keys,) = graph_keys(resolve({}, {"model": "bertlarge", "device": "a100_80gb", "tp": 2, "micro_batch_size": 4}))
     assert {(key.tp, key.micro_batch_size, key.sequence_parallel) for key in keys} == {(2, 4, False), (2, 4, True)}
     assert len(keys) == 2
