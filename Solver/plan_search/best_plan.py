@@ -50,7 +50,8 @@ class PlanStatus(IntEnum):
 class BestPlan:
     """The best plan of a shape on one configuration; no plan of the shape takes less than ``bound_s``.
 
-    ``memory_bytes`` are those of its fullest stage. ``plan`` is None where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays have shape
+    ``memory_bytes`` are those of its fullest stage. ``plan`` is None where nothing fits (``iteration_s`` infinite) or nothing
+    beats what was known before. Arrays have shape
     (plans,): what became of each, the least it can take, and what its best cut takes (infinite where unknown).
     """
 

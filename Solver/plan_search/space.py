@@ -94,7 +94,7 @@ class PlanSpace:
         return np.arange(1, min(room, most) + 1)
 
     def _least_degrees(self, degrees: IntArray, shape: TrainingPlan) -> IntArray:
-        """Of degrees with as many micro-batches the least: more replicas only make gradients slower to reduce (one tier, no ZeRO)."""
+        """Of degrees with as many micro-batches the least: more replicas only make reductions slower (one tier, no ZeRO)."""
         if self.dp_degrees is not None:
             return degrees
         micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * degrees))

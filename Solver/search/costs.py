@@ -111,7 +111,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
         space = model.space
         raise InputError(
             f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}: its degrees "
-            f"and micro-batches do not divide them and the {space.base.global_batch_size} samples of a batch; allow other degrees, "
+            f"and micro-batches do not divide them and the {space.base.global_batch_size} samples of a batch; allow others, "
             "another number of devices or a larger global batch"
         )
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]

@@ -1,7 +1,7 @@
 """Design points of one model, micro-batch size and memory size: evaluated, dominated, pruned by a bound, or infeasible.
 
-A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism, recomputation), with the best of all plans
-and cuts there are. It is closed only by an evaluated point at least as good as its *bound* in throughput, area and energy
+A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism, recomputation), with the best of all
+plans and cuts there are. It is closed only by an evaluated point at least as good as its *bound* in throughput, area and energy
 together, or by a configuration that dominates it under the same shape; so neither the Pareto front nor the optimum of any
 objective that is monotone in them can be lost. Where layers branch so much that ``omitted`` names plans that are not considered,
 all of this holds among the others.
