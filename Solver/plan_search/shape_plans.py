@@ -38,7 +38,7 @@ class PricedDegrees:
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans have in common whose stages cost the same: replicas, sharding, overlap, place of the replicas, one stage or not."""
+    """What plans have in common whose stages cost the same: replicas, sharding, overlap, their place, one stage or not."""
 
     dp: int
     zero_stage: int

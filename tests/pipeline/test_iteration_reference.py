@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
         for cut in every_cut(plan, layers, edges_between(graph.tensors)):
             order = cut.layer_order or tuple(range(layers))
             bounds = np.cumsum([0, *(cut.stage_layers or ())])
-            stages = [[sequence[layer] for layer in order[a:b]] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+            stages = [[sequence[layer] for layer in order[a:b]] for a, b in pairwise(bounds)]
             home = {layer: stage for stage in range(pp) for layer in order[bounds[stage] : bounds[stage + 1]]}
             sent = np.zeros((2, pp - 1))
             for tensor in graph.tensors:

@@ -47,7 +47,7 @@ def designs(result):
 
 
 def one_by_one(study, micro_batch_size, hbm_bytes):
-    """Least seconds over every accelerator and recomputation mode: schedules solved singly, every plan and cut that is uniform."""
+    """Least seconds over every accelerator and recomputation mode: schedules solved singly, then the best plan."""
     single = dataclasses.replace(study, micro_batch_size=(micro_batch_size,))
     run = search_context(single, SilentProgress())
     (found,) = model_shapes(run, run.problem.models[0])
