@@ -31,9 +31,9 @@ SLICES = """
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    """A pipeline of several stages, which the slow network of two sites asks for."""
+    """A pipeline of several stages that synchronise their gradients, on the slow network of two sites."""
     folder = tmp_path_factory.mktemp("traced")
-    study = small_study(folder, hbm_size=[1, 2], micro_batch_size=1, cluster="phaze_icml24")
+    study = small_study(folder, hbm_size=[1, 2], micro_batch_size=1, cluster="phaze_icml24", pp=4, dp=2, global_batch_size=256)
     solved(study)
     return open_run(study.folders.run)
 
