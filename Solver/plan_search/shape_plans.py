@@ -224,7 +224,7 @@ class ShapePlans:
             times = times_of(np.zeros((edges, 13)))
             fill_prices(rates, times, graph.sizes, graph.examples, graph.tied_parameters if key.single else 0.0, priced)
             workspace = graph.sizes.workspace_bytes[:, rates.zero_stage]
-            state = (priced.fixed_bytes - workspace)[graph.examples]
+            state = priced.fixed_bytes[graph.examples] - workspace[graph.examples]
             after, step = priced.after_s[graph.examples], priced.step_s[graph.examples]
             self._after[key] = after[graph.like], step[graph.like], state[graph.like] + workspace
         return self._after[key]
