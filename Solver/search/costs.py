@@ -110,7 +110,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     if not by_size:
         space = model.space
         raise InputError(
-            f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}: its degrees and "
+            f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}: degrees and "
             f"micro-batches do not divide them and the {space.base.global_batch_size} samples of a batch; "
             "allow other degrees, another number of devices or a larger global batch"
         )
