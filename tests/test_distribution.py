@@ -8,7 +8,7 @@ from distribution import LONGEST_FIRST, SPLIT, TOGETHER, scope_of, turn_of
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("place", {*SPLIT, *TOGETHER, *LONGEST_FIRST})
+@pytest.mark.parametrize("place", sorted({*SPLIT, *TOGETHER, *LONGEST_FIRST}))
 def test_places_are_there(place: str) -> None:
     assert (REPOSITORY / place).exists()
 
