@@ -1,5 +1,6 @@
 """What is shipped: every room with its data and its types, under one version and licence."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,21 @@ def test_hooks_fetch_nothing() -> None:
     assert {hook["language"] for hook in hooks} == {"system"}
     assert {hook["id"] for hook in hooks} == {"ruff", "ruff-format", "mypy"}
     assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks)
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CHANGELOG.md"])
+def test_what_contributors_are_sent_to_is_there(name: str) -> None:
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    places = set(re.findall(rf"`((?:{'|'.join([*ROOMS, 'tests', 'scripts'])})/[\w./]*)`", text))
+    links = set(re.findall(r"\]\(([\w./]+)[)#]", text))
+    assert places and [place for place in sorted(places | links) if not any(REPOSITORY.glob(place.replace("NAME", "*")))] == []
+    headings = {
+        re.sub(r"[^\w -]", "", line.lower()).strip().replace(" ", "-") for line in re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
+
+
+def test_the_changelog_keeps_its_headings() -> None:
+    unreleased = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    assert unreleased.startswith("[Unreleased]")
+    assert re.findall(r"^### (.*)", unreleased, re.MULTILINE) == ["Added", "Changed", "Results that changed", "Removed"]

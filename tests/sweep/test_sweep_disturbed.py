@@ -13,20 +13,21 @@ from Studies.sweep.table import write_table
 
 pytestmark = [pytest.mark.kill, pytest.mark.cluster]
 
-KILLS = 4
-POINTS = 24
+KILLS, POINTS = 4, 24
+MANY_KILLS, MANY_POINTS = 12, 96
 
 
-def test_a_disturbed_sweep_ends_with_the_table_of_an_undisturbed_one(warm, tmp_path):
-    path = write_sweep(tmp_path, POINTS)
+def test_a_disturbed_sweep_ends_with_the_table_of_an_undisturbed_one(warm, tmp_path, pytestconfig):
+    kills, points = (MANY_KILLS, MANY_POINTS) if pytestconfig.getoption("--thorough") else (KILLS, POINTS)
+    path = write_sweep(tmp_path, points)
     calm = read_sweep(path, {}, str(with_graphs_of(warm, tmp_path / "calm")))
     write_table(calm, run(calm))
     with small_disk(tmp_path / "disk") as mounted:
         output = with_graphs_of(warm, tmp_path / "disk" / "out")
         words = command(path, output)
-        what = disturb(words, output, POINTS, KILLS, random.Random(1), mounted=mounted)
+        what = disturb(words, output, points, kills, random.Random(1), mounted=mounted)
         assert (output / "table.parquet").read_bytes() == (calm.folder / "table.parquet").read_bytes()
         shutil.rmtree(output)
     assert what.failed_on_full_disk > 0, "the disk was never full while something was to be written"
-    assert (what.kills, what.damaged) == (KILLS, 3)
+    assert (what.kills, what.damaged) == (kills, 3)
     assert what.computed_again == ()
