@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MS = 1e-3
+WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
 WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
@@ -233,7 +234,7 @@ def _proof(point: DesignPoint) -> str:
 def _explained(name: str, plan: ModelPlan) -> str:
     """Where the time of an iteration goes, the largest part first; communication that costs no time apart."""
     total_s = plan.time_per_batch_s
-    shown = {part: seconds for part, seconds in exposed_s(plan.breakdown_s).items() if seconds > NEGLIGIBLE * total_s}
+    shown = {part: seconds for part, seconds in exposed_s(plan.breakdown_s).items() if seconds >= WORTH_A_WORD * total_s}
     shares = ", ".join(f"{part_words(part)} {seconds / total_s:.1%}" for part, seconds in shown.items())
     hidden = ", ".join(f"{part_words(part)} {seconds / total_s:.1%}" for part, seconds in hidden_s(plan.breakdown_s).items())
     return f"{name}: {total_s:.4g} s per batch = {shares}" + (f"; hidden beside computation: {hidden}" if hidden else "")

@@ -183,10 +183,10 @@ def on_full_disk(words: Sequence[str], output: Path, *, mounted: bool) -> Ran:
 def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance: random.Random, *, mounted: bool) -> Disturbed:
     """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage files once, let it end."""
     start = time.perf_counter()
-    again: set[str] = set()
+    again, spoilt = set[str](), set[str]()  # a spoilt point stays so until a run comes to read it
     killed = failed = damaged = 0
     for turn in range(kills):
-        before, spoilt = stored(output), set[str]()
+        before = stored(output)
         if turn == kills // 3:
             failed = on_full_disk(words, output, mounted=mounted).stderr.count("failed: ")
         if turn == (2 * kills) // 3:
@@ -195,19 +195,21 @@ def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance:
         share = max((points - len(before)) // (kills - turn), 1)
         new_points = 0 if turn and chance.random() < 0.2 else chance.randint(1, share)  # 0: while it starts
         killed += kill(words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5)
-        again |= again_in(output, before, spoilt)
+        written = written_again(output, before)
+        again |= written - spoilt
+        spoilt = (spoilt - written) & stored(output).keys()
     before = stored(output)
     ended = run(words)
     if ended.status != 0:
         raise SystemExit(f"the last run of the disturbed sweep failed:\n{ended.stderr}")
-    again |= again_in(output, before, set())
+    again |= written_again(output, before) - spoilt
     return Disturbed(killed, failed, damaged, tuple(sorted(again)), time.perf_counter() - start)
 
 
-def again_in(output: Path, before: dict[str, int], spoilt: set[str]) -> set[str]:
-    """Points that were stored and not spoilt, and whose record was written again."""
+def written_again(output: Path, before: dict[str, int]) -> set[str]:
+    """Points that were stored, and whose record was written again or is gone."""
     after = stored(output)
-    return {name for name, written in before.items() if name not in spoilt and after.get(name) != written}
+    return {name for name, written in before.items() if after.get(name) != written}
 
 
 def spoil(output: Path, chance: random.Random) -> set[str]:
