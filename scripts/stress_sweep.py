@@ -192,6 +192,7 @@ def disturb(words: Sequence[str], output: Path, points: int, kills: int, chance:
         if turn == (2 * kills) // 3:
             spoilt = spoil(output, chance)
             damaged = len(spoilt) + 1
+            before = stored(output)  # which has the damage, not what came before it
         share = max((points - len(before)) // (kills - turn), 1)
         new_points = 0 if turn and chance.random() < 0.2 else chance.randint(1, share)  # 0: while it starts
         killed += kill(words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5)

@@ -100,9 +100,11 @@ class ConfigurationPlans:
                 if found.plan is not None:
                     best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
                     plan_s[index] = found.seconds
-                if found.complete and found.fits:
+                if not found.fits:
+                    status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
+                elif found.complete:
                     status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, found.seconds))
-        order = order[status[order] != PlanStatus.EVALUATED]
+        order = order[status[order] == PlanStatus.PRUNED]
         waiting: list[tuple[float, int]] = []
         place = 0
         while True:
@@ -237,7 +239,7 @@ class ConfigurationPlans:
             return self._equal_chunks(index, incumbent_s)
         problem = self._problem(index)
         if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
-            return _Found(None, np.inf, True)
+            return _Found(None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):

@@ -89,7 +89,8 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
         for key in keys:
             graphs[key] = load_or_extract(key, run.stores.graphs, force=run.problem.force_reextract)
             advance(1)
-    check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
+    if run.first:
+        check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
     modes = tuple(dict.fromkeys(shape.recompute for shape in shapes))
     by_size: dict[int, list[Shape]] = {}
     with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:

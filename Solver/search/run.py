@@ -37,13 +37,17 @@ class Stores:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The context of a search; ``phases`` collects the time and memory of each phase."""
+    """The context of a search; ``phases`` collects the time and memory of each phase.
+
+    ``first`` is false where a problem is asked again, whose models were checked already.
+    """
 
     problem: SearchProblem
     hardware: Hardware
     stores: Stores
     progress: Progress
     phases: list[PhaseRecord] = field(default_factory=list)
+    first: bool = True
 
     @cached_property
     def machine(self) -> Machine:
@@ -64,7 +68,7 @@ class Run:
 
     def on(self, hardware: Hardware) -> Run:
         """The same run on other hardware, keeping nothing but graphs on disk."""
-        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[])
+        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[], first=False)
 
 
 def peak_bytes() -> int:
