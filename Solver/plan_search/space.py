@@ -64,8 +64,6 @@ class PlanSpace:
         rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {number}layers of the model"]
         if self.ep_degrees != (1,):
             rules.append("ep must divide dp x cp")
-        if 0 not in self.zero_stages:
-            rules.append("ZeRO divides what several replicas hold, dp x cp above 1")
         if self.interleave is not None and 1 not in self.interleave:
             rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
         return "; ".join(rules)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
 from Estimator.coverage import check_functions
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
@@ -79,8 +78,10 @@ def _excess(priced: Iterable[PricedGraph]) -> FloatArray:
 def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
 
+    None where its space holds no plan.
+
     Raises:
-        InputError: the model cannot be traced, has operators without a price and the problem is strict, or no plan in its space.
+        InputError: the model cannot be traced, or has operators without a price and the problem is strict.
     """
     shapes = list(model.space.shapes())
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in shapes))
@@ -108,13 +109,6 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
             if parts:
                 excess = _excess([priced[graph.key, part.experts] for part in parts])
                 by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts), excess))
-    if not by_size:
-        space = model.space
-        raise InputError(
-            f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}: degrees and "
-            f"micro-batches do not divide them and the {space.base.global_batch_size} samples of a batch; "
-            "allow other degrees, another number of devices or a larger global batch"
-        )
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]
 
 

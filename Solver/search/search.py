@@ -54,7 +54,12 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
     for model in problem.models:
         if not any(each.model is model for each in shapes):
-            raise InputError(f"no plan of {model.name} has what was asked for; {model.space.requirements()}")
+            space = model.space
+            raise InputError(
+                f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}, with "
+                f"{space.base.global_batch_size} samples a batch: {space.requirements()}; "
+                "allow other degrees, another number of devices or a larger global batch"
+            )
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("winners"):

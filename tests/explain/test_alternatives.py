@@ -146,7 +146,6 @@ def test_what_does_not_fit_says_by_how_much(search, asked):
         ("pp=15", "no plan has that; .*pp at most the 14 layers of the model"),
         ("pp=4,dp=8", "pp 4 x dp 8 needs 32 devices, sixteen has 16; possible with the rest as it is: pp of at most 2"),
         ("dp=100", "dp 100 replicas with micro-batches of 1 need a global batch of at least 100, given 64"),
-        ("zero_stage=2,dp=1", "no plan has that; .*ZeRO divides what several replicas hold"),
         ("interleave=5", "no plan has that; .*pp x interleave must divide the blocks"),
         ("sequence_parallel=yes", "ask for a tp above 1 with it, such as tp=2"),
         ("micro_batch_size=128", "exceeds the global batch size 64"),

@@ -145,7 +145,7 @@ def test_the_search_of_a_plan_for_a_file_counts_its_plans_once_it_is_traced(
 ) -> None:
     words = ["--model", str(mine), "--device", "a100_80gb", "--devices", "4", "--global-batch-size", "8", "--format", "json"]
     assert phaze.main([*words, "--dry-run"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["plans"] is None
+    assert json.loads(capsys.readouterr().out)["plans"] is None
 
 
 def test_a_file_that_cannot_be_read_is_refused(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

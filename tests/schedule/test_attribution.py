@@ -68,7 +68,9 @@ def solved(draw, solvers=tuple(SOLVERS)):
     solver = solver_named(draw(st.sampled_from(solvers)))
     assume(solver.is_available() and solver.license_status().ok)
     schedule = solver.solve(problem)
-    shares = np.array([draw(st.lists(st.integers(0, 3), min_size=6, max_size=6)) for _ in problem.structure.core_types], float)
+    shares = np.array(
+        [draw(st.lists(st.integers(0, 3), min_size=len(NAMES), max_size=len(NAMES))) for _ in problem.structure.core_types], float
+    )
     shares[:, 0] += shares.sum(axis=1) == 0
     columns = (latencies_s(problem, schedule)[:, None] * shares / shares.sum(axis=1, keepdims=True)).T
     return problem, schedule, OperatorParts(*columns)
@@ -107,7 +109,7 @@ def test_the_unit_of_time_does_not_matter(case, unit):
 def test_operators_one_after_another_are_added_up():
     problem = layer_problem(1, 1, operators=9)
     starts_s = np.concatenate([[0.0], np.cumsum(problem.single_latency_s)[:-1]])
-    random = np.random.default_rng(1).dirichlet(np.ones(6), size=9) * problem.single_latency_s[:, None]
+    random = np.random.default_rng(1).dirichlet(np.ones(len(NAMES)), size=9) * problem.single_latency_s[:, None]
     parts = OperatorParts(*random.T)
     found = attributed(problem, by_hand(problem, *starts_s), parts)
     for name in NAMES:
@@ -121,7 +123,7 @@ def test_a_collective_beside_longer_products_costs_nothing():
     check_schedule(problem, schedule)
     assert schedule.makespan_s == 12.0
     found = attributed(problem, schedule, parts_of(arithmetic_s=[4.0, 6.0, 0.0, 2.0], tensor_s=[0.0, 0.0, 5.0, 0.0]))
-    assert found == PassParts(12.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert found == PassParts(12.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_collective_that_products_wait_for_is_told_by_its_group():
@@ -133,7 +135,7 @@ def test_a_collective_that_products_wait_for_is_told_by_its_group():
         context_s=[0, 3.0, 0, 0],
         expert_s=[0, 0, 2.0, 0],
     )
-    assert attributed(problem, solver_named("native").solve(problem), parts) == PassParts(4.0, 0.75, 0.25, 0.0, 3.0, 2.0)
+    assert attributed(problem, solver_named("native").solve(problem), parts) == PassParts(4.0, 0.75, 0.25, 0.0, 0.0, 3.0, 2.0)
 
 
 def test_of_equally_long_paths_the_one_with_the_least_communication_is_taken():
@@ -141,9 +143,9 @@ def test_of_equally_long_paths_the_one_with_the_least_communication_is_taken():
     problem = single([VC, VC, TC, TC], [(0, 1), (2, 3)], [2.0, 3.0, 2.0, 3.0])
     schedule = by_hand(problem, 0.0, 2.0, 0.0, 2.0)
     found = attributed(problem, schedule, parts_of(tensor_s=[2.0, 3.0, 0, 0], memory_s=[0, 0, 2.0, 3.0]))
-    assert found == PassParts(0.0, 5.0, 0.0, 0.0, 0.0, 0.0)
+    assert found == PassParts(0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     found = attributed(problem, schedule, parts_of(tensor_s=[2.0, 0, 0, 1.0], memory_s=[0, 3.0, 2.0, 2.0]))
-    assert found == PassParts(0.0, 4.0, 0.0, 1.0, 0.0, 0.0)
+    assert found == PassParts(0.0, 4.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("edges", "num_vc", "waited_s"), [([(0, 2)], 3, 2.0), ([(0, 2)], 2, 0.0), ([], 2, 0.0)])
@@ -169,32 +171,32 @@ def test_an_operator_on_all_cores_waits_for_everything_and_everything_for_it():
     )
     schedule = Schedule(Status.OPTIMAL, "by hand", 9.0, 9.0, placed, 0.0, 0.0)
     found = attributed(problem, schedule, parts_of(tensor_s=[2.0, 0, 0], arithmetic_s=[0, 3.0, 0], memory_s=[0, 0, 4.0]))
-    assert found == PassParts(3.0, 4.0, 0.0, 2.0, 0.0, 0.0)
+    assert found == PassParts(3.0, 4.0, 0.0, 2.0, 0.0, 0.0, 0.0)
 
 
 def test_a_gap_counts_with_the_operator_waited_for():
     problem = single([TC, VC, TC], [(0, 2)], [2.0, 1.0, 3.0])
     parts = parts_of(arithmetic_s=[1.0, 0, 3.0], launch_s=[1.0, 0, 0], tensor_s=[0, 1.0, 0])
     found = attributed(problem, by_hand(problem, 0.0, 2.5, 3.0), parts)
-    assert found == PassParts(1.5 + 3.0, 0.0, 1.5, 0.0, 0.0, 0.0)
+    assert found == PassParts(1.5 + 3.0, 0.0, 1.5, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_gap_counts_with_the_last_to_end_of_those_waited_for():
     problem = single([TC, VC, FUSED], [], [2.0, 1.0, 3.0])
     parts = parts_of(tensor_s=[2.0, 0, 0], memory_s=[0, 1.0, 3.0])
-    assert attributed(problem, by_hand(problem, 0.0, 0.0, 4.0), parts) == PassParts(0.0, 3.0, 0.0, 4.0, 0.0, 0.0)
+    assert attributed(problem, by_hand(problem, 0.0, 0.0, 4.0), parts) == PassParts(0.0, 3.0, 0.0, 4.0, 0.0, 0.0, 0.0)
 
 
 def test_a_schedule_that_starts_late_counts_with_what_starts():
     problem = single([TC], [], [2.0])
-    assert attributed(problem, by_hand(problem, 6.0), parts_of(memory_s=[2.0])) == PassParts(0.0, 8.0, 0.0, 0.0, 0.0, 0.0)
+    assert attributed(problem, by_hand(problem, 6.0), parts_of(memory_s=[2.0])) == PassParts(0.0, 8.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_operators_without_time_pass_the_waiting_on():
     problem = single([VC, TC, TC], [(0, 1), (1, 2)], [2.0, 0.0, 3.0])
     schedule = solver_named("native").solve(problem)
     found = attributed(problem, schedule, parts_of(tensor_s=[2.0, 0, 0], arithmetic_s=[0, 0, 3.0]))
-    assert found == PassParts(3.0, 0.0, 0.0, 2.0, 0.0, 0.0)
+    assert found == PassParts(3.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0)
     nothing = single([VC], [], [0.0])
     assert attributed(nothing, solver_named("native").solve(nothing), parts_of(tensor_s=[0.0])).total_s == 0.0
 
@@ -234,7 +236,7 @@ class TestChip:
     def test_parts_of_a_layer(self, group: CollectiveGroup, row: int) -> None:
         graph, collective_s = self.layer(group), np.array([3e-4])
         table = self.table(graph)
-        problem = schedule_problem(graph, table, self.CHIPS, row, collective_s)
+        problem = schedule_problem(graph, table, row, collective_s)
         schedule = solver_named("native").solve(problem)
         alone = np.array([one.mode is Mode.ALL for one in schedule.assignments])
         parts = operator_parts(graph, table.price(graph), row, alone, collective_s)

@@ -32,7 +32,7 @@ def hardware_utilization(platform: Platform, chip: Accelerator, cluster: str, mo
     table, network = populate_estimates([graph], chips, platform), load_cluster(cluster)
     solver = solver_named("native")
     forward, backward = (
-        solver.solve(schedule_problem(part, table, chips, 0, innermost_collectives_s(part, network))).makespan_s
+        solver.solve(schedule_problem(part, table, 0, innermost_collectives_s(part, network))).makespan_s
         for part in (block.forward, block.backward)
     )
     peak = 2 * chip.num_tc * chip.depth * chip.width * platform.frequency_hz
