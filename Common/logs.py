@@ -6,7 +6,18 @@ import contextlib
 import logging
 import sys
 
-PACKAGES = ("Common", "GraphExtractor", "Estimator", "Solver", "Reporter", "FrontDoor", "third_party")
+PACKAGES = (
+    "Common",
+    "GraphExtractor",
+    "Estimator",
+    "Plans",
+    "Solver",
+    "Validation",
+    "Studies",
+    "Reporter",
+    "FrontDoor",
+    "third_party",
+)
 
 
 class _StderrHandler(logging.Handler):

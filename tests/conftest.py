@@ -1,6 +1,7 @@
 """What every test may use: graphs and data that tests share, and how many examples they try."""
 
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import settings
 from traces import TraceStore
 
 from Common.compiled_code import find_place
+from Common.logs import PACKAGES
 from GraphExtractor import GraphKey, ModelGraph, find_model
 from GraphExtractor.graph import Attention
 
@@ -112,6 +114,17 @@ def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("GraphExtractor.extract.extract_graph", store.graph)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """What a test has the front door log must not decide what the next test sees."""
+    loggers = [logging.getLogger(name) for name in ("", *PACKAGES)]
+    before = [(each, each.level, list(each.handlers)) for each in loggers]
+    yield
+    for each, level, handlers in before:
+        each.setLevel(level)
+        each.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

@@ -272,7 +272,7 @@ def test_what_stays_whole_is_said(caplog):
         def forward(self, x):
             return self.odd(self.block(x)).softmax(-1)
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="GraphExtractor"):
         shard_traced(traced(Mixed, TOKENS, square_loss), 2)
     assert "leaves whole: odd.weight (_softmax works along the split dimension)" in caplog.text
 
