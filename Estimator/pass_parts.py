@@ -28,9 +28,14 @@ class PassParts:
     expert_s: float
 
     @property
+    def work_s(self) -> float:
+        """What is no communication."""
+        return self.arithmetic_s + self.memory_s + self.launch_s
+
+    @property
     def total_s(self) -> float:
         """All parts."""
-        return self.arithmetic_s + self.memory_s + self.launch_s + self.communication_s
+        return self.work_s + self.communication_s
 
     @property
     def communication_s(self) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
+from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
 from Plans.plan import TrainingPlan
 from Plans.pricing import PricedPlan, chunk_parts, layers_of
@@ -32,28 +33,10 @@ def price_iteration(plan: TrainingPlan, costs: LayerCosts, machine: Machine, con
     return _iteration(priced, breakdown, iteration_s)
 
 
-@dataclass(frozen=True)
-class _PassSums:
-    """Seconds of one pass through the layers of a stage, by cause as ``PassCosts`` has them."""
-
-    arithmetic_s: float
-    memory_s: float
-    launch_s: float
-    tensor_s: float
-    sequence_s: float
-    context_s: float
-    expert_s: float
-
-    @property
-    def work_s(self) -> float:
-        """What is no communication."""
-        return self.arithmetic_s + self.memory_s + self.launch_s
-
-
-def _sums(costs: PassCosts, configuration: int, layers: Sequence[int]) -> _PassSums:
-    """Sums over distinct ``layers``, counted as often as they stand there."""
+def _sums(costs: PassCosts, configuration: int, layers: Sequence[int]) -> PassParts:
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there."""
     chosen = np.array(layers, dtype=np.int64)
-    return _PassSums(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(_PassSums)))
+    return PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
 
 
 def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:

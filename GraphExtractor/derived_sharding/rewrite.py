@@ -182,12 +182,3 @@ class _Rewriter:
         for spec, whole, local in zip(specs, wholes, locals_, strict=True):
             if isinstance(whole, torch.Tensor) and list(local.shape) != local_shape(tuple(whole.shape), spec, self.tp):
                 raise PhazeError(f"{node.target} gives a part of shape {tuple(local.shape)} of {tuple(whole.shape)} split {spec}")
-
-
-def _dense_strides(shape: list[int], strides: list[int]) -> list[int]:
-    """Strides of a tensor without gaps whose dimensions lie in memory in the order that ``strides`` tell."""
-    dense, size = [0] * len(shape), 1
-    for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
-        dense[dim] = size
-        size *= shape[dim]
-    return dense
