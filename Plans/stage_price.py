@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import inner
+from Plans.compiled import inlined, inner
 from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]
@@ -130,7 +130,7 @@ def synchronisation(rates: PlanRates, dense: float, experts: float, layers: floa
     return SyncPrice(0.0, 0.0, scatter_s, gather_s)
 
 
-@inner
+@inlined
 def exposed_s(communication_s: float, computation_s: float, layers: float) -> float:
     """What of ``communication_s`` is left over when it runs beside ``computation_s``, both layer by layer.
 
@@ -139,7 +139,7 @@ def exposed_s(communication_s: float, computation_s: float, layers: float) -> fl
     return max(communication_s - computation_s * (layers - 1.0) / layers, communication_s / layers)
 
 
-@inner
+@inlined
 def pass_price(
     rates: PlanRates, device_s: float, host_s: float, tensor_s: float, products_s: float, data_s: float, layers: float
 ) -> PassPrice:
@@ -151,14 +151,14 @@ def pass_price(
     return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
 
 
-@inner
+@inlined
 def pass_of(rates: PlanRates, totals: PassTotals, at: int, more_s: float, data_s: float, layers: float) -> PassPrice:
     """The pass of stage ``at``, with ``more_s`` of the device besides."""
     device_s = totals.device_s[at] + more_s
     return pass_price(rates, device_s, totals.host_s[at], totals.tensor_s[at], totals.products_s[at], data_s, layers)
 
 
-@inner
+@inlined
 def once_s(rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: float, layers: float) -> float:
     """Exposed seconds after the last micro-batch.
 
@@ -246,13 +246,13 @@ def price_stage(
     stages[4, stage] = rates.reserved_bytes
 
 
-@inner
+@inlined
 def step_s(rates: PlanRates, dense: float, experts: float) -> float:
     """The optimizer's update of a stage's parameters."""
     return rates.step_s[DENSE] * dense + rates.step_s[EXPERTS] * experts
 
 
-@inner
+@inlined
 def state_bytes(rates: PlanRates, dense: float, experts: float) -> float:
     """Weights, gradients and optimizer state of a stage on one device."""
     return rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts

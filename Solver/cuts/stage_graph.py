@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,6 +55,17 @@ class StageGraph:
     def nodes(self) -> int:
         """Sets of layers."""
         return len(self.lattice.members)
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """``whole`` and ``part`` of every stage, shape (edges, 2)."""
+        return np.stack([self.stages.whole, self.stages.part], axis=1)
+
+    @cached_property
+    def spans(self) -> IntArray:
+        """``first``, ``to_end`` and ``depth`` of every node, and one more for where the last one's stages end."""
+        to_end, depth = (np.append(each, -1) for each in (self.stages.to_end, self.stages.depth))
+        return np.stack([self.stages.first, to_end, depth], axis=1)
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Layers of the stages between successive ``nodes``, the first of which holds all layers and the last none."""

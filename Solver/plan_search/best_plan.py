@@ -15,18 +15,9 @@ from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
-from Solver.cuts.kernels import (
-    Loads,
-    Priced,
-    Problem,
-    bound_cut,
-    fill_loads,
-    fill_passes,
-    fill_prices,
-    least_largest,
-    search_cuts,
-)
-from Solver.plan_search.bounds import PlanBounds, plan_bounds_s
+from Solver.cuts.cut_search import FIRST, FIXED_BYTES, PART, SAVED_BYTES, Problem, bound_cut, cut_s, search_cuts
+from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads, fill_prices
+from Solver.plan_search.bounds import plan_bounds_s
 from Solver.plan_search.shape_plans import DegreesKey, ShapePlans
 
 FloatArray = NDArray[np.float64]
@@ -45,16 +36,25 @@ class PlanStatus(IntEnum):
     INFEASIBLE = 2  # no cut of it fits in memory
 
 
+@dataclass(frozen=True)
+class Hint:
+    """A plan worth trying first: its index, and the nodes of its cut (None: with equal chunks)."""
+
+    index: int
+    nodes: tuple[int, ...] | None
+
+
 @dataclass(frozen=True, eq=False)
 class BestPlan:
     """The best plan of a shape on one configuration; no plan of the shape takes less than ``bound_s``.
 
-    ``memory_bytes`` are those of its fullest stage. ``plan`` is None where nothing fits (``iteration_s`` infinite) or nothing
-    beats what was known before. Arrays have shape (plans,): what became of each, the least it can take, and what its best
-    cut takes (infinite where unknown).
+    ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None where nothing fits
+    (``iteration_s`` infinite) or nothing beats what was known before. Arrays have shape (plans,): what became of each, the
+    least it can take, and what its best cut takes (infinite where unknown).
     """
 
     plan: TrainingPlan | None
+    hint: Hint | None
     iteration_s: float
     memory_bytes: float
     bound_s: float
@@ -71,39 +71,43 @@ class ConfigurationPlans:
         graph = shared.stages
         self.times: StageTimes = graph.times(costs, configuration)
         edges = len(graph.stages.whole)
-        self.loads = Loads(np.empty(graph.nodes), np.empty(graph.nodes), np.empty(graph.nodes), np.empty(edges))
+        self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         self._accumulates = bool(costs.accumulation_s[configuration].any())
-        self._passes = np.empty((2, edges))
         self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
             rates = shared.degrees(0).rates
             layers = times_of(time_columns(costs, configuration))
             fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, self.loads)
-            fill_passes(rates, self.times, graph.sizes, *self._passes)
+            passes = self.loads.forward_s, self.loads.backward_s
+            part = np.divide(np.minimum(*passes), self.loads.stage_s, out=np.zeros(edges), where=self.loads.stage_s > 0.0)
+            self._shorter_part = float(part.max())
+            self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self._fill_bounds()
 
-    def best(self, incumbent_s: float = np.inf, hints: Sequence[int] = ()) -> BestPlan:
-        """The best plan that beats ``incumbent_s``; ``hints`` are plans worth trying first."""
+    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None) -> BestPlan:
+        """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first."""
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
         status[np.isinf(self.bounds_s)] = PlanStatus.INFEASIBLE
         bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
-        best_s, best, memory_bytes, winner = incumbent_s, None, 0.0, -1
+        best_s, best = incumbent_s, _Found(None, None, np.inf, True)
         order = np.argsort(bounds_s, kind="stable")
         order = order[: int(np.isfinite(bounds_s).sum())]
-        for index in dict.fromkeys([*hints, *order[:1].tolist()]):
-            if bounds_s[index] < best_s * (1.0 - ROUNDING):
-                found = self._searched(index, best_s, FIRST_STEPS)
-                if found.plan is not None:
-                    best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
-                    plan_s[index] = found.seconds
-                if not found.fits:
-                    status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
-                elif found.complete:
-                    status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, found.seconds))
+        if hint is not None:
+            best = self._as_hinted(hint, best_s)
+        elif len(order):
+            index = int(order[0])
+            best = self._searched(index, best_s, FIRST_STEPS)
+            if not best.fits:
+                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
+            elif best.complete:
+                status[index], bounds_s[index] = PlanStatus.EVALUATED, max(bounds_s[index], min(best_s, best.seconds))
+        best_s = min(best_s, best.seconds)
+        if best.hint is not None:
+            plan_s[best.hint.index] = best_s
         order = order[status[order] == PlanStatus.PRUNED]
         waiting: list[tuple[float, int]] = []
         place = 0
@@ -131,34 +135,16 @@ class ConfigurationPlans:
             status[index] = PlanStatus.EVALUATED
             if found.plan is not None:
                 plan_s[index] = found.seconds
-                best_s, best, memory_bytes, winner = found.seconds, found.plan, found.memory_bytes, index
+                best_s, best = found.seconds, found
             bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
-        if best is not None:
-            plan_s[winner] = best_s
-            if status[winner] != PlanStatus.EVALUATED:  # the first search found what no cut beats
-                status[winner], bounds_s[winner] = PlanStatus.EVALUATED, best_s
-        return BestPlan(best, best_s if best is not None else np.inf, memory_bytes, proven_s, status, bounds_s, plan_s)
+        if best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED:  # the first one tried, which no cut beats
+            status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
+        return BestPlan(best.plan, best.hint, best.seconds, best.memory_bytes, proven_s, status, bounds_s, plan_s)
 
     def _fill_bounds(self) -> None:
-        shared, graph = self.shared, self.shared.stages
-        least = np.empty((shared.most_stages, graph.nodes))
-        least_largest(graph.stages, self.loads.stage_s, least)
-        sync, (both_ways_s, one_way_s) = shared.sync_bounds, shared.least_messages_s
-        plain = PlanBounds(
-            shared.plans.pp,
-            shared.plans.micro_batches,
-            both_ways_s,
-            one_way_s,
-            shared.least_step_s,
-            shared.tied_s,
-            sync.fixed_s,
-            sync.per_parameter_s,
-        )
-        dense = graph.sizes.parameters - graph.sizes.expert_parameters
-        plan_bounds_s(
-            plain, graph.stages, self.loads.stage_s, least, dense, graph.tied_parameters, shared.interleaved, self.bounds_s
-        )
+        shared = self.shared
+        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, self._accumulates, self.bounds_s)
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
@@ -185,7 +171,7 @@ class ConfigurationPlans:
         """All stages priced for the degrees of a plan, which other plans share."""
         shared = self.shared
         key, rates = shared.degrees_key(index), shared.degrees(index).rates
-        if rates.overlap_data or rates.zero_stage >= 2 or self._accumulates:
+        if not self._follows(index):
             if key not in self._priced:
                 graph = shared.stages
                 edges = len(graph.stages.whole)
@@ -194,31 +180,29 @@ class ConfigurationPlans:
                 fill_prices(rates, self.times, graph.sizes, np.arange(edges), tied, priced)
                 self._priced[key] = priced
             return self._priced[key]
-        return Priced(self._passes[0], self._passes[1], *shared.after_passes(index))
+        return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
-    def _most_back_s(self, index: int) -> float:
-        """Seconds of the longest message back of a plan; infinite where its backward passes hold data-parallel communication."""
-        degrees = self.shared.degrees(index)
-        if degrees.rates.overlap_data or degrees.rates.zero_stage >= 2 or self._accumulates:
-            return np.inf
-        return float(degrees.links.seconds[degrees.links.kind_of, 1].max())
+    def _follows(self, index: int) -> bool:
+        """Whether all data-parallel communication of a plan follows the last backward pass."""
+        return bool(self.shared.bounds.follows[index]) and not self._accumulates
 
     def _problem(self, index: int) -> Problem:
-        shared, degrees = self.shared, self.shared.degrees(index)
-        graph, links = shared.stages, degrees.links
-        stages = graph.stages
+        shared, degrees, loads = self.shared, self.shared.degrees(index), self.loads
+        graph, links, priced = shared.stages, degrees.links, self._stage_prices(index)
         return Problem(
-            stages.first,
-            stages.whole,
-            stages.part,
-            stages.to_end,
-            stages.depth,
-            stages.chain,
-            graph.sizes.saved_bytes,
-            *self.loads,
-            *self._stage_prices(index),
-            *links,
-            self._most_back_s(index),
+            np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
+            self._nodes,
+            graph.ends,
+            graph.spans,
+            graph.stages.chain,
+            loads.least_behind_s,
+            loads.least_ahead_s,
+            links.seconds,
+            links.kind_of,
+            links.least_s,
+            float(shared.bounds.most_one_way_s[index]),
+            self._follows(index),
+            self._shorter_part,
             degrees.plan.pp,
             degrees.plan.micro_batches,
             degrees.tied_s,
@@ -233,20 +217,31 @@ class ConfigurationPlans:
         bound_s: float = bound_cut(self._problem(index), incumbent_s, self._tables)
         return bound_s
 
+    def _as_hinted(self, hint: Hint, incumbent_s: float) -> _Found:
+        """What ``hint`` names, where it fits and beats ``incumbent_s``."""
+        index, nodes = hint.index, hint.nodes
+        if nodes is None:
+            return self._equal_chunks(index, incumbent_s)
+        problem = self._problem(index)
+        seconds = cut_s(problem, np.array(nodes))
+        if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
+            return _Found(None, None, np.inf, complete=False)
+        return _Found(self._with_stages(index, nodes), hint, seconds, complete=False, memory_bytes=_memory_bytes(problem, nodes))
+
     def _searched(self, index: int, incumbent_s: float, most_steps: int) -> _Found:
         """The best cut of a plan that beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
         problem = self._problem(index)
         if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
-            return _Found(None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
+            return _Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
-            return _Found(None, np.inf, found.complete)
-        path = nodes.tolist()
+            return _Found(None, None, np.inf, found.complete)
+        path = tuple(nodes.tolist())
         held = _memory_bytes(problem, path)
-        return _Found(self._with_stages(index, path), found.seconds, found.complete, memory_bytes=held)
+        return _Found(self._with_stages(index, path), Hint(index, path), found.seconds, found.complete, memory_bytes=held)
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> _Found:
         """An interleaved plan; the first that is asked for prices all that may beat ``incumbent_s``."""
@@ -260,12 +255,12 @@ class ConfigurationPlans:
             self._interleaved_s[rows], self._interleaved_bytes[rows] = prices.iteration_s, prices.memory_bytes
         seconds, fullest = float(self._interleaved_s[place]), float(self._interleaved_bytes[place])
         if fullest > self.memory_bytes * (1.0 + ROUNDING):
-            return _Found(None, np.inf, True, fits=False)
+            return _Found(None, None, np.inf, True, fits=False)
         if seconds >= incumbent_s * (1.0 - ROUNDING):
-            return _Found(None, np.inf, True)
+            return _Found(None, None, np.inf, True)
         plan = shared.plans.plan(index)
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
-        return _Found(replace(plan, stage_layers=sizes), seconds, True, memory_bytes=fullest)
+        return _Found(replace(plan, stage_layers=sizes), Hint(index, None), seconds, True, memory_bytes=fullest)
 
     def _with_stages(self, index: int, nodes: Sequence[int]) -> TrainingPlan:
         stages = self.shared.stages.layers_of(nodes)
@@ -280,6 +275,7 @@ class _Found:
     """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and whether one fits in memory."""
 
     plan: TrainingPlan | None
+    hint: Hint | None
     seconds: float
     complete: bool
     fits: bool = True
@@ -290,8 +286,8 @@ def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:
     """Bytes of the fullest stage of the cut along the nodes ``path``."""
     most = 0.0
     for place, (whole, part) in enumerate(itertools.pairwise(path)):
-        low, high = int(problem.first[whole]), int(problem.first[whole + 1])
-        edge = low + int(np.searchsorted(problem.part[low:high], part))
+        low, high = problem.spans[whole, FIRST], problem.spans[whole + 1, FIRST]
+        edge = low + np.searchsorted(problem.ends[low:high, PART], part)
         held = min(problem.pp - place, problem.micro_batches)
-        most = max(most, float(problem.fixed_bytes[edge] + held * problem.saved_bytes[edge]))
+        most = max(most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]))
     return most

@@ -9,75 +9,94 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import outer
+from Plans.compiled import inlined, outer
 from Solver.cuts.stage_graph import Stages
+from Solver.cuts.stage_tables import Loads
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
 class PlanBounds(NamedTuple):
-    """What bounds need of every plan, arrays of shape (plans,) unless said otherwise (see ``ShapePlans``)."""
+    """What bounds need of every plan whatever the hardware's speed, arrays of shape (plans,) unless said otherwise.
 
+    ``parameters`` (edges,) are the dense ones of stages, ``least_parameters`` (most stages, nodes) what the largest of j + 1
+    stages that share a node has of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes
+    at least a sum of two collectives, each the least of its algorithms; unused algorithms are infinite, unused collectives 0.
+    """
+
+    skip: NDArray[np.bool_]
     pp: IntArray
     micro_batches: IntArray
     least_messages_s: FloatArray  # over one boundary, both ways
     least_one_way_s: FloatArray  # over one boundary, whichever way is shorter
+    most_one_way_s: FloatArray  # over one boundary
+    follows: NDArray[np.bool_]  # whether all data-parallel communication follows the last backward pass
     least_step_s: FloatArray
     tied_s: FloatArray
-    sync_fixed_s: FloatArray  # (plans, 2, algorithms)
-    sync_per_parameter_s: FloatArray  # (plans, 2, algorithms)
+    sync_fixed_s: FloatArray
+    sync_per_parameter_s: FloatArray
+    parameters: FloatArray
+    least_parameters: FloatArray
+    tied_parameters: float
+
+
+@inlined
+def least_sync_s(bounds: PlanBounds, plan: int, parameters: float) -> float:
+    """Seconds of the synchronisation of a stage of so many parameters at least; nothing is sent where there are none."""
+    seconds = 0.0
+    for collective in range(2 if parameters > 0.0 else 0):
+        fastest_s = np.inf
+        for algorithm in range(bounds.sync_fixed_s.shape[2]):
+            per_parameter_s = bounds.sync_per_parameter_s[plan, collective, algorithm]
+            fastest_s = min(fastest_s, bounds.sync_fixed_s[plan, collective, algorithm] + per_parameter_s * parameters)
+        seconds += fastest_s
+    return seconds
 
 
 @outer
 def plan_bounds_s(
-    bounds: PlanBounds,
-    stages: Stages,
-    stage_s: FloatArray,
-    least_load_s: FloatArray,
-    parameters: FloatArray,
-    tied_parameters: float,
-    skip: NDArray[np.bool_],
-    seconds: FloatArray,
+    bounds: PlanBounds, stages: Stages, loads: Loads, shorter_part: float, accumulates: bool, seconds: FloatArray
 ) -> None:
-    """Fill ``seconds`` (plans,) for one configuration where it does not ``skip``.
+    """Fill ``seconds`` (plans,) for one configuration where ``bounds`` does not skip.
 
-    ``stage_s`` (edges,) are the loads of stages, ``least_load_s`` (most stages, nodes) what the largest load of j + 1 stages is
-    at least, ``parameters`` (edges,) dense ones. With the first stage given, the largest load V is at least its own or that of
-    the best cut of the rest, and the total W is known; wherever the stage with the largest load is, the iteration takes at
-    least W + (m-1) V less what it does not wait for, which is at most the imbalance pp · V - W, and at most half a load for each
-    stage behind it (``stage_bound_s``). The first stage synchronises its gradients after everything.
+    With the first stage given, the largest load V is at least its own or that of the best cut of the rest, and the total W is
+    known; wherever the stage with the largest load is, the iteration takes at least W + (m-1) V less what it does not wait for,
+    which is at most the imbalance pp · V - W, and at most the shorter pass for each stage behind it (``stage_bound_s``), half
+    the load or ``shorter_part`` of the load but for messages. The first
+    stage synchronises its gradients after everything, any other one no earlier than the backward passes before it are left; of
+    the others one has at least the parameters of the best cut of the rest.
     """
     everything = len(stages.first) - 2
-    whole_s = stage_s[stages.to_end[everything]]
+    whole_s = loads.stage_s[stages.to_end[everything]]
     for plan in range(len(seconds)):
-        if skip[plan]:
+        if bounds.skip[plan]:
             continue
         pp, more = bounds.pp[plan], bounds.micro_batches[plan] - 1
-        link_s = bounds.least_messages_s[plan]
+        follows = bounds.follows[plan] and not accumulates
+        back_s = loads.ahead_backward_s[0] + (pp - 1) * bounds.most_one_way_s[plan]
+        total_s = whole_s + (pp - 1) * bounds.least_messages_s[plan]
         best_s = np.inf
-        for edge in range(stages.first[everything], stages.first[everything + 1]):
+        for edge in range(stages.first[everything + 1] - 1, stages.first[everything] - 1, -1):
             part = stages.part[edge]
             if (part == 0) != (pp == 1) or stages.depth[part] < pp - 1:
                 continue
-            dense = parameters[edge] - (tied_parameters if pp == 1 else 0.0)
-            after_s = 0.0
-            for collective in range(2 if dense > 0.0 else 0):  # nothing is sent where there are no parameters
-                fastest_s = np.inf
-                for algorithm in range(bounds.sync_fixed_s.shape[2]):
-                    each_s = (
-                        bounds.sync_fixed_s[plan, collective, algorithm]
-                        + bounds.sync_per_parameter_s[plan, collective, algorithm] * dense
-                    )
-                    fastest_s = min(fastest_s, each_s)
-                after_s += fastest_s
             if pp == 1:
+                after_s = least_sync_s(bounds, plan, bounds.parameters[edge] - bounds.tied_parameters)
                 best_s = min(best_s, (more + 1) * whole_s + after_s)
                 continue
-            load_s = max(stage_s[edge], least_load_s[pp - 2, part]) + bounds.least_one_way_s[plan]
-            total_s = whole_s + (pp - 1) * link_s
-            unwaited_s = 0.5 * min(pp - 1, more) * load_s
+            first_s, rest_s = loads.stage_s[edge], loads.least_behind_s[pp - 2, part]
+            load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]
+            shorter_s = min(0.5 * load_s, shorter_part * load_s + bounds.most_one_way_s[plan])
+            unwaited_s = min(pp - 1, more) * shorter_s
             if more >= pp:  # else more imbalance could make up for a larger load
                 unwaited_s = min(unwaited_s, max(pp * load_s - total_s, 0.0))
-            best_s = min(best_s, total_s + more * load_s - unwaited_s + after_s + bounds.tied_s[plan])
+            least_s = total_s + more * load_s - unwaited_s
+            if stages.chain and first_s >= rest_s and least_s >= best_s:
+                break  # larger first stages take longer
+            after_s = least_sync_s(bounds, plan, bounds.parameters[edge]) + bounds.tied_s[plan]
+            if follows:
+                rest = least_sync_s(bounds, plan, bounds.least_parameters[pp - 2, part])
+                after_s = max(after_s, rest - back_s)
+            best_s = min(best_s, least_s + after_s)
         seconds[plan] = best_s + bounds.least_step_s[plan]

@@ -19,8 +19,9 @@ from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
-from Solver.cuts.kernels import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.cuts.stage_graph import StageGraph, stage_graph
+from Solver.cuts.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
+from Solver.plan_search.bounds import PlanBounds
 from Solver.plan_search.space import PlanArrays
 
 FloatArray = NDArray[np.float64]
@@ -48,17 +49,6 @@ class DegreesKey:
     overlap: int
     groups: int  # identity of their rates, which are kept
     single: bool
-
-
-@dataclass(frozen=True, eq=False)
-class SyncBounds:
-    """Seconds of a stage's synchronisation are at least a sum of two collectives, each the least of its algorithms.
-
-    ``fixed_s`` and ``per_parameter_s`` have shape (plans, 2, algorithms); unused algorithms are infinite, unused collectives 0.
-    """
-
-    fixed_s: FloatArray
-    per_parameter_s: FloatArray
 
 
 class ShapePlans:
@@ -111,9 +101,36 @@ class ShapePlans:
     @cached_property
     def least_parameters(self) -> FloatArray:
         """Parameters that the largest of j + 1 stages has at least, shape (most stages, nodes)."""
+        return self._least_largest(self.stages.sizes.parameters)
+
+    def _least_largest(self, values: FloatArray) -> FloatArray:
         least = np.empty((self.most_stages, self.stages.nodes))
-        least_largest(self.stages.stages, self.stages.sizes.parameters, least)
+        least_largest(self.stages.stages, values, least)
         return least
+
+    @cached_property
+    def bounds(self) -> PlanBounds:
+        """What bounds of the plans need whatever the hardware's speed."""
+        both_ways_s, least_s, most_s = self._boundary_s
+        sync_fixed_s, sync_per_parameter_s = self._least_sync_s
+        sizes = self.stages.sizes
+        dense = sizes.parameters - sizes.expert_parameters
+        return PlanBounds(
+            skip=self.interleaved,
+            pp=self.plans.pp,
+            micro_batches=self.plans.micro_batches,
+            least_messages_s=both_ways_s,
+            least_one_way_s=least_s,
+            most_one_way_s=most_s,
+            follows=~self._overlapped & (self.plans.zero_stage < 2),
+            least_step_s=self.least_step_s,
+            tied_s=self.tied_s,
+            sync_fixed_s=sync_fixed_s,
+            sync_per_parameter_s=sync_per_parameter_s,
+            parameters=dense,
+            least_parameters=self._least_largest(dense) if sizes.expert_parameters.any() else self.least_parameters,
+            tied_parameters=self.stages.tied_parameters,
+        )
 
     @cached_property
     def policy_columns(self) -> tuple[FloatArray, FloatArray]:
@@ -149,17 +166,21 @@ class ShapePlans:
         least: FloatArray = bytes_each * parameters / self.plans.pp + self.machine.software.reserved_memory.value
         return least
 
-    @cached_property
-    def sync_bounds(self) -> SyncBounds:
-        """Bounds of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
+    @property
+    def _overlapped(self) -> NDArray[np.bool_]:
+        overlaps: NDArray[np.bool_] = np.array([self._overlaps(value) for value in self.plans.space.overlap_gradients])
+        return overlaps[self.plans.overlap]
+
+    @property
+    def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
+        """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
         shape, plans = self.plans.shape, self.plans
         inner = shape.tp * shape.cp
         data_inner = self._stage_strides != inner
         joined = data_inner | (plans.pp == 1)  # context-parallel devices and replicas are neighbours
         sizes = np.where(joined, plans.dp * shape.cp, plans.dp)
         strides = np.where(joined, shape.tp, inner * plans.pp)
-        overlaps = np.array([self._overlaps(value) for value in plans.space.overlap_gradients])[plans.overlap]
-        nothing = overlaps | (plans.zero_stage == 3) | (plans.dp == 1)
+        nothing = self._overlapped | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(joined, 1.0, 1.0 / shape.cp)
         gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
         wanted = (
@@ -180,7 +201,8 @@ class ShapePlans:
                     finite = np.where(np.isfinite(costs.per_byte_s), costs.per_byte_s, 0.0)
                     per_parameter_s[here[:, None], algorithms] = finite.T * bytes_each[here, None]
             found.append((fixed_s, per_parameter_s))
-        return SyncBounds(*(np.stack([each[which] for each in found], axis=1) for which in range(2)))
+        fixed, per_parameter = (np.stack([each[which] for each in found], axis=1) for which in range(2))
+        return fixed, per_parameter
 
     @cached_property
     def tied_s(self) -> FloatArray:
@@ -202,16 +224,16 @@ class ShapePlans:
         strides: IntArray = np.where(data_inner, inner * self.plans.dp, inner)
         return strides
 
-    @cached_property
-    def least_messages_s(self) -> FloatArray:
-        """Seconds of the messages over one boundary at least: both ways, and the shorter way; shape (2, plans)."""
+    @property
+    def _boundary_s(self) -> FloatArray:
+        """Seconds of messages over a boundary: both ways and one way at least, one way at most; shape (3, plans)."""
         tiers = self.machine.cluster.tiers
         sizes = np.array([tier.group_size for tier in tiers])
         nearest = np.minimum(np.searchsorted(sizes, self._stage_strides, side="right"), len(tiers) - 1)
-        by_tier = np.zeros((2, len(tiers)))
+        by_tier = np.zeros((3, len(tiers)))
         for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
             inner = self.message_tables[tier:, :, 1:-1]
-            by_tier[:, tier] = inner.sum(axis=1).min(), inner.min()
+            by_tier[:, tier] = inner.sum(axis=1).min(), inner.min(), inner.max()
         seconds: FloatArray = by_tier[:, nearest]
         return seconds
 

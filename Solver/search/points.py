@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from Plans.iteration import sample_joules
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
-from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
+from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
 from Solver.search.costs import Shape
@@ -83,7 +83,7 @@ class PointGroup:
         self.memory_bytes = np.zeros(count)
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, TrainingPlan] = {}
-        self._hints: dict[tuple[int, int], int] = {}
+        self._hints: dict[tuple[int, int], Hint] = {}
         if roomier is None:
             self._close_dominated()
             self.bound_s = store.bounds(self._bounds)
@@ -194,12 +194,12 @@ class PointGroup:
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans = ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes))
-            hint = self._hints.get((point // self.configurations, place))
-            found = plans.best(np.inf if best is None else best.iteration_s, () if hint is None else (hint,))
+            of_shape = point // self.configurations, place
+            found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape))
             least_s = min(least_s, found.bound_s)
-            if found.plan is not None:
+            if found.hint is not None:
                 best = found
-                self._hints[point // self.configurations, place] = int(found.plan_s.argmin())
+                self._hints[of_shape] = found.hint
         if best is None or best.plan is None:
             return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
         self._plans[point] = best.plan

@@ -89,7 +89,7 @@ def test_an_incumbent_stops_what_cannot_beat_it(seed: int, monkeypatch: pytest.M
             continue
         true_s = np.array([each.iteration_s for each in tried.enumerated])
         for factor in (0.9, 1.0, 1.1):
-            held = tried.plans.best(free.iteration_s * factor, hints=(len(true_s) - 1,))
+            held = tried.plans.best(free.iteration_s * factor, hint=free.hint)
             assert (held.plan is not None) == (factor > 1.0)
             assert np.all(held.plan_bounds_s <= true_s * CLOSE)
             assert held.bound_s <= free.iteration_s * CLOSE
