@@ -70,6 +70,21 @@ def load_arrays(cls: type[Record], path: Path) -> Record:
     return cls(**arrays)
 
 
+def unique_rows(rows: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """Places of the first of each distinct row of (rows, columns), and for every row which of them it equals.
+
+    As ``numpy.unique`` over an axis, many times as fast: rows are sorted by a hash, which is then checked.
+    """
+    words = np.ascontiguousarray(rows + 0.0).view(np.uint64)  # 0.0 and -0.0 are one
+    factors = np.random.default_rng(0).integers(1, 2**63, rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    hashed = (words * factors).sum(axis=1, dtype=np.uint64)
+    _, first, same = np.unique(hashed, return_index=True, return_inverse=True)
+    same = same.reshape(-1)
+    if not np.array_equal(rows[first][same], rows):
+        _, first, same = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first, same.reshape(-1)
+
+
 def _digest(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Hash of names, types, shapes and content."""
     digest = hashlib.blake2b(digest_size=16)

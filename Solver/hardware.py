@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,9 @@ from Plans.groups import DeviceGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
-from Solver.schedule.solver import ScheduleSolver
-from Solver.search.layer_times import ScheduledGraph, attributed_layer_costs, chip_layer_costs, refined, scheduled_graph
+from Solver.schedule.solver import Effort, ScheduleSolver
+from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
+from Solver.search.schedule_times import ScheduledGraph, scheduled_graph
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -36,15 +37,18 @@ _ROOT = Path(__file__).resolve().parent.parent
 PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Plans", "Solver"))  # whose code decides a price
 
 
+@cache
+def pricing_version() -> str:
+    """Hash of the code that decides a price."""
+    return code_version(PRICING_ROOMS)
+
+
 @dataclass(frozen=True, eq=False)
 class PricedGraph:
-    """Layer costs of one graph on every configuration, by recomputation mode.
-
-    ``excess`` (configurations,) is by what factor the seconds of a configuration can at most be too long: 1 where proven.
-    """
+    """Layer costs of one graph on every configuration, by recomputation mode; ``least`` is what no schedule goes below."""
 
     costs: dict[Recompute, LayerCosts]
-    excess: FloatArray
+    least: dict[Recompute, LayerCosts]
 
 
 class Hardware(ABC):
@@ -92,8 +96,10 @@ class Hardware(ABC):
         """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
 
     @abstractmethod
-    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
-        """What ``price`` gave for ``graph`` with the configurations ``rows`` priced with more effort."""
+    def refined(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+    ) -> PricedGraph:
+        """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +150,16 @@ class ExistingDevice(Hardware):
         """Layer costs of ``graph``."""
         costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, experts) for mode in modes}
         advance(1)
-        return PricedGraph(costs, np.ones(1))
+        return PricedGraph(costs, costs)
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, attributed to causes."""
         return costs
 
-    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
-        """Layer costs with the configurations ``rows`` priced with more effort."""
+    def refined(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+    ) -> PricedGraph:
+        """Layer costs, which more effort does not change."""
         return self.price(graph, modes, experts, None, lambda _: None)
 
 
@@ -210,15 +218,17 @@ class DesignedChips(Hardware):
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         path = None
         if folder is not None:
-            key = content_key(self.fingerprint, code_version(PRICING_ROOMS), to_json(graph).decode(), experts)
+            key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), experts)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
         scheduled = scheduled_graph(graph, table, GraphNetwork.of(graph, self.cluster, experts), self.solver, path, advance)
         self._scheduled[graph.key, experts] = scheduled
         return _by_mode(scheduled, modes)
 
-    def proven(self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray) -> PricedGraph:
-        """Layer costs with the configurations ``rows`` priced with more effort."""
-        self._scheduled[graph.key, experts] = refined(self._scheduled[graph.key, experts], rows)
+    def refined(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+    ) -> PricedGraph:
+        """Layer costs, the configurations ``rows`` scheduled with more ``effort``."""
+        self._scheduled[graph.key, experts] = self._scheduled[graph.key, experts].refined(rows, effort)
         return _by_mode(self._scheduled[graph.key, experts], modes)
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
@@ -250,4 +260,5 @@ def _communicates(graph: ModelGraph) -> bool:
 
 
 def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:
-    return PricedGraph({mode: chip_layer_costs(scheduled, mode) for mode in modes}, scheduled.times.excess)
+    costs = {mode: chip_layer_costs(scheduled, mode) for mode in modes}
+    return PricedGraph(costs, {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from Estimator.coverage import check_functions
 from GraphExtractor import load_or_extract
 from Plans.cuts import chunk_layers
@@ -48,8 +46,6 @@ def evaluated(request: Request) -> Evaluation:
     check_functions([graph], hardware.known_functions, strict=request.strict)
     experts = experts_of(degrees, hardware.cluster)
     priced = hardware.price(graph, (degrees.recompute,), experts, None, lambda _: None)
-    if priced.excess[0] > 1.0:  # as a search does with what might be the best
-        priced = hardware.proven((degrees.recompute,), graph, experts, np.array([0]))
     costs = hardware.attributed(priced.costs[degrees.recompute], experts, 0)
     machine = hardware.machine(0, float(memory_sizes(request)[0]))
     iteration = price_iteration(degrees, costs, machine)

@@ -6,7 +6,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
+from Solver.schedule.solver import Effort
 from Solver.search.run import Run, Stores
 
 FloatArray = NDArray[np.float64]
@@ -141,14 +142,25 @@ class RandomHardware(Hardware):
     def price(
         self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
-        excess = np.broadcast_to(self.excess_of, self.count)
-        return PricedGraph({mode: self.costs(graph, mode, experts) for mode in modes}, excess)
+        costs = {mode: self.costs(graph, mode, experts) for mode in modes}
+        return PricedGraph(costs, {mode: self.at_least(each) for mode, each in costs.items()})
+
+    def at_least(self, costs: LayerCosts) -> LayerCosts:
+        """What ``costs`` can be at least."""
+        excess = np.broadcast_to(self.excess_of, self.count)[:, None]
+        if not (excess > 1.0).any():
+            return costs
+
+        def shorter(passes: PassCosts) -> PassCosts:
+            return PassCosts(**{each.name: getattr(passes, each.name) / excess for each in fields(PassCosts)})
+
+        return replace(costs, **{name: shorter(getattr(costs, name)) for name in ("forward", "recompute", "backward")})
 
     def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
         return costs.rows(np.array([row]))
 
-    def proven(
-        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64]
+    def refined(
+        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64], effort: Effort
     ) -> PricedGraph:
         return self.price(graph, modes, experts, None, lambda _: None)
 
@@ -334,14 +346,17 @@ class Case:
         layers = len(self.models[model.name].sequence)
         return any(len(list(every_plan(model.space, shape, layers))) for shape in every_shape(model.space))
 
-    def enumerated(self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float) -> Enumerated:
-        """The best plan of one shape on one configuration."""
+    def enumerated(
+        self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float, *, least: bool = False
+    ) -> Enumerated:
+        """The best plan of one shape on one configuration, as layers are priced or as little as they may take at ``least``."""
         graph = self.graph(model.graph_key(shape))
         machine = self.hardware.machine(row, memory_bytes)
         best = Enumerated(shape, math.inf, 0.0)
         for plan in every_plan(model.space, shape, len(graph.sequence)):
             experts = experts_of(plan, self.hardware.cluster)
-            found = best_cut(plan, self.hardware.costs(graph, plan.recompute, experts), machine, row)
+            costs = self.hardware.costs(graph, plan.recompute, experts)
+            found = best_cut(plan, self.hardware.at_least(costs) if least else costs, machine, row)
             best = min(best, found, key=lambda each: each.iteration_s)
         return best
 

@@ -188,7 +188,7 @@ class ConfigurationPlans:
 
     def _problem(self, index: int) -> Problem:
         shared, degrees, loads = self.shared, self.shared.degrees(index), self.loads
-        graph, links, priced = shared.stages, degrees.links, self._stage_prices(index)
+        graph, links, priced = shared.stages, shared.links(index), self._stage_prices(index)
         return Problem(
             np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
             self._nodes,
@@ -205,7 +205,7 @@ class ConfigurationPlans:
             self._shorter_part,
             degrees.plan.pp,
             degrees.plan.micro_batches,
-            degrees.tied_s,
+            float(shared.tied_s[index]),
             float(shared.least_step_s[index]),
             self.memory_bytes * (1.0 + ROUNDING),
         )

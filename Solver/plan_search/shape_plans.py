@@ -19,6 +19,7 @@ from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
+from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
 from Solver.cuts.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.plan_search.bounds import PlanBounds
@@ -36,8 +37,6 @@ class PricedDegrees:
 
     plan: TrainingPlan
     rates: PlanRates
-    links: Links
-    tied_s: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,9 @@ class ShapePlans:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
         self._degrees: dict[int, PricedDegrees] = {}
+        self._links: dict[int, Links] = {}
         self._least: dict[bytes, FloatArray] = {}
+        self._fullest: dict[tuple[int, int, int, int], float] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
 
     def __len__(self) -> int:
@@ -159,12 +160,39 @@ class ShapePlans:
 
     @cached_property
     def least_bytes(self) -> FloatArray:
-        """What the fullest stage holds at least, however the layers are cut: its part of the parameters; shape (plans,)."""
+        """What the fullest stage holds at least: its part of the parameters or, once ``fit`` has seen it, of the best cut."""
+        return self.parameter_bytes.copy()
+
+    @cached_property
+    def parameter_bytes(self) -> FloatArray:
+        """What the fullest stage holds at least before any activation, shape (plans,)."""
         everything = self.stages.stages.to_end[self.stages.nodes - 1]
         parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
         bytes_each = self.policy_columns[0]
         least: FloatArray = bytes_each * parameters / self.plans.pp + self.machine.software.reserved_memory.value
         return least
+
+    def fit(self, memory_bytes: float) -> bool:
+        """Whether some plan has a cut that fits, known exactly but for interleaved ones; ``least_bytes`` of those seen are."""
+        for index in np.argsort(self.least_bytes, kind="stable"):
+            if self.least_bytes[index] > memory_bytes:
+                return False
+            if self.interleaved[index]:
+                return True
+            self.least_bytes[index] = self._least_fullest_bytes(int(index))
+            if self.least_bytes[index] <= memory_bytes:
+                return True
+        return False
+
+    def _least_fullest_bytes(self, index: int) -> float:
+        plans, graph = self.plans, self.stages
+        pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
+        zero, replicas = int(plans.zero_stage[index]), int(plans.dp[index])
+        key = pp, min(pp, micro_batches), zero, replicas if zero else 0  # without ZeRO replicas hold the same
+        if key not in self._fullest:
+            fixed_bytes, saved_bytes = self.after_passes(index)[2], graph.sizes.saved_bytes
+            self._fullest[key] = least_fullest_bytes(graph.stages, fixed_bytes, saved_bytes, pp, micro_batches)
+        return self._fullest[key]
 
     @property
     def _overlapped(self) -> NDArray[np.bool_]:
@@ -250,8 +278,7 @@ class ShapePlans:
         """Plan ``index``, with what its degrees cost."""
         if index not in self._degrees:
             plan = self.plans.plan(index)
-            rates = plan_rates(plan, self.machine)
-            self._degrees[index] = PricedDegrees(plan, rates, self._links(plan), float(self.tied_s[index]))
+            self._degrees[index] = PricedDegrees(plan, plan_rates(plan, self.machine))
         return self._degrees[index]
 
     def degrees_key(self, index: int) -> DegreesKey:
@@ -294,7 +321,13 @@ class ShapePlans:
             self._least[key] = least_s
         return self._least[key]
 
-    def _links(self, plan: TrainingPlan) -> Links:
+    def links(self, index: int) -> Links:
+        """Messages of plan ``index``."""
+        if index not in self._links:
+            self._links[index] = self._links_of(self.degrees(index).plan)
+        return self._links[index]
+
+    def _links_of(self, plan: TrainingPlan) -> Links:
         tables = self.message_tables
         crossed = Messages(plan, self.machine.cluster).boundary_tiers()[: plan.pp - 1].astype(np.int64)[::-1]
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.arrays import unique_rows
 from Common.errors import InputError
 from Common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
@@ -75,10 +76,11 @@ class NativeScheduler:
         count = len(single_s)
         cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
         total = Timings(np.zeros(count), np.zeros(count), np.zeros(single_s.shape), np.zeros(single_s.shape, np.bool_))
-        patterns, pattern_of = np.unique(single_s > 0, axis=0, return_inverse=True)
-        for number, pattern in enumerate(patterns):  # operators of zero latency occupy nothing: they are contracted
-            rows = np.flatnonzero(pattern_of.ravel() == number)
-            kept = sum(1 << int(i) for i in np.flatnonzero(pattern))
+        occupies = single_s > 0
+        firsts, pattern_of = unique_rows(occupies.astype(np.float64))
+        for number, first in enumerate(firsts):  # operators of zero latency occupy nothing: they are contracted
+            rows = np.flatnonzero(pattern_of == number)
+            kept = sum(1 << int(i) for i in np.flatnonzero(occupies[first]))
             for component in series_components(self.structure, kept):
                 cells = np.ix_(rows, np.array(component.operators))
                 single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
@@ -109,7 +111,7 @@ def _component_timings(component: Component, single: Floats, shortest: Floats, c
         return serial
     # many accelerators differ in nothing that this structure feels (in buffer size, say): solve each distinct case once
     keys = np.concatenate([single[unproven], shortest[unproven], cores[unproven]], axis=1)
-    first, same = np.unique(keys, axis=0, return_index=True, return_inverse=True)[1:]
+    first, same = unique_rows(keys)
     cases = unproven[first]
     single, shortest, cores = single[cases], shortest[cases], cores[cases]
     found = Timings(np.zeros(len(cases)), np.zeros(len(cases)), np.zeros(single.shape), np.zeros(single.shape, np.bool_))
@@ -132,7 +134,6 @@ def _component_timings(component: Component, single: Floats, shortest: Floats, c
         )
 
     _in_threads(len(cases), solve)
-    same = same.ravel()
     serial.makespan[unproven] = found.makespan[same] * scale[unproven, 0]
     serial.lower[unproven] = found.lower[same] * scale[unproven, 0]
     serial.start[unproven] = found.start[same] * scale[unproven]

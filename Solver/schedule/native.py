@@ -11,7 +11,7 @@ from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S, Effort, LicenseStatus, 
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
 NODES_PER_S = 2_000_000  # search nodes standing for a second: a conservative constant, so that results do not depend on the load
-QUICK_NODES = 20_000  # per component and accelerator of a batch
+FIRST_NODES, QUICK_NODES = 200, 20_000  # per component and accelerator of a batch
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 
@@ -59,5 +59,5 @@ class NativeSolver(ScheduleSolver):
         """See ScheduleSolver; vectorised, on all processors."""
         from Solver.schedule.batch import THOROUGH_NODES, NativeScheduler
 
-        nodes = QUICK_NODES if effort is Effort.QUICK else THOROUGH_NODES
-        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc, nodes)
+        nodes = {Effort.FIRST: FIRST_NODES, Effort.QUICK: QUICK_NODES, Effort.THOROUGH: THOROUGH_NODES}
+        return NativeScheduler(structure).solve_batch(single_s, all_s, num_tc, num_vc, nodes[effort])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,12 @@ class LicenseStatus:
     message: str
 
 
-class Effort(StrEnum):
+class Effort(IntEnum):
     """How long a solver may look for the proof of each schedule of a batch, where it can be told."""
 
-    QUICK = "quick"
-    THOROUGH = "thorough"
+    FIRST = 0  # most schedules need no more to be told from better ones
+    QUICK = 1
+    THOROUGH = 2
 
 
 class ScheduleSolver(ABC):

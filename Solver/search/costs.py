@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,53 +28,68 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Plans of a shape whose expert groups lie alike on the cluster, and what its layers cost."""
+    """Plans of a shape whose expert groups lie alike on the cluster, what its layers cost, and what they cost at ``least``."""
 
     plans: ShapePlans
     costs: LayerCosts
+    least: LayerCosts
     experts: DeviceGroups
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep, micro-batch, recomputation, sequence parallelism.
-
-    ``excess`` (configurations,) is by what factor the seconds of a configuration can at most be too long.
-    """
+    """What decides the seconds of a layer: tp, cp, ep, micro-batch, recomputation, sequence parallelism."""
 
     plan: TrainingPlan
     graph: ModelGraph
     parts: tuple[Part, ...]
-    excess: FloatArray
 
-    def with_costs(self, priced: dict[DeviceGroups, PricedGraph]) -> Shape:
-        """The same with layers priced anew."""
-        parts = tuple(replace(part, costs=priced[part.experts].costs[self.plan.recompute]) for part in self.parts)
-        return replace(self, parts=parts, excess=_excess(priced[part.experts] for part in self.parts))
+    @cached_property
+    def excess(self) -> FloatArray:
+        """By what factor the seconds of each configuration can at most be too long, shape (configurations,)."""
+        worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
+        return worst
+
+    @property
+    def times_key(self) -> str:
+        """Content key of what the layers cost."""
+        digest = hashlib.blake2b(digest_size=8)
+        for part in self.parts:
+            digest.update(pass_seconds(part.costs).tobytes())
+        return digest.hexdigest()
+
+    def fits(self, memory_bytes: float) -> bool:
+        """Whether a plan has a cut that fits."""
+        return any(part.plans.fit(memory_bytes) for part in self.parts)
+
+    def with_costs(self, priced: Mapping[tuple[GraphKey, DeviceGroups], PricedGraph]) -> Shape:
+        """The same with what is ``priced`` anew."""
+        mode, parts = self.plan.recompute, []
+        for part in self.parts:
+            found = priced.get((self.graph.key, part.experts))
+            parts.append(part if found is None else replace(part, costs=found.costs[mode], least=found.least[mode]))
+        return replace(self, parts=tuple(parts))
+
+
+def pass_seconds(costs: LayerCosts) -> FloatArray:
+    """Forward and whole backward seconds of every distinct layer, shape (configurations, 2 * distinct layers)."""
+    backward = costs.backward.arithmetic_s + costs.recompute.arithmetic_s
+    return np.hstack([costs.forward.arithmetic_s, backward])
+
+
+def _excess(part: Part) -> FloatArray:
+    found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
+    excess: FloatArray = np.divide(found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0).max(axis=1)
+    return excess
 
 
 @dataclass(frozen=True, eq=False)
 class ModelShapes:
-    """All shapes of one model with one micro-batch size.
-
-    ``doubtful`` configurations have layer times that are not proven shortest, although shorter ones might make them the best.
-    """
+    """All shapes of one model with one micro-batch size."""
 
     model: ModelProblem
     micro_batch_size: int
     shapes: tuple[Shape, ...]
-    doubtful: int = 0
-
-    @property
-    def excess(self) -> FloatArray:
-        """By what factor the seconds of each configuration can be too long, shape (configurations,)."""
-        worst: FloatArray = np.max([shape.excess for shape in self.shapes], axis=0)
-        return worst
-
-
-def _excess(priced: Iterable[PricedGraph]) -> FloatArray:
-    worst: FloatArray = np.max([one.excess for one in priced], axis=0)
-    return worst
 
 
 def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
@@ -104,11 +121,10 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
                 what = graph.key, experts
                 if what not in priced:
                     priced[what] = run.hardware.price(graph, modes, experts, run.stores.estimates, advance)
-                costs = priced[what].costs[shape.recompute]
-                parts.append(Part(ShapePlans(graph, costs.sizes, some, run.machine), costs, experts))
+                costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
+                parts.append(Part(ShapePlans(graph, costs.sizes, some, run.machine), costs, least, experts))
             if parts:
-                excess = _excess([priced[graph.key, part.experts] for part in parts])
-                by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts), excess))
+                by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]
 
 

@@ -140,8 +140,7 @@ class _BestPoints:
 
 def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
     """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a model that decides alone."""
-    bounds = group.objective_bound(objective)
-    return np.where(group.status == PointStatus.DOMINATED, -np.inf, bounds) if alone else bounds
+    return group.undominated_bound(objective) if alone else group.objective_bound(objective)
 
 
 def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:

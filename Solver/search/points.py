@@ -22,7 +22,7 @@ from Plans.plan import TrainingPlan
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import Shape
+from Solver.search.costs import Shape, pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
@@ -31,6 +31,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
+PROVEN = 1e-9  # relative gap below which a value is said to be proven
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
 
@@ -73,7 +74,8 @@ class PointGroup:
         self.key, self.shapes, self.batch_samples = key, tuple(shapes), batch_samples
         self.configurations = len(area_mm2)
         self.area_mm2 = np.tile(area_mm2, len(self.shapes))
-        self.energy_j = np.concatenate([_joules(shape, self.configurations) for shape in self.shapes])
+        found, least = ([_joules(costs(shape), self.configurations) for shape in self.shapes] for costs in (_found, _least))
+        self.energy_j, self.least_j = np.concatenate(found), np.concatenate(least)
         self.omitted = next((part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), "")
         self._store, self._roomier = store, roomier
         count = self.configurations * len(self.shapes)
@@ -84,12 +86,14 @@ class PointGroup:
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, TrainingPlan] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
+        self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
             self._close_dominated()
             self.bound_s = store.bounds(self._bounds)
         else:
             self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
+        self.status[~np.repeat(self._fits, self.configurations)] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
 
@@ -144,7 +148,7 @@ class PointGroup:
 
     def objective_bound(self, objective: Objective) -> FloatArray:
         """Upper bound under ``objective``, exact where evaluated and proven; -inf where infeasible."""
-        value = objective_value(objective, self.throughput_bound, self.area_mm2, self.energy_j)
+        value = objective_value(objective, self.throughput_bound, self.area_mm2, self.least_j)
         return np.where(self.throughput_bound > 0.0, value, -np.inf)
 
     def best(self, objective: Objective) -> int | None:
@@ -160,6 +164,15 @@ class PointGroup:
             if not len(rivals):
                 return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0]) if np.isfinite(values.max()) else None
             self.evaluate(rivals[np.argsort(-bounds[rivals], kind="stable")][:ROUND_LIMIT])
+
+    def undominated_bound(self, objective: Objective) -> FloatArray:
+        """``objective_bound`` without what is dominated under its shape, which is never better than what dominates it."""
+        return np.where(self.status == PointStatus.DOMINATED, -np.inf, self.objective_bound(objective))
+
+    def is_best(self, point: int, objective: Objective) -> bool:
+        """Whether no plan on any configuration can be better than that of ``point``."""
+        bound = self.undominated_bound(objective).max()
+        return bool(self.objective(objective)[point] >= bound * (1.0 - PROVEN))
 
     def plan(self, point: int) -> TrainingPlan:
         """The best plan of an evaluated point, with its stages."""
@@ -210,6 +223,8 @@ class PointGroup:
         if self.configurations == 1:
             return
         for place, shape in enumerate(self.shapes):
+            if not self._fits[place]:
+                continue
             found = shape_dominators(shape, self.area_mm2[: self.configurations])
             first = place * self.configurations
             self.dominator[first : first + self.configurations] = np.where(found < 0, -1, found + first)
@@ -217,17 +232,17 @@ class PointGroup:
     def _bounds(self) -> FloatArray:
         """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        for point in np.flatnonzero(self.dominator < 0):
+        for point in np.flatnonzero((self.dominator < 0) & np.repeat(self._fits, self.configurations)):
             row, shape = self.locate(int(point))
             each = [
-                ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes)).bounds_s.min(initial=np.inf)
+                ConfigurationPlans(part.plans, part.least, row, float(self.key.memory_bytes)).bounds_s.min(initial=np.inf)
                 for part in shape.parts
             ]
-            bounds[point] = min(each, default=np.inf) / shape.excess[row]
+            bounds[point] = min(each, default=np.inf)
         return bounds
 
     def _values(self, points: IntArray) -> Values:
-        return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.energy_j[points])
+        return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.least_j[points])
 
     def _prune(self) -> None:
         known = np.flatnonzero(self.status == PointStatus.EVALUATED)
@@ -269,10 +284,12 @@ def objective_value(objective: Objective, throughput: FloatArray, area_mm2: Floa
 
 def shape_dominators(shape: Shape, area_mm2: FloatArray) -> IntArray:
     """For every configuration one that dominates it under ``shape``, or -1: shape (configurations,)."""
-    other = np.stack([area_mm2, _joules(shape, len(area_mm2))], axis=1)
-    times = np.concatenate([_time_columns(part.costs) for part in shape.parts], axis=1)
-    least = np.hstack([times / shape.excess[:, None], other]) if (shape.excess > 1.0).any() else None
-    return dominators(np.hstack([times, other]), least)
+
+    def columns(costs: Sequence[LayerCosts]) -> FloatArray:
+        other = np.stack([area_mm2, _joules(costs, len(area_mm2))], axis=1)
+        return np.concatenate([*map(pass_seconds, costs), other], axis=1)
+
+    return dominators(columns(_found(shape)), columns(_least(shape)) if (shape.excess > 1.0).any() else None)
 
 
 def undominated(shape: Shape, area_mm2: FloatArray) -> NDArray[np.bool_]:
@@ -281,15 +298,17 @@ def undominated(shape: Shape, area_mm2: FloatArray) -> NDArray[np.bool_]:
     return alive
 
 
-def _time_columns(costs: LayerCosts) -> FloatArray:
-    """Forward and whole backward seconds of every distinct layer, shape (configurations, 2 * distinct layers)."""
-    backward = costs.backward.arithmetic_s + costs.recompute.arithmetic_s
-    return np.hstack([costs.forward.arithmetic_s, backward])
+def _found(shape: Shape) -> list[LayerCosts]:
+    return [part.costs for part in shape.parts]
 
 
-def _joules(shape: Shape, configurations: int) -> FloatArray:
-    """Joules per sample, the least of the shape's parts; ones where the energy is not known."""
-    if not shape.parts or shape.parts[0].costs.joules is None:
+def _least(shape: Shape) -> list[LayerCosts]:
+    return [part.least for part in shape.parts]
+
+
+def _joules(costs: Sequence[LayerCosts], configurations: int) -> FloatArray:
+    """Joules per sample, the least of the parts of a shape; ones where the energy is not known."""
+    if not costs or costs[0].joules is None:
         return np.ones(configurations)
-    joules: FloatArray = np.min([sample_joules(part.costs) for part in shape.parts], axis=0)
+    joules: FloatArray = np.min([sample_joules(each) for each in costs], axis=0)
     return joules

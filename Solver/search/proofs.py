@@ -1,7 +1,8 @@
-"""Schedules that are worth a proof: those of configurations that no other one dominates even if theirs were as short as can be.
+"""Schedules that are worth a proof: those of configurations that could matter even if theirs were as short as can be.
 
-All configurations are scheduled quickly first. What a found time of another one already beats in every layer, in area and
-in energy can be left without a proof, since dominance closes it.
+All configurations are scheduled with little effort first. What the schedules found on another one beat in every layer, in area
+and in energy, however short its own could be, is left without a proof, since dominance closes it; the others are scheduled with
+more effort, those alone that could still be the best with the most.
 """
 
 from __future__ import annotations
@@ -10,37 +11,78 @@ import logging
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from GraphExtractor.graph import GraphKey
+from Plans.groups import DeviceGroups
+from Solver.hardware import PricedGraph
+from Solver.problem import Objective
+from Solver.schedule.solver import Effort
 from Solver.search.costs import ModelShapes
-from Solver.search.points import undominated
+from Solver.search.point_store import PointStore
+from Solver.search.points import ROUNDING, PointGroup, PointKey, undominated
 from Solver.search.run import Run
 
 logger = logging.getLogger(__name__)
+INCUMBENTS = 64  # points evaluated to know what has to be beaten
+Chosen = NDArray[np.bool_]  # shape (shapes, configurations)
 
 
 def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
     """``shapes`` with the schedules of all configurations that could matter proven, or as well as they can be."""
-    if not (shapes.excess > 1.0).any():
-        return shapes
-    alive = np.zeros(run.hardware.configurations, dtype=bool)
-    for shape in shapes.shapes:
-        alive |= undominated(shape, run.hardware.area_mm2)
-    rows = np.flatnonzero(alive & (shapes.excess > 1.0))
-    if not len(rows):
-        return shapes
-    label = shapes.shapes[0].graph.key.label
-    keys = {(shape.graph.key, part.experts): (shape, part) for shape in shapes.shapes for part in shape.parts}
-    better = {}
-    with run.progress.phase(f"proofs of {len(rows)} accelerators for {label}", len(keys)) as advance:
-        for key, (shape, part) in keys.items():
-            modes = tuple(dict.fromkeys(each.plan.recompute for each in shapes.shapes))
-            better[key] = run.hardware.proven(modes, shape.graph, part.experts, rows)
-            advance(1)
-    found = tuple(
-        shape.with_costs({part.experts: better[shape.graph.key, part.experts] for part in shape.parts}) for shape in shapes.shapes
-    )
-    proven = replace(shapes, shapes=found)
-    left = sum(int(np.count_nonzero(undominated(shape, run.hardware.area_mm2) & (shape.excess > 1.0))) for shape in found)
+    for effort in (Effort.QUICK, Effort.THOROUGH):
+        tried = np.zeros((len(shapes.shapes), run.hardware.configurations), np.bool_)
+        while (wanted := _open(run, shapes, effort) & ~tried).any():  # what is scheduled anew may dominate less
+            shapes = _refined(run, shapes, wanted, effort)
+            tried |= wanted
+    left = int(_open(run, shapes, Effort.THOROUGH).any(axis=0).sum())
     if left:
+        label = shapes.shapes[0].graph.key.label
         logger.warning("%d accelerators have unproven schedules and might be the best for %s", left, label)
-    return replace(proven, doubtful=left)
+    return shapes
+
+
+def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
+    """Configurations whose schedules are not proven shortest, could matter and are worth so much ``effort``."""
+    roomiest, several = max(run.problem.memory_bytes), len(run.problem.models) > 1
+    unproven = np.stack([(shape.excess > 1.0) & shape.fits(roomiest) for shape in shapes.shapes])
+    if several and effort is Effort.QUICK:  # what one model's best dominates may be the best of all
+        return unproven
+    for rows, shape in zip(unproven, shapes.shapes, strict=True):
+        if rows.any():
+            rows &= undominated(shape, run.hardware.area_mm2)
+    alone = not several and run.problem.objective is not Objective.THROUGHPUT_PER_JOULE
+    if effort is Effort.THOROUGH and alone and unproven.any():
+        unproven &= _could_be_best(run, shapes)
+    return unproven
+
+
+def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
+    """Points that might reach the best of those evaluated here, shape (shapes, configurations)."""
+    objective, could = run.problem.objective, np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
+    roomier = None
+    for size in sorted(run.problem.memory_bytes, reverse=True):
+        key = PointKey(shapes.model.name, shapes.micro_batch_size, size)
+        samples = shapes.model.space.base.global_batch_size
+        group = PointGroup(key, shapes.shapes, run.hardware.area_mm2, samples, PointStore(None), roomier)
+        group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
+        could |= group.undominated_bound(objective) >= group.objective(objective).max() * (1.0 - ROUNDING)
+        roomier = group
+    return could.reshape(len(shapes.shapes), -1)
+
+
+def _refined(run: Run, shapes: ModelShapes, wanted: Chosen, effort: Effort) -> ModelShapes:
+    """``shapes`` with what is ``wanted`` scheduled with more effort."""
+    modes = tuple(dict.fromkeys(shape.plan.recompute for shape in shapes.shapes))
+    rows_of: dict[GraphKey, Chosen] = {}
+    for shape, rows in zip(shapes.shapes, wanted, strict=True):
+        rows_of[shape.graph.key] = rows_of.get(shape.graph.key, np.zeros_like(rows)) | rows
+    parts = {(shape.graph.key, part.experts): shape.graph for shape in shapes.shapes for part in shape.parts}
+    tasks = {(key, experts): graph for (key, experts), graph in parts.items() if rows_of[key].any()}
+    better: dict[tuple[GraphKey, DeviceGroups], PricedGraph] = {}
+    label = f"{'proofs' if effort is Effort.THOROUGH else 'schedules'} of {wanted.any(axis=0).sum()} accelerators"
+    with run.progress.phase(f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)) as advance:
+        for (key, experts), graph in tasks.items():
+            better[key, experts] = run.hardware.refined(modes, graph, experts, np.flatnonzero(rows_of[key]), effort)
+            advance(1)
+    return replace(shapes, shapes=tuple(shape.with_costs(better) for shape in shapes.shapes))

@@ -68,7 +68,7 @@ class PricedHardware:
             layers = schedule_layers(self.run, choice)
             plans[model] = model_plan(self.run, choice, layers)
             schedules += layers
-        proven = optimum.proven and not optimum.omitted and not any(each.excess[optimum.row] > 1.0 for each in self.shapes)
+        proven = optimum.proven and not optimum.omitted
         point = DesignPoint(
             status=Status.OPTIMAL if proven else Status.FEASIBLE,
             optimal=False,

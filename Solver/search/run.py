@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 
-from Common.files import code_version, content_key
+from Common.files import content_key
 from Common.progress import Progress
 from Plans.rates import Machine
-from Solver.hardware import PRICING_ROOMS, Hardware
+from Solver.hardware import Hardware, pricing_version
 from Solver.problem import SearchProblem
 
 
@@ -57,7 +57,7 @@ class Run:
     @cached_property
     def pricing(self) -> str:
         """Content key of the hardware and of the code that decides what a layer time or a design point is."""
-        return content_key(self.hardware.fingerprint, code_version(PRICING_ROOMS))
+        return content_key(self.hardware.fingerprint, pricing_version())
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -107,7 +107,8 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
     folder = run.stores.points
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
-        folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs))
+        times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
+        folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
     return PointGroup(
         PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
         shapes.shapes,
@@ -132,9 +133,7 @@ def scored_point(
         with run.progress.phase(f"ILP confirmation of {model}, {memory_bytes / GIB:g} GiB", len(layers)) as advance:
             confirmations += confirm_schedules(layers, advance)
         schedules += layers
-    unproven = any((each.excess[optimum.row] > 1.0) for each in shapes) or any(each.doubtful for each in shapes)
-    optimal = counts.complete and optimum.proven and not optimum.omitted and not unproven
-    optimal = optimal and all(item.agrees for item in confirmations)
+    optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -170,9 +169,7 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
         reason = why_infeasible(group)
         return SizeRow(key.model, key.memory_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
     row, shape = group.locate(point)
-    proven = (
-        group.least_s[point] >= group.iteration_s[point] * (1 - 1e-9) and not group.omitted and not (shape.excess > 1.0).any()
-    )
+    proven = group.is_best(point, run.problem.objective) and not group.omitted
     return SizeRow(
         model=key.model,
         hbm_bytes=key.memory_bytes,
@@ -191,6 +188,6 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
 
 def why_infeasible(group: PointGroup) -> str:
     """What keeps the model from fitting, which does not depend on the chip."""
-    least = [float(part.plans.least_bytes.min()) for shape in group.shapes for part in shape.parts if len(part.plans)]
+    least = [float(part.plans.parameter_bytes.min()) for shape in group.shapes for part in shape.parts if len(part.plans)]
     needed = f"; the leanest needs {min(least) / GIB:.3g} GiB before any activation" if least else ""
     return f"no plan of {group.key.model} fits {group.key.memory_bytes / GIB:.3g} GiB per device{needed}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from Common.files import code_version, content_key, load_or_set_aside, write_atomically
+from Common.records import from_json, to_json
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Solver.hardware import DesignedChips
@@ -16,16 +19,40 @@ from Studies.limits.gains import binds, gain_of, gained
 from Studies.limits.resources import Circumstances, Resource, resources
 from Studies.words import EQUAL, number, size_words
 
+STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What is kept of a finished answer."""
+
+    limits: tuple[Limit, ...]
+
 
 def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
-    """The limits of ``best``, the optimum of ``run``; none are told on devices that exist."""
-    hardware = run.hardware
+    """The limits of ``best``, the optimum of ``run``, as an earlier run of the same question found them, if one did.
+
+    None are told on devices that exist.
+    """
+    hardware, folder = run.hardware, run.stores.points
     if not isinstance(hardware, DesignedChips) or best.accelerator is None:
         return ()
+    if folder is None:
+        return _found(run, hardware, best, best.accelerator)
+    point = to_json(replace(best, models={}, certificate=None)).decode()
+    path = folder / f"limits-{content_key(run.pricing, code_version((STUDIES,)), run.problem, point)}.json"
+    kept = load_or_set_aside(path, lambda file: from_json(_Limits, file.read_bytes(), str(file)))
+    if kept is None:
+        kept = _Limits(_found(run, hardware, best, best.accelerator))
+        write_atomically(path, to_json(kept))
+    return kept.limits
+
+
+def _found(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator) -> tuple[Limit, ...]:
     given = Circumstances(hardware.platform, hardware.cluster, best.hbm_bytes)
     more = resources(given, _most_devices(run.problem, best))
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
-        chip = _Chip(run, hardware, best.accelerator)
+        chip = _Chip(run, hardware, accelerator)
         base = chip.value(given)
         limits = []
         for resource in more:

@@ -19,7 +19,7 @@ from Plans.results import Status
 from Solver.schedule import SOLVERS, check_schedule, solver_named
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Assignment, CoreType, Mode, Schedule, ScheduleProblem
-from Solver.search.layer_times import schedule_problem
+from Solver.search.schedule_times import schedule_problem
 
 TC, VC, FUSED = CoreType.TC, CoreType.VC, CoreType.TC_AND_VC
 NAMES = [field.name for field in fields(PassParts)]

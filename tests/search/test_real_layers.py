@@ -12,7 +12,7 @@ from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey
 from Plans.results import Status
 from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
-from Solver.search.layer_times import schedule_problem
+from Solver.search.schedule_times import schedule_problem
 
 CHIPS = (
     Accelerator(num_tc=32, num_vc=256, width=64, depth=128, width_vc=64, glb_bytes=4 * 2**20, area_mm2=0.0),

@@ -17,7 +17,7 @@ from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor import extract_graph
 from GraphExtractor.graph import Attention, GraphKey
 from Solver.schedule.registry import solver_named
-from Solver.search.layer_times import schedule_problem
+from Solver.search.schedule_times import schedule_problem
 
 MIB = 2**20
 VECTOR_LANES = 128 * 8 * 2
