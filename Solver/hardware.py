@@ -101,6 +101,11 @@ class Hardware(ABC):
     ) -> PricedGraph:
         """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
 
+    def proven(self, graph: ModelGraph, mode: Recompute, experts: DeviceGroups) -> LayerCosts:
+        """Layer costs of ``graph`` with the most effort on every configuration."""
+        self.price(graph, (mode,), experts, None, lambda _: None)
+        return self.refined((mode,), graph, experts, np.arange(self.configurations), Effort.THOROUGH).costs[mode]
+
 
 @dataclass(frozen=True, eq=False)
 class ExistingDevice(Hardware):

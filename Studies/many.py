@@ -83,8 +83,7 @@ class _LayerCosts:
         key = plan.graph_key(request.models[0].name, request.sequence_length[0])
         graph = load_or_extract(key, request.folders.graphs)
         check_functions([graph], hardware.known_functions, strict=request.strict)
-        priced = hardware.price(graph, (plan.recompute,), experts_of(plan, hardware.cluster), None, lambda _: None)
-        return priced.costs[plan.recompute]
+        return hardware.proven(graph, plan.recompute, experts_of(plan, hardware.cluster))
 
 
 def _plans_of(shape: TrainingPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:

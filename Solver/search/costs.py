@@ -17,10 +17,11 @@ from Plans.groups import ALONE, DeviceGroups
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
 from Plans.rates import experts_of
-from Solver.hardware import PricedGraph
+from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.plan_search.space import PlanArrays
 from Solver.problem import ModelProblem
+from Solver.schedule.solver import Effort
 from Solver.search.run import Run
 
 FloatArray = NDArray[np.float64]
@@ -61,6 +62,14 @@ class Shape:
     def fits(self, memory_bytes: float) -> bool:
         """Whether a plan has a cut that fits."""
         return any(part.plans.fit(memory_bytes) for part in self.parts)
+
+    def proven_at(self, hardware: Hardware, row: int) -> Shape:
+        """The same with configuration ``row`` priced with the most effort."""
+        keys = [(self.graph.key, part.experts) for part in self.parts]
+        modes, rows = (self.plan.recompute,), np.array([row])
+        return self.with_costs(
+            {(key, experts): hardware.refined(modes, self.graph, experts, rows, Effort.THOROUGH) for key, experts in keys}
+        )
 
     def with_costs(self, priced: Mapping[tuple[GraphKey, DeviceGroups], PricedGraph]) -> Shape:
         """The same with what is ``priced`` anew."""

@@ -22,7 +22,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
-FEW_ACCELERATORS = 64  # that are all worth a thorough search
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
 FORWARD, BACKWARD, BACKWARD_SELECTIVE = range(3)  # passes of ``GraphTimes``
 
@@ -93,8 +92,8 @@ def scheduled_graph(
 ) -> ScheduledGraph:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
-    ``network`` prices collectives; what is stored was priced by the same one. Many accelerators get a first look, and who
-    compares them goes on with those that matter (``ScheduledGraph.refined``); few are all scheduled thoroughly.
+    ``network`` prices collectives; what is stored was priced by the same one. All accelerators get a first look, and who
+    compares them goes on with those that matter (``ScheduledGraph.refined``).
     """
     count = len(table.accelerators)
     every = np.arange(count)
@@ -105,10 +104,7 @@ def scheduled_graph(
         nothing = np.zeros((3, count, len(graph.layers)))
         blank = GraphTimes(nothing, nothing, nothing, nothing, np.full((count, 1), -1, np.int8))
         unkept = ScheduledGraph(graph, table, network, solver, None, blank)
-        scheduled = replace(unkept, times=_scheduled(unkept, every, Effort.FIRST))
-        if count <= FEW_ACCELERATORS:
-            scheduled = scheduled.refined(every, Effort.THOROUGH)
-        scheduled = replace(scheduled, store=store)
+        scheduled = replace(unkept, times=_scheduled(unkept, every, Effort.FIRST), store=store)
         if store is not None:
             store_arrays(store, scheduled.times)
     advance(1)

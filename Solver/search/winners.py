@@ -123,6 +123,7 @@ def expert_report(run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: in
     if unsuited:
         return ExpertReport(Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited)
     machine = run.hardware.machine(row, memory_bytes)
+    shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
     priced = [
         (plan, price_iteration(plan, attributed_costs(run, shape, plan, row), machine))
         for shape, plan in zip(shapes, plans, strict=True)

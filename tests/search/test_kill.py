@@ -7,11 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from processes import started
 from small_study import small_study
 
+from Common.arrays import read_arrays
 from Studies.resolve import resolve
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -86,7 +88,8 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
     words = command(tmp_path, kind)
     out = tmp_path / "out"
     assert run_until(words, lambda: any(out.glob(moment))), "the search ended before it could be killed"
-    before = {path: path.stat().st_mtime_ns for path in out.glob("**/*.npz")}
+    before = {path: path.stat().st_mtime_ns for path in out.glob("**/*.npz") if "layer_times" not in path.name}
+    times = {path: read_arrays(path) for path in out.glob("**/layer_times-*.npz")}
     resumed = answer(words)
     counts = resumed["counts"]
     assert sum(counts[name] for name in ("evaluated", "dominated", "pruned", "infeasible")) == counts["space"]
@@ -96,6 +99,11 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
         {key: calm[key] for key in calm if key not in differing}
     )
     assert before == {path: path.stat().st_mtime_ns for path in before}, "finished work was done again"
+    for path, known in times.items():
+        now = read_arrays(path)
+        kept = (now["effort"] == known["effort"])[:, 0]
+        assert np.all(now["effort"] >= known["effort"]), "what is proven was forgotten"
+        assert all(np.array_equal(now[name][:, kept], known[name][:, kept]) for name in ("seconds", "least_s", "joules"))
 
 
 def test_two_runs_of_one_study_at_once_end_with_the_same_answer(undisturbed, tmp_path):

@@ -190,7 +190,6 @@ class HastySolver(NativeSolver):
 def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path, monkeypatch):
     hasty = HastySolver()
     monkeypatch.setattr("Studies.problem.solver_named", lambda _: hasty)
-    monkeypatch.setattr("Solver.search.schedule_times.FEW_ACCELERATORS", 0)
     found = solved(small_study(tmp_path))
     assert found.status is Status.OPTIMAL
     assert [point.value for point in found.per_hbm] == [point.value for point in result.per_hbm]
