@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,10 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of
 from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
-from Plans.groups import expert_replicas, replicas
+from Plans.groups import ALONE, DeviceGroups, expert_replicas, replicas
 from Plans.plan import GroupOrder, TrainingPlan, check_cluster, check_plan
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, group_rates
+from Plans.rates import KINDS, Machine, experts_of, group_rates
 from Plans.stage_price import DENSE, GroupRates
 
 FloatArray = NDArray[np.float64]
@@ -26,7 +27,7 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class UniformPlans:
-    """N plans that differ from ``shape`` in arrays of shape (N,); their blocks are balanced as Megatron-LM does.
+    """N plans that differ from ``shape`` in arrays of shape (N,), whatever their cuts into stages.
 
     ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``).
     """
@@ -43,7 +44,7 @@ class UniformPlans:
     def __len__(self) -> int:
         return len(self.pp)
 
-    @property
+    @cached_property
     def micro_batches(self) -> IntArray:
         """Micro-batches per pipeline, shape (N,)."""
         count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
@@ -73,6 +74,15 @@ class UniformPlans:
             self.pp,
             self.dp,
         )
+
+    def by_experts(self, cluster: Cluster) -> dict[DeviceGroups, IntArray]:
+        """Places of the plans whose groups that divide the experts cost the same."""
+        if self.shape.ep == 1:
+            return {ALONE: np.arange(len(self))} if len(self) else {}
+        found: dict[DeviceGroups, list[int]] = {}
+        for index in range(len(self)):
+            found.setdefault(experts_of(self.plan(index), cluster), []).append(index)
+        return {experts: np.array(places) for experts, places in found.items()}
 
     def some(self, rows: IntArray) -> UniformPlans:
         """Those of ``rows``."""

@@ -59,7 +59,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
             attention=base.attention,
         )
         whole = _plans_of(shape, same, hardware)
-        for part in _same_exchanges(whole, hardware):
+        for part in whole.by_experts(hardware.cluster).values():
             chosen = whole.some(part)
             costs = graphs.of(chosen.plan(0))
             prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
@@ -102,16 +102,6 @@ def _plans_of(shape: TrainingPlan, table: pd.DataFrame, hardware: Hardware) -> U
         pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in table["group_order"]], dtype=np.bool_),
         overlap_gradients=np.array(overlap, dtype=np.bool_),
     )
-
-
-def _same_exchanges(plans: UniformPlans, hardware: Hardware) -> list[NDArray[np.int64]]:
-    """Places of the plans whose experts are exchanged over groups that cost the same."""
-    if plans.shape.ep == 1:
-        return [np.arange(len(plans))]
-    groups = [experts_of(plans.plan(index), hardware.cluster) for index in range(len(plans))]
-    place_of = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    places = np.array([place_of[group] for group in groups])
-    return [np.flatnonzero(places == place) for place in range(len(place_of))]
 
 
 def _plain(default: Any, value: Any) -> Any:

@@ -242,7 +242,7 @@ def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
         interleave=None if random.random() < 0.4 else (1,),
         zero_stages=some(0, 1, 2, 3),
         group_orders=tuple(GroupOrder),
-        overlap_gradients=((None,), (False, True), (True,))[int(random.integers(3))],
+        overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (True, False))[int(random.integers(2))],
     )
 

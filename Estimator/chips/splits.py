@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def enumerate_splits(gemm: Gemm, num_cores: IntArray) -> Splits:
     return Splits(batch, m, k, n, tuple(np.split(index.reshape(-1), ends[:-1])))
 
 
+@lru_cache(maxsize=4096)  # chips that differ in rates alone ask again for the same
 def _splits_on(gemm: Gemm, num: int) -> IntArray:
     """Combinations of part counts along the four dimensions with at most ``num`` parts, shape (splits, 4).
 
@@ -46,4 +48,6 @@ def _splits_on(gemm: Gemm, num: int) -> IntArray:
         choices = np.repeat(choices, len(parts), axis=0)
         choices[:, axis] = np.tile(np.array(parts, dtype=np.int64), len(choices) // len(parts))
         choices = choices[choices.prod(axis=1) <= num]
-    return choices[np.argsort(choices.prod(axis=1), kind="stable")]
+    splits = choices[np.argsort(choices.prod(axis=1), kind="stable")]
+    splits.flags.writeable = False
+    return splits

@@ -14,7 +14,7 @@ from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
 from Plans.many_rates import UniformPlans
-from Plans.plan import GroupOrder, TrainingPlan
+from Plans.plan import TrainingPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates
@@ -23,7 +23,6 @@ from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
 from Solver.cuts.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.plan_search.bounds import PlanBounds
-from Solver.plan_search.space import PlanArrays
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -45,7 +44,7 @@ class DegreesKey:
 
     dp: int
     zero_stage: int
-    overlap: int
+    overlap: bool
     groups: int  # identity of their rates, which are kept
     single: bool
 
@@ -53,7 +52,7 @@ class DegreesKey:
 class ShapePlans:
     """Plans of one shape of ``graph``, run by machines alike but for their memory."""
 
-    def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: PlanArrays, machine: Machine) -> None:
+    def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: UniformPlans, machine: Machine) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
         self._degrees: dict[int, PricedDegrees] = {}
@@ -79,20 +78,8 @@ class ShapePlans:
     @cached_property
     def interleaved_plans(self) -> PreparedPlans:
         """The interleaved plans, priced many at once."""
-        plans, at = self.plans, self.interleaved_rows
-        orders, overlaps = plans.space.group_orders, [self._overlaps(value) for value in plans.space.overlap_gradients]
-        chosen = UniformPlans(
-            shape=plans.shape,
-            pp=plans.pp[at],
-            dp=plans.dp[at],
-            zero_stage=plans.zero_stage[at],
-            interleave=plans.interleave[at],
-            global_batch_size=np.full(len(at), plans.shape.global_batch_size),
-            pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in orders])[plans.order[at]],
-            overlap_gradients=np.array(overlaps)[plans.overlap[at]],
-        )
         crossing = boundary_crossing(self.graph.tensors, len(self.graph.sequence))
-        return PreparedPlans(chosen, self.sizes, crossing, self.machine)
+        return PreparedPlans(self.plans.some(self.interleaved_rows), self.sizes, crossing, self.machine)
 
     @cached_property
     def most_stages(self) -> int:
@@ -123,7 +110,7 @@ class ShapePlans:
             least_messages_s=both_ways_s,
             least_one_way_s=least_s,
             most_one_way_s=most_s,
-            follows=~self._overlapped & (self.plans.zero_stage < 2),
+            follows=~self.plans.overlap_gradients & (self.plans.zero_stage < 2),
             least_step_s=self.least_step_s,
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
@@ -195,11 +182,6 @@ class ShapePlans:
         return self._fullest[key]
 
     @property
-    def _overlapped(self) -> NDArray[np.bool_]:
-        overlaps: NDArray[np.bool_] = np.array([self._overlaps(value) for value in self.plans.space.overlap_gradients])
-        return overlaps[self.plans.overlap]
-
-    @property
     def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
         """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
         shape, plans = self.plans.shape, self.plans
@@ -208,7 +190,7 @@ class ShapePlans:
         joined = data_inner | (plans.pp == 1)  # context-parallel devices and replicas are neighbours
         sizes = np.where(joined, plans.dp * shape.cp, plans.dp)
         strides = np.where(joined, shape.tp, inner * plans.pp)
-        nothing = self._overlapped | (plans.zero_stage == 3) | (plans.dp == 1)
+        nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(joined, 1.0, 1.0 / shape.cp)
         gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
         wanted = (
@@ -248,8 +230,7 @@ class ShapePlans:
     def _stage_strides(self) -> IntArray:
         """Devices between a device and its like in the next stage, shape (plans,)."""
         inner = self.plans.shape.tp * self.plans.shape.cp
-        data_inner = np.array([order is GroupOrder.DATA_INNER for order in self.plans.space.group_orders])[self.plans.order]
-        strides: IntArray = np.where(data_inner, inner * self.plans.dp, inner)
+        strides: IntArray = np.where(self.plans.pipeline_inner, inner, inner * self.plans.dp)
         return strides
 
     @property
@@ -285,7 +266,9 @@ class ShapePlans:
         """What decides the prices of stages under plan ``index``."""
         plans, groups = self.plans, id(self.degrees(index).rates.groups)
         single = bool(plans.pp[index] == 1)
-        return DegreesKey(int(plans.dp[index]), int(plans.zero_stage[index]), int(plans.overlap[index]), groups, single)
+        return DegreesKey(
+            int(plans.dp[index]), int(plans.zero_stage[index]), bool(plans.overlap_gradients[index]), groups, single
+        )
 
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Synchronisation, step and bytes (all but activations) of every stage under plan ``index``, shape (edges,) each.
@@ -309,9 +292,6 @@ class ShapePlans:
     @property
     def _gradient_bytes(self) -> float:
         return self.machine.software.gradient_bytes.value
-
-    def _overlaps(self, value: bool | None) -> bool:
-        return self.machine.software.overlap_gradients if value is None else value
 
     def _least_messages(self, kind_of: IntArray) -> FloatArray:
         key = kind_of.tobytes()

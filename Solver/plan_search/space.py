@@ -1,4 +1,4 @@
-"""The plans a search compares: the axes, the shapes that decide what layers cost, and the plans of a shape as arrays."""
+"""The plans a search compares: the axes, the shapes that decide what layers cost, and the plans of a shape."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
+from Plans.many_rates import UniformPlans
 from Plans.plan import GroupOrder, TrainingPlan
 
 IntArray = NDArray[np.int64]
@@ -40,7 +41,7 @@ class PlanSpace:
     interleave: tuple[int, ...] | None = (1,)
     zero_stages: tuple[int, ...] = (0,)
     group_orders: tuple[GroupOrder, ...] = tuple(GroupOrder)
-    overlap_gradients: tuple[bool | None, ...] = (None,)
+    overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
 
     def shapes(self) -> Iterator[TrainingPlan]:
@@ -68,32 +69,43 @@ class PlanSpace:
             rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
         return "; ".join(rules)
 
-    def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> PlanArrays:
+    def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for a model of ``layers`` layers, embedding and head among them."""
         groups = self.devices // (shape.tp * shape.cp)
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
         alike = len(cluster.tiers) == 1 and shape.ep == 1
-        columns: list[tuple[int, ...]] = []
+        movable = len(cluster.tiers) > 1 or shape.cp > 1  # else replicas and context-parallel groups may part
+        kinds: list[tuple[int, int, bool, int, bool]] = []
+        replicas: list[IntArray] = [np.empty(0, np.int64)]
         for pp in self.pp_degrees or range(1, min(groups, layers) + 1):
             if pp > min(groups, layers) or (self.use_all_devices and self.devices % (shape.tp * shape.cp * pp)):
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
-            for zero, overlap in product(self.zero_stages, range(len(self.overlap_gradients))):
-                degrees = every if zero else self._least_degrees(every, shape) if alike else every
-                for order, chunks in product(range(len(self.group_orders)), self._chunks(pp, layers)):
-                    if order and len(cluster.tiers) == 1 and shape.cp == 1:  # else replicas and context-parallel groups may part
-                        continue
-                    columns += [
-                        (pp, dp, zero, order, chunks, overlap)
-                        for dp in degrees.tolist()
-                        if not (zero > min(self.zero_stages) and dp * shape.cp == 1)
-                        and not (order and (pp == 1 or dp == 1))
-                        and not (overlap and dp * shape.cp == 1)
-                        and not (chunks > 1 and _micro_batches(shape, dp) % pp)
-                    ]
-        table = np.array(columns, dtype=np.int64).reshape(-1, 6)
-        return PlanArrays(self, shape, *(np.ascontiguousarray(column) for column in table.T))
+            least = self._least_degrees(every, shape) if alike else every
+            axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(self.group_orders), self._chunks(pp, layers)
+            for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
+                degrees = every if zero else least
+                if zero > min(self.zero_stages) or another_overlap:
+                    degrees = degrees[degrees * shape.cp > 1]
+                if another_order:
+                    degrees = degrees[degrees > 1] if pp > 1 and movable else degrees[:0]
+                if chunks > 1:
+                    degrees = degrees[-(-shape.global_batch_size // (shape.micro_batch_size * degrees)) % pp == 0]
+                kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
+                replicas.append(degrees)
+        table = np.repeat(np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0)
+        pp_column, zero_column, inner, chunk_column, overlaps = (np.ascontiguousarray(column) for column in table.T)
+        return UniformPlans(
+            shape=shape,
+            pp=pp_column,
+            dp=np.concatenate(replicas),
+            zero_stage=zero_column,
+            interleave=chunk_column,
+            global_batch_size=np.full(len(table), shape.global_batch_size),
+            pipeline_inner=inner > 0,
+            overlap_gradients=overlaps > 0,
+        )
 
     def _replicas(self, room: int, most: int) -> IntArray:
         """Data parallel degrees where there is room for so many replicas."""
@@ -117,42 +129,3 @@ class PlanSpace:
         blocks = layers - 2
         wanted = self.interleave or range(1, max(blocks // pp, 1) + 1)
         return tuple(chunks for chunks in wanted if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0))
-
-
-def _micro_batches(shape: TrainingPlan, dp: int) -> int:
-    return -(-shape.global_batch_size // (shape.micro_batch_size * dp))
-
-
-@dataclass(frozen=True, eq=False)
-class PlanArrays:
-    """Plans of ``shape``: arrays of shape (plans,). ``order`` and ``overlap`` count the values of their axes in ``space``."""
-
-    space: PlanSpace
-    shape: TrainingPlan
-    pp: IntArray
-    dp: IntArray
-    zero_stage: IntArray
-    order: IntArray
-    interleave: IntArray
-    overlap: IntArray
-
-    def __len__(self) -> int:
-        return len(self.pp)
-
-    @property
-    def micro_batches(self) -> IntArray:
-        """Micro-batches per pipeline."""
-        count: IntArray = -(-self.shape.global_batch_size // (self.shape.micro_batch_size * self.dp))
-        return count
-
-    def plan(self, index: int) -> TrainingPlan:
-        """One of them as a record."""
-        return replace(
-            self.shape,
-            pp=int(self.pp[index]),
-            dp=int(self.dp[index]),
-            zero_stage=int(self.zero_stage[index]),
-            group_order=self.space.group_orders[self.order[index]],
-            interleave=int(self.interleave[index]),
-            overlap_gradients=self.space.overlap_gradients[self.overlap[index]],
-        )

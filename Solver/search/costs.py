@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from Estimator.coverage import check_functions
 from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
-from Plans.groups import ALONE, DeviceGroups
+from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
-from Plans.rates import experts_of
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.shape_plans import ShapePlans
-from Solver.plan_search.space import PlanArrays
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
 from Solver.search.run import Run
@@ -126,28 +124,12 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
             graph = graphs[model.graph_key(shape)]
             plans = model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
             parts = []
-            for experts, some in _by_experts(run, plans):
+            for experts, rows in plans.by_experts(run.hardware.cluster).items():
                 what = graph.key, experts
                 if what not in priced:
                     priced[what] = run.hardware.price(graph, modes, experts, run.stores.estimates, advance)
                 costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
-                parts.append(Part(ShapePlans(graph, costs.sizes, some, run.machine), costs, least, experts))
+                parts.append(Part(ShapePlans(graph, costs.sizes, plans.some(rows), run.machine), costs, least, experts))
             if parts:
                 by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]
-
-
-def _by_experts(run: Run, plans: PlanArrays) -> list[tuple[DeviceGroups, PlanArrays]]:
-    """Plans by where the groups that divide the experts lie."""
-    if not len(plans):
-        return []
-    if plans.shape.ep == 1:
-        return [(ALONE, plans)]
-    where: dict[DeviceGroups, list[int]] = {}
-    for index in range(len(plans)):
-        where.setdefault(experts_of(plans.plan(index), run.hardware.cluster), []).append(index)
-    arrays = [field.name for field in fields(PlanArrays) if field.name not in ("space", "shape")]
-    return [
-        (experts, replace(plans, **{name: getattr(plans, name)[indices] for name in arrays}))
-        for experts, indices in where.items()
-    ]
