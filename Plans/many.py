@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.links import boundary_tiers, end_tiers
-from Plans.compiled import inner, outer
+from Plans.compiled import inlined, inner, outer
 from Plans.cuts import Crossing, balanced_cuts
 from Plans.layer_costs import LayerCosts, LayerSizes
-from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s
+from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at
 from Plans.pipeline import interleaved, one_f_one_b
 from Plans.pipeline.kernels import Chunks
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.simulation import held_bytes
 from Plans.rates import Machine, Messages, whole_bytes
-from Plans.stage_price import GroupRates, PlanRates, price_stage
+from Plans.stage_price import price_stage
 from Plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 
 FloatArray = NDArray[np.float64]
@@ -191,6 +191,9 @@ def _alike(times: StageTimes, group: _Group) -> IntArray:
     return _first_alike(np.column_stack(columns), group.pp)
 
 
+compiled_rates_at = inlined(rates_at)
+
+
 @outer
 def price_plans(
     rates: ManyRates,
@@ -211,28 +214,13 @@ def price_plans(
     All plans have ``pp`` stages and as many chunks; stage ``like[s]``, none behind s, costs what stage s does.
     """
     chunks = len(sizes.layers)
-    groups = rates.groups
     chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((5, pp)), np.empty(pp)
     passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
     known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
     known_micro_batches = 0
     end_s, scratch = np.empty(chunks), np.empty((one_f_one_b.SCRATCH_ROWS, pp))
     for plan in range(len(micro_batches)):
-        group = rates.group[plan]
-        one = PlanRates(
-            rates.tp,
-            rates.accumulated[plan],
-            rates.zero_stage[plan],
-            rates.overlap_tensor,
-            rates.overlap_data[plan],
-            rates.weight_bytes,
-            rates.gradient_bytes,
-            rates.resident_bytes[plan],
-            rates.step_s[plan],
-            rates.reserved_bytes,
-            rates.expert_split,
-            GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
-        )
+        one = compiled_rates_at(rates, plan)
         for stage in range(pp):
             same = like[stage]
             if same == stage:

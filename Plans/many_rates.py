@@ -18,7 +18,7 @@ from Plans.groups import ALONE, DeviceGroups, expert_replicas, replicas
 from Plans.plan import GroupOrder, TrainingPlan, check_cluster, check_plan
 from Plans.policy import training_policy
 from Plans.rates import KINDS, Machine, experts_of, group_rates
-from Plans.stage_price import DENSE, GroupRates
+from Plans.stage_price import DENSE, GroupRates, PlanRates
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -142,6 +142,25 @@ class ManyRates(NamedTuple):
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
         return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[7:]})
+
+
+def rates_at(rates: ManyRates, plan: int) -> PlanRates:
+    """Those of one plan."""
+    group, groups = rates.group[plan], rates.groups
+    return PlanRates(
+        rates.tp,
+        rates.accumulated[plan],
+        rates.zero_stage[plan],
+        rates.overlap_tensor,
+        rates.overlap_data[plan],
+        rates.weight_bytes,
+        rates.gradient_bytes,
+        rates.resident_bytes[plan],
+        rates.step_s[plan],
+        rates.reserved_bytes,
+        rates.expert_split,
+        GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
+    )
 
 
 def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:

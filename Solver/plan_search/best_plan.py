@@ -78,7 +78,7 @@ class ConfigurationPlans:
         self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
-            rates = shared.degrees(0).rates
+            rates = shared.rates(0)
             layers = times_of(time_columns(costs, configuration))
             fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, self.loads)
             passes = self.loads.forward_s, self.loads.backward_s
@@ -170,7 +170,7 @@ class ConfigurationPlans:
     def _stage_prices(self, index: int) -> Priced:
         """All stages priced for the degrees of a plan, which other plans share."""
         shared = self.shared
-        key, rates = shared.degrees_key(index), shared.degrees(index).rates
+        key, rates = shared.degrees_key(index), shared.rates(index)
         if not self._follows(index):
             if key not in self._priced:
                 graph = shared.stages
@@ -187,7 +187,7 @@ class ConfigurationPlans:
         return bool(self.shared.bounds.follows[index]) and not self._accumulates
 
     def _problem(self, index: int) -> Problem:
-        shared, degrees, loads = self.shared, self.shared.degrees(index), self.loads
+        shared, loads = self.shared, self.loads
         graph, links, priced = shared.stages, shared.links(index), self._stage_prices(index)
         return Problem(
             np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
@@ -203,8 +203,8 @@ class ConfigurationPlans:
             float(shared.bounds.most_one_way_s[index]),
             self._follows(index),
             self._shorter_part,
-            degrees.plan.pp,
-            degrees.plan.micro_batches,
+            int(shared.plans.pp[index]),
+            int(shared.plans.micro_batches[index]),
             float(shared.tied_s[index]),
             float(shared.least_step_s[index]),
             self.memory_bytes * (1.0 + ROUNDING),
@@ -266,7 +266,7 @@ class ConfigurationPlans:
         stages = self.shared.stages.layers_of(nodes)
         order = tuple(layer for stage in stages for layer in stage)
         in_order = order == tuple(range(len(order)))
-        plan = self.shared.degrees(index).plan
+        plan = self.shared.plans.plan(index)
         return replace(plan, stage_layers=tuple(len(stage) for stage in stages), layer_order=None if in_order else order)
 
 

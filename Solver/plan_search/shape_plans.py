@@ -13,10 +13,10 @@ from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
-from Plans.many_rates import UniformPlans
+from Plans.many_rates import UniformPlans, many_rates, many_tied_s, rates_at
 from Plans.plan import TrainingPlan
 from Plans.policy import training_policy
-from Plans.rates import Machine, Messages, plan_rates, whole_bytes
+from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
 from Solver.cuts.memory import least_fullest_bytes
@@ -27,15 +27,8 @@ from Solver.plan_search.bounds import PlanBounds
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+AT_ONCE = 64  # plans whose rates are priced together
 MOST_ALGORITHMS = 6  # of a collective on any cluster
-
-
-@dataclass(frozen=True, eq=False)
-class PricedDegrees:
-    """A plan of the shape with what its degrees cost."""
-
-    plan: TrainingPlan
-    rates: PlanRates
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class DegreesKey:
     dp: int
     zero_stage: int
     overlap: bool
-    groups: int  # identity of their rates, which are kept
+    groups: bytes  # content of their rates
     single: bool
 
 
@@ -55,9 +48,10 @@ class ShapePlans:
     def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: UniformPlans, machine: Machine) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
-        self._degrees: dict[int, PricedDegrees] = {}
+        self._rates: dict[int, PlanRates] = {}
         self._links: dict[int, Links] = {}
         self._least: dict[bytes, FloatArray] = {}
+        self._fit: dict[float, bool] = {}
         self._fullest: dict[tuple[int, int, int, int], float] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
 
@@ -161,6 +155,11 @@ class ShapePlans:
 
     def fit(self, memory_bytes: float) -> bool:
         """Whether some plan has a cut that fits, known exactly but for interleaved ones; ``least_bytes`` of those seen are."""
+        if memory_bytes not in self._fit:
+            self._fit[memory_bytes] = self._found_fit(memory_bytes)
+        return self._fit[memory_bytes]
+
+    def _found_fit(self, memory_bytes: float) -> bool:
         for index in np.argsort(self.least_bytes, kind="stable"):
             if self.least_bytes[index] > memory_bytes:
                 return False
@@ -217,21 +216,12 @@ class ShapePlans:
     @cached_property
     def tied_s(self) -> FloatArray:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
-        payload = self.stages.tied_parameters * self._gradient_bytes
-        several = np.flatnonzero(self.plans.pp > 1)
-        seconds = np.zeros(len(self))
-        if len(several):
-            strides = ((self.plans.pp - 1) * self._stage_strides)[several]
-            costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(several), 2), strides, self.machine.cluster)
-            seconds[several] = costs.seconds(np.full(len(several), payload))
-        return seconds
+        return many_tied_s(self.plans, self.stages.tied_parameters, self._gradient_bytes, self.machine.cluster)
 
     @property
     def _stage_strides(self) -> IntArray:
         """Devices between a device and its like in the next stage, shape (plans,)."""
-        inner = self.plans.shape.tp * self.plans.shape.cp
-        strides: IntArray = np.where(self.plans.pipeline_inner, inner, inner * self.plans.dp)
-        return strides
+        return self.plans.layouts.stage_strides
 
     @property
     def _boundary_s(self) -> FloatArray:
@@ -255,16 +245,18 @@ class ShapePlans:
         both = (crosses.activation_bytes, crosses.gradient_bytes)
         return np.stack([messages.seconds(each[None, :], tiers) for each in both], axis=1)
 
-    def degrees(self, index: int) -> PricedDegrees:
-        """Plan ``index``, with what its degrees cost."""
-        if index not in self._degrees:
-            plan = self.plans.plan(index)
-            self._degrees[index] = PricedDegrees(plan, plan_rates(plan, self.machine))
-        return self._degrees[index]
+    def rates(self, index: int) -> PlanRates:
+        """What the degrees of plan ``index`` cost; those of plans nearby are priced with it."""
+        if index not in self._rates:
+            rows = np.arange(index // AT_ONCE * AT_ONCE, min(len(self), (index // AT_ONCE + 1) * AT_ONCE))
+            many = many_rates(self.plans.some(rows), self.machine)
+            for place, row in enumerate(rows.tolist()):
+                self._rates[row] = rates_at(many, place)
+        return self._rates[index]
 
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
-        plans, groups = self.plans, id(self.degrees(index).rates.groups)
+        plans, groups = self.plans, self.rates(index).groups.fixed_s.tobytes() + self.rates(index).groups.per_byte_s.tobytes()
         single = bool(plans.pp[index] == 1)
         return DegreesKey(
             int(plans.dp[index]), int(plans.zero_stage[index]), bool(plans.overlap_gradients[index]), groups, single
@@ -278,7 +270,7 @@ class ShapePlans:
         """
         key = self.degrees_key(index)
         if key not in self._after:
-            graph, rates = self.stages, self.degrees(index).rates
+            graph, rates = self.stages, self.rates(index)
             edges = len(graph.stages.whole)
             priced = Priced(*(np.empty(edges) for _ in range(5)))
             times = times_of(np.zeros((edges, 13)))
@@ -304,7 +296,7 @@ class ShapePlans:
     def links(self, index: int) -> Links:
         """Messages of plan ``index``."""
         if index not in self._links:
-            self._links[index] = self._links_of(self.degrees(index).plan)
+            self._links[index] = self._links_of(self.plans.plan(index))
         return self._links[index]
 
     def _links_of(self, plan: TrainingPlan) -> Links:
