@@ -21,6 +21,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 SEARCHES = {
     "bertlarge": "--micro-batch-size 1 2 4 --sequence-length 512 --hbm-size 32 64 80",
+    "megatrongpt2-54": "--micro-batch-size 1 2 4 --hbm-size 32 64 80",
+    "deepseek-v3": "--tp 8 --ep 1",
     "megatrongpt3": "--tp 4 8 --sequence-length 2048 --hbm-size 32 64 80",
 }
 
@@ -125,6 +127,8 @@ def main() -> None:
         say(f"  {'bertlarge':24s} {measure(words)}")
         say(f"plans on devices that exist: evaluate {PLAN}; run_solver {PLAN_SEARCH}; validate, the runs that ship")
         plans(folder / "plans")
+        say("inside a search, the graph held, processor time")
+        subprocess.run([sys.executable, "scripts/benchmark_plans.py"], cwd=REPOSITORY, check=True)
         for model, flags in SEARCHES.items():
             if model == "bertlarge" or not quick:
                 search(model, flags, folder / f"search-{model}")

@@ -1,0 +1,96 @@
+"""Measure what a search does thousands of times: pricing plans, one and many at once, listing and preparing them.
+
+Usage: python scripts/benchmark_plans.py
+Everything runs in this process with the graph held; figures are of processor time, and nothing is compared with a limit.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from GraphExtractor import load_or_extract
+from GraphExtractor.graph import ModelGraph
+from Plans.groups import ALONE
+from Plans.iteration import price_iteration
+from Plans.layer_costs import LayerCosts
+from Plans.many import evaluate_many
+from Plans.plan import TrainingPlan
+from Solver.hardware import Hardware
+from Solver.plan_search.best_plan import ConfigurationPlans
+from Solver.plan_search.shape_plans import ShapePlans
+from Solver.plan_search.space import PlanSpace
+from Studies.problem import hardware_of, plan_space
+from Studies.resolve import resolve
+
+CLUSTER = {"device": "a100_80gb", "devices": 1024}
+QUESTION = CLUSTER | {"model": "megatron-175b", "global_batch_size": 1536, "tp": 8, "recompute": "full"}
+MANY_DEVICES = 100_000
+
+
+def cpu_s(work: Callable[[], object], times: int) -> float:
+    """Seconds of processor of one of so many calls, after one that is not counted."""
+    work()
+    start = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - start) / times
+
+
+def say(what: str, figure: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"  {what:58s} {figure}\n")
+    sys.stdout.flush()
+
+
+def pricing(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs: LayerCosts) -> None:
+    """One plan, and all plans of a shape at once."""
+    machine = hardware.machine(0, 80e9)
+    plan = replace(shape, pp=8, dp=16, micro_batch_size=1)
+    say("one plan on a device, graph held", f"{1e3 * cpu_s(lambda: price_iteration(plan, costs, machine), 200):8.2f} ms")
+    plans = space.plans(shape, len(costs.graph.sequence), hardware.cluster)
+    balanced = plans.pp * plans.interleave <= len(costs.graph.sequence) - 2
+    some = plans.some(np.flatnonzero(balanced))
+    again = some.some(np.arange(len(some)).repeat(max(1, 200_000 // len(some))))
+    seconds = cpu_s(lambda: evaluate_many(again, costs, machine), 1)
+    say(f"{len(again):,} plans at once", f"{len(again) / seconds:8,.0f} plans per second")
+
+
+def placements(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs: LayerCosts, graph: ModelGraph) -> None:
+    """The plans of a shape: listed, prepared for one configuration, and the best of them found."""
+    machine, layers = hardware.machine(0, 80e9), len(graph.sequence)
+    plans = space.plans(shape, layers, hardware.cluster)
+    shared = ShapePlans(graph, costs.sizes, plans, machine)
+    seconds = cpu_s(lambda: ConfigurationPlans(shared, costs, 0, 80e9), 20)
+    say(f"bounds of {len(plans):,} plans on one configuration", f"{1e3 * seconds:8.2f} ms")
+    prepared = ConfigurationPlans(shared, costs, 0, 80e9)
+    say("the best of them with its cut, proven", f"{1e3 * cpu_s(prepared.best, 3):8.2f} ms")
+    wide = replace(space, devices=MANY_DEVICES, use_all_devices=False)
+    count = len(wide.plans(shape, layers, hardware.cluster))
+    seconds = cpu_s(lambda: wide.plans(shape, layers, hardware.cluster), 1)
+    say(f"{count:,} plans of {MANY_DEVICES:,} devices, {layers} layers, listed", f"{seconds:8.2f} s")
+
+
+def main() -> None:
+    """Run the benchmarks and print them."""
+    with tempfile.TemporaryDirectory() as name:
+        request = resolve({}, QUESTION | {"output": name})
+        hardware, model = hardware_of(request), request.models[0].name
+        space = plan_space(request, model)
+        shape = next(iter(space.shapes()))
+        graph = load_or_extract(shape.graph_key(model, request.sequence_length[0]), Path(name))
+        costs = hardware.proven(graph, shape.recompute, ALONE)
+        pricing(hardware, space, shape, costs)
+        placements(hardware, space, shape, costs, graph)
+
+
+if __name__ == "__main__":
+    main()
