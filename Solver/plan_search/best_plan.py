@@ -87,8 +87,11 @@ class ConfigurationPlans:
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self._fill_bounds()
 
-    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None) -> BestPlan:
-        """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first."""
+    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int = MOST_STEPS) -> BestPlan:
+        """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
+
+        A plan whose cuts are not all seen after ``most_steps`` keeps its bound.
+        """
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
         status[np.isinf(self.bounds_s)] = PlanStatus.INFEASIBLE
@@ -109,14 +112,14 @@ class ConfigurationPlans:
         if best.hint is not None:
             plan_s[best.hint.index] = best_s
         order = order[status[order] == PlanStatus.PRUNED]
-        waiting: list[tuple[float, int]] = []
+        first: list[tuple[float, int]] = []  # bounded, to be searched shortly
+        again: list[tuple[float, int]] = []  # where that did not suffice
         place = 0
         while True:
             cheap_s = bounds_s[order[place]] if place < len(order) else np.inf
-            tight_s = waiting[0][0] if waiting else np.inf
-            if min(cheap_s, tight_s) >= best_s * (1.0 - ROUNDING):
-                break
-            if cheap_s < tight_s:
+            tight_s = first[0][0] if first else np.inf
+            enough_s = best_s * (1.0 - ROUNDING)
+            if cheap_s < min(tight_s, enough_s):
                 index = int(order[place])
                 place += 1
                 tight_s = self._bound(index, best_s)
@@ -125,17 +128,23 @@ class ConfigurationPlans:
                     bounds_s[index] = max(bounds_s[index], best_s)
                 else:  # beyond the incumbent it says nothing of the cuts that were closed by it
                     bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
-                    heapq.heappush(waiting, (bounds_s[index], index))
+                    heapq.heappush(first, (bounds_s[index], index))
                 continue
-            bound_s, index = heapq.heappop(waiting)
-            found = self._searched(index, best_s, MOST_STEPS)
+            shortly = tight_s < enough_s
+            if not shortly and not (again and again[0][0] < enough_s):
+                break
+            bound_s, index = heapq.heappop(first if shortly else again)
+            found = self._searched(index, best_s, FIRST_STEPS if shortly else most_steps)
             if not found.fits:
                 status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
                 continue
-            status[index] = PlanStatus.EVALUATED
             if found.plan is not None:
                 plan_s[index] = found.seconds
                 best_s, best = found.seconds, found
+            if shortly and not found.complete:
+                heapq.heappush(again, (bound_s, index))
+                continue
+            status[index] = PlanStatus.EVALUATED
             bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
         if best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED:  # the first one tried, which no cut beats

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from Plans.iteration import sample_joules
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
-from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
+from Solver.plan_search.best_plan import MOST_STEPS, BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
 from Solver.search.costs import Shape, pass_seconds
@@ -69,8 +69,10 @@ class PointGroup:
         batch_samples: int,
         store: PointStore,
         roomier: PointGroup | None = None,
+        most_steps: int = MOST_STEPS,
     ) -> None:
-        """``batch_samples`` is the global batch size."""
+        """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
+        self._most_steps = most_steps
         self.key, self.shapes, self.batch_samples = key, tuple(shapes), batch_samples
         self.configurations = len(area_mm2)
         self.area_mm2 = np.tile(area_mm2, len(self.shapes))
@@ -208,7 +210,7 @@ class PointGroup:
         for place, part in enumerate(shape.parts):
             plans = ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes))
             of_shape = point // self.configurations, place
-            found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape))
+            found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape), self._most_steps)
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:
                 best = found

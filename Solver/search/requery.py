@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
+from Solver.plan_search.best_plan import MOST_STEPS
 from Solver.plan_search.space import PlanSpace
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.costs import ModelShapes, model_shapes
@@ -26,6 +27,7 @@ class PricedHardware:
 
     run: Run
     shapes: tuple[ModelShapes, ...]
+    most_steps: int = MOST_STEPS  # for the cuts of a plan, see ``ConfigurationPlans.best``
 
     @property
     def without_plans(self) -> list[str]:
@@ -42,6 +44,7 @@ class PricedHardware:
                 self.run.hardware.area_mm2,
                 each.model.space.base.global_batch_size,
                 PointStore(None),
+                most_steps=self.most_steps,
             )
             for each in self.shapes
         ]

@@ -19,6 +19,7 @@ from Studies.limits.gains import binds, gain_of, gained
 from Studies.limits.resources import Circumstances, Resource, resources
 from Studies.words import EQUAL, number, size_words
 
+FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are
 
 
@@ -75,7 +76,7 @@ class _Chip:
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
-        optimum = self._priced(circumstances).optimum(circumstances.hbm_bytes)
+        optimum = replace(self._priced(circumstances), most_steps=FEW_STEPS).optimum(circumstances.hbm_bytes)
         return 0.0 if optimum is None else optimum.value
 
     def gain(self, circumstances: Circumstances, base: float) -> float:
