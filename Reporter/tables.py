@@ -157,7 +157,10 @@ def milliseconds_decimals(seconds: float) -> int:
 
 
 def _adding_up(values: Sequence[float], decimals: int) -> list[float]:
-    """``values`` rounded up or down so that they add up to their rounded sum."""
+    """``values`` rounded, up or down where they would not add up to their rounded sum."""
+    plain = [round(value, decimals) for value in values]
+    if round(sum(plain), decimals) == round(sum(values), decimals):
+        return plain
     sums = [0.0, *(round(total, decimals) for total in accumulate(values))]
     return [after - before for before, after in pairwise(sums)]
 

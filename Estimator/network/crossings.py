@@ -85,17 +85,18 @@ class Crossings:
 def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first: IntArray) -> Crossings:
     """The tiers of ``cluster`` as groups see them, of which group n has the devices ``first[n] + k * strides[n]``.
 
-    All arrays have shape (N,). A group that starts where blocks of all inner tiers start is taken to fill them evenly; of others
-    the members in every block are counted.
+    All arrays have shape (N,). A group that starts where blocks of all inner tiers start, and whose stride divides those it
+    shares, fills them evenly; of others the members in every block are counted.
     """
     fitting = [np.maximum(1, tier.group_size // strides) for tier in cluster.tiers[:-1]]
     # the outermost tier joins all, also where a last stride reaches beyond its end
     most = np.minimum(group_sizes, np.array([np.ones_like(group_sizes), *fitting, group_sizes]))
     blocks, left = -(-group_sizes // most), group_sizes % most
     fewest = np.where(left, left, most)
-    shifted = np.array([first % tier.group_size != 0 for tier in cluster.tiers[:-1]]).any(axis=0)
-    if shifted.any():
-        at = np.flatnonzero(shifted)
+    sizes = np.array([tier.group_size for tier in cluster.tiers[:-1]], dtype=np.int64)[:, None]
+    uneven = ((first % sizes != 0) | ((strides < sizes) & (sizes % strides != 0))).any(axis=0) & (group_sizes > 1)
+    if uneven.any():
+        at = np.flatnonzero(uneven)
         counted = _counted(group_sizes[at], strides[at], cluster, first[at])
         blocks[:, at], most[:, at], fewest[:, at] = counted.blocks, counted.most, counted.fewest
     return Crossings(cluster.tiers, group_sizes, blocks, most, fewest)

@@ -24,6 +24,8 @@ class PlanSpace:
 
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. Interleaved
     plans have equal chunks, as Megatron-LM requires; the stages of the others may differ. None stands for every value there is.
+    With ``least_replicas`` only the least of the data parallel degrees with as many micro-batches are looked at, which can miss
+    one that lies better on the tiers of a network.
     """
 
     devices: int
@@ -43,6 +45,7 @@ class PlanSpace:
     group_orders: tuple[GroupOrder, ...] = tuple(GroupOrder)
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
+    least_replicas: bool = False
 
     def shapes(self) -> Iterator[TrainingPlan]:
         """Plans that differ in what decides the seconds of a layer."""
@@ -82,7 +85,7 @@ class PlanSpace:
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
-            least = self._least_degrees(every, shape) if alike else every
+            least = self._least_degrees(every, shape) if alike or self.least_replicas else every
             axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(self.group_orders), self._chunks(pp, layers)
             for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
                 degrees = every if zero else least

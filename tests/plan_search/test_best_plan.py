@@ -164,3 +164,18 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
         assert len(plans) == len(set(plans))
         assert set(plans) <= set(every_plan(model.space, shape, layers))
         assert [plan.micro_batches for plan in plans] == arrays.micro_batches.tolist()
+
+
+def test_the_least_replicas_keep_every_number_of_micro_batches() -> None:
+    case = random_case(760)
+    space = replace(
+        case.problem.models[0].space, devices=64, use_all_devices=False, dp_degrees=None, ep_degrees=(1,), tp_widths=(1,)
+    )
+    cluster = replace(case.hardware.cluster, num_devices=64)
+    for shape in space.shapes():
+        every, least = (replace(space, least_replicas=few).plans(shape, 6, cluster) for few in (False, True))
+        plans = {every.plan(index) for index in range(len(every))}
+        kept = [least.plan(index) for index in range(len(least))]
+        assert set(kept) <= plans and len(set(kept)) == len(kept)
+        assert {plan.micro_batches for plan in kept} == {plan.micro_batches for plan in plans}
+        assert min(plan.dp for plan in kept) == min(plan.dp for plan in plans)

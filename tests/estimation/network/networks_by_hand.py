@@ -43,19 +43,13 @@ def share(tier: Tier, members: int, positions: int) -> float:
 
 
 def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> list[Crossing]:
-    """Tiers up to the one that joins all; blocks of groups that start with a block of every inner tier are filled evenly."""
+    """Tiers up to the one that joins all; members are counted block by block."""
     crossed: list[Crossing] = []
     members = [first + index * stride for index in range(size)]
-    even = all(first % tier.group_size == 0 for tier in cluster.tiers[:-1])
     counts, within = [1] * size, 1
     for tier in cluster.tiers:
-        if tier is cluster.tiers[-1]:
-            blocks = [size]
-        elif even:
-            fitting = min(size, max(1, tier.group_size // stride))
-            blocks = [min(fitting, size - start) for start in range(0, size, fitting)]
-        else:
-            blocks = list(Counter(member // tier.group_size for member in members).values())
+        shared = Counter(member // tier.group_size for member in members)
+        blocks = [size] if tier is cluster.tiers[-1] else list(shared.values())
         inside, together = max(counts), max(blocks)
         part = share(tier, math.ceil(together / inside), tier.group_size // within)
         bandwidth = tier.bandwidth_bytes_per_s * tier.efficiency * part
