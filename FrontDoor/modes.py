@@ -15,7 +15,7 @@ from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
 from FrontDoor.evaluate import evaluate
-from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
+from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
 from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
@@ -180,7 +180,7 @@ def _progress(command: Command) -> Progress:
 def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
     """The graphs that the search of ``request`` needs, model after model."""
     from Estimator.coverage import check_functions
-    from GraphExtractor import load_or_extract
+    from GraphExtractor.storage import load_or_extract
     from Studies.problem import graph_keys, hardware_of
 
     known = hardware_of(request).known_functions

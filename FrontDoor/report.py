@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 
 if TYPE_CHECKING:
     from Reporter.report.figures import Report

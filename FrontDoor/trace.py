@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_rows
 
 STDOUT = "-"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from Common.errors import InputError
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_answer
 from Studies.annotations import Mode
 from Studies.request import settings_for

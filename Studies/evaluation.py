@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.coverage import check_functions
-from GraphExtractor import load_or_extract
+from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.iteration import price_iteration
 from Plans.layer_costs import layer_names

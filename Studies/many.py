@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.coverage import check_functions
-from GraphExtractor import load_or_extract
 from GraphExtractor.graph import Recompute
+from GraphExtractor.storage import load_or_extract
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
 from Plans.many_rates import UniformPlans

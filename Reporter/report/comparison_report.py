@@ -17,7 +17,7 @@ from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, bre
 from Reporter.report.words import duration
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedRun
-from Studies.words import UNITS, number
+from Studies.wording import UNITS, number
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line

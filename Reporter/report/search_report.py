@@ -21,7 +21,7 @@ from Reporter.report.stages import stages_of
 from Reporter.report.why import why
 from Reporter.report.words import duration, share
 from Studies.explain.explanation import explain
-from Studies.words import (
+from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     UNITS,
     accelerator_words,

@@ -14,7 +14,7 @@ from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.words import exposed_s, hardware_words, hidden_s, plan_extras
+from Studies.wording import exposed_s, hardware_words, hidden_s, plan_extras
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from Studies.explain.repeat import Designed, RepeatedSearch, best_design, reques
 from Studies.hardware import chip_named, design_space_of
 from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
-from Studies.words import listed, size_words
+from Studies.wording import listed, size_words
 
 FloatArray = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from Studies.explain.records import Exchange
 from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.words import EQUAL, UNITS, listed, number, percent
+from Studies.wording import EQUAL, UNITS, listed, number, percent
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),

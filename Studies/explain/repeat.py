@@ -19,7 +19,7 @@ from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_of, search_problem
 from Studies.request import Request
 from Studies.resolve import resolve
-from Studies.words import EQUAL
+from Studies.wording import EQUAL
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from Solver.results import (
 )
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
-from Studies.words import accelerator_words
+from Studies.wording import accelerator_words
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
