@@ -6,55 +6,31 @@ import os
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
-from Estimator.chips.technology import CapacityTable, Quantity, Technology
+from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
 HARDWARE = Path(__file__).parent / "hardware"
-
-TECHNOLOGY_UNITS = {
-    "tensor_pe_area": "um2",
-    "vector_lane_area": "um2",
-    "l2_area": "um2",
-    "glb_area": "um2",
-    "mac_energy": "pJ",
-    "vector_lane_energy": "pJ",
-    "l1_energy": "pJ/byte",
-    "sram_energy": "pJ/byte",
-    "hbm_energy": "pJ/byte",
-    "network_energy": "pJ/byte",
-}
-PLATFORM_UNITS = {
-    "frequency": "Hz",
-    "hbm_bandwidth": "bytes/s",
-    "glb_bandwidth": "bytes/cycle",
-    "weight_load": "rows/cycle",
-    "startup": "s",
-    "concurrent_tc_share": "fraction",
-    "l2_per_pe": "bytes",
-    "l2_minimum": "bytes",
-    "element": "bytes",
-}
 
 
 @dataclass(frozen=True)
 class PlatformFile:
     """A platform as its file states it; ``Platform`` is the same in plain numbers."""
 
-    frequency: Quantity
-    hbm_bandwidth: Quantity
-    glb_bandwidth: Quantity
+    frequency: Annotated[Quantity, "Hz"]
+    hbm_bandwidth: Annotated[Quantity, "bytes/s"]
+    glb_bandwidth: Annotated[Quantity, "bytes/cycle"]
     dataflows: tuple[Dataflow, ...]
-    weight_load: Quantity
-    startup: Quantity
-    concurrent_tc_share: Quantity
-    l2_per_pe: Quantity
-    l2_minimum: Quantity
-    element: Quantity
+    weight_load: Annotated[Quantity, "rows/cycle"]
+    startup: Annotated[Quantity, "s"]
+    concurrent_tc_share: Annotated[Quantity, "fraction"]
+    l2_per_pe: Annotated[Quantity, "bytes"]
+    l2_minimum: Annotated[Quantity, "bytes"]
+    element: Annotated[Quantity, "bytes"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +89,7 @@ def load_technology(name_or_path: str, relative_to: Path | None = None) -> Techn
     path = hardware_path("technologies", name_or_path, relative_to)
     technology = to_record(Technology, read_yaml(path), str(path))
     require(technology.node_nm > 0, path, "node_nm", technology.node_nm, "positive")
-    for key, unit in TECHNOLOGY_UNITS.items():
+    for key, unit in units_of(Technology).items():
         entry: Quantity | CapacityTable = getattr(technology, key)
         require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
         if isinstance(entry, CapacityTable):
@@ -143,7 +119,7 @@ def load_platform(
     """
     path = hardware_path("platforms", name_or_path, relative_to)
     stated = to_record(PlatformFile, read_yaml(path), str(path))
-    for key, unit in PLATFORM_UNITS.items():
+    for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
         require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
     platform = Platform(

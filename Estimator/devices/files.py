@@ -9,42 +9,11 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.chips.technology import Quantity
+from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_path, require
 
-UNITS = {
-    MatrixEngine: {
-        "peak": "FLOP/s",
-        "processors": "count",
-        "efficiency": "fraction",
-        "sustained": "fraction",
-        "fill": "steps of k",
-        "batched_bandwidth": "fraction",
-        "attention_forward": "fraction",
-        "attention_backward": "fraction",
-        "formats": "fraction",
-    },
-    Memory: {
-        "capacity": "bytes",
-        "bandwidth": "bytes/s",
-        "efficiency": "fraction",
-        "cache": "bytes",
-        "functions": "fraction",
-    },
-    Passes: {"reads": "count", "rows": "count"},
-    Launch: {"gap": "s", "alone": "s", "floor": "s"},
-    Software: {
-        "host_issue": "s",
-        "fused_softmax_multiple": "count",
-        "unfused_softmax_kernels": "count",
-        "unfused_softmax_bytes": "bytes",
-        "gradient_bytes": "bytes",
-        "accumulation": "bytes",
-        "reserved_memory": "bytes",
-    },
-}
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
 
@@ -124,7 +93,7 @@ def _bare(text: str) -> str:
 
 
 def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Software, path: Path, prefix: str) -> None:
-    units = UNITS[type(part)]
+    units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)
         named = {entry.name: value} if isinstance(value, Quantity) else value if entry.name in units else {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Llama(LanguageModelFamily):
+class Llama(LlamaLikeFamily):
     """LlamaForCausalLM (Touvron et al. 2023), RMSNorm as the fused kernel every trainer uses."""
 
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
-        row=("*.self_attn.o_proj", "*.mlp.down_proj"),
-        entrances=("*.self_attn", "*.mlp"),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> Llama:
@@ -58,17 +50,7 @@ class Llama(LanguageModelFamily):
 
         from GraphExtractor.opaque import fuse_norms
 
-        config = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            intermediate_size=self.ffn,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
-        )
+        config = LlamaConfig(**self.settings(key, vocabulary, attention))
         model = LlamaForCausalLM(config)
         fuse_norms(model, LlamaRMSNorm)
         return model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixtral(LanguageModelFamily):
+class Mixtral(LlamaLikeFamily):
     """MixtralForCausalLM (Jiang et al. 2024); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
 
     folder: ClassVar[str] = "Mixtral"
     model_type: ClassVar[str] = "mixtral"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj"),
-        row=("*.self_attn.o_proj",),
-        entrances=("*.self_attn",),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
+    plan: ClassVar[TensorParallelPlan] = ATTENTION_PLAN
 
     chosen: int = 2
 
@@ -59,27 +52,17 @@ class Mixtral(LanguageModelFamily):
         from transformers import MixtralConfig, MixtralForCausalLM
         from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
 
-        from GraphExtractor.experts import MixtureOfExperts
+        from GraphExtractor.experts import put_experts
         from GraphExtractor.opaque import fuse_norms
 
         config = MixtralConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            intermediate_size=self.ffn,
+            **self.settings(key, vocabulary, attention),
             num_local_experts=self.experts,
             num_experts_per_tok=self.chosen,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
         )
         model = MixtralForCausalLM(config)
         fuse_norms(model, MixtralRMSNorm)
-        for path, module in list(model.named_modules()):
-            if isinstance(module, MixtralSparseMoeBlock):
-                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
+        put_experts(model, MixtralSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 
