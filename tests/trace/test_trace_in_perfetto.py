@@ -13,9 +13,9 @@ import pytest
 import phaze
 from Plans.pipeline import PipelineSchedule, costs_of, simulate, timeline
 from Plans.results import PipelineReport
-from Reporter.trace import timeline_of
 from Reporter.trace.events import file_content
 from Reporter.trace.pipeline import PipelineTrace, StageActivations
+from Reporter.trace.timeline import timeline_of
 from Solver.results import ModelPlan
 from Studies.finished_run import FinishedRun, open_run
 from tests.search.small_study import small_study, solved
