@@ -79,11 +79,7 @@ class DeviceModel(OperatorCostModel):
         return self.software.accumulation.value
 
     def peak_flops(self, number_format: str) -> FloatArray:
-        """As the device states it, shape (1,).
-
-        Raises:
-            InputError: the device does not compute in that format.
-        """
+        """As the device states it, shape (1,)."""
         return np.array([self.device.peak_flops(number_format)])
 
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:

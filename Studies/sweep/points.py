@@ -47,11 +47,7 @@ class SweepPoint:
 
 
 def sweep_point(settings: Mapping[str, Any], output: Path | None, files: HardwareFiles) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
-
-    Raises:
-        InputError: they are not allowed, or contradict each other.
-    """
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``."""
     given = {key: value for key, value in settings.items() if value is not None}
     if output is not None:
         given["output"] = str(output)
@@ -60,11 +56,7 @@ def sweep_point(settings: Mapping[str, Any], output: Path | None, files: Hardwar
 
 
 def key_of(request: Request) -> str:
-    """Content key of a request: its settings, the content of files they name, and the code that answers it.
-
-    Raises:
-        InputError: a file it names is not there any more, or cannot be read.
-    """
+    """Content key of a request: its settings, the content of files they name, and the code that answers it."""
     return content_key(answer_key(request), _code())
 
 

@@ -38,11 +38,7 @@ class RayExecutor:
         self._address = address
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """As ``Executor.outcomes``.
-
-        Raises:
-            InputError: no cluster answers.
-        """
+        """As ``Executor.outcomes``."""
         import ray
 
         self._connect()
