@@ -83,11 +83,6 @@ def _shipped_names() -> dict[str, str]:
     return names
 
 
-@cache
-def _shipped(name: str) -> Device:
-    return load_device(name)
-
-
 def _bare(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
@@ -123,3 +118,6 @@ def device_of_run(text: str) -> Device:
     if name not in device_names():
         raise InputError(f"no device is known as {text!r}; known are {', '.join(device_names())}, or give a YAML file")
     return _shipped(name)
+
+
+_shipped = cache(load_device)  # published runs name the same few

@@ -11,7 +11,7 @@ from GraphExtractor.names import label
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import axis_figures, axis_table
 from Reporter.report.charts import REACH_WORDS
-from Reporter.report.design_points import PointsOfModel, points_of
+from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
@@ -58,7 +58,7 @@ def search_report(run: FinishedRun) -> Report:
             (*(tried if result.rows else ()), sources),
         )
     best = result.best
-    points = [points_of(run, best, name) for name in best.models]
+    points = [PointsOfModel(run, best, name, run.designs[run.designs["model"] == name]) for name in best.models]
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
@@ -193,7 +193,9 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         plan = each.plan
         name = f" of {label(each.model)}" if len(points) > 1 else ""
         if plan.speedup_over_expert is not None and plan.expert is not None:
-            degrees = f"{plan.expert.tp} x {plan.expert.pp} x {plan.expert.dp} on the same {hardware_kind(run)}"
+            degrees = (
+                f"{plan.expert.tp} x {plan.expert.pp} x {plan.expert.dp} on the same {'devices' if run.on_device else 'chip'}"
+            )
             yield KeyNumber(f"over the expert's plan{name}", f"{plan.speedup_over_expert:.2f}x", degrees)
         extras = "".join(f", {words}" for words in plan_extras(plan))
         yield KeyNumber(
@@ -209,11 +211,6 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         filled = each.plan_memory_bytes
         of = f"{share(filled / best.hbm_bytes)} of {best.hbm_bytes / GIB:.4g} GiB"
         yield KeyNumber(f"memory of the fullest stage{name}", f"{filled / GIB:.4g} GiB", of)
-
-
-def hardware_kind(run: FinishedRun) -> str:
-    """What the plan runs on, in a word."""
-    return "devices" if run.on_device else "chip"
 
 
 def _proof(best: DesignPoint) -> str:
