@@ -71,11 +71,7 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
 
 
 def require(condition: bool, source: Path, key: str, given: object, allowed: str) -> None:
-    """Refuse a value that parses but makes no sense.
-
-    Raises:
-        InputError: names the file, the key, the value and what is allowed.
-    """
+    """Refuse a value that parses but makes no sense."""
     if not condition:
         raise InputError(f"{source}: {key} is {given}; it must be {allowed}")
 

@@ -49,11 +49,7 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse."""
         raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")
 
 

@@ -66,11 +66,7 @@ def _report(runs: Sequence[FinishedRun]) -> Report:
 
 
 def _need_libraries() -> None:
-    """Refuse before anything is read where the plotting library is absent.
-
-    Raises:
-        PhazeError: says what to install.
-    """
+    """Refuse before anything is read where the plotting library is absent."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401

@@ -108,11 +108,7 @@ def best_json(result: SearchResult) -> bytes:
 
 
 def folder_is_writable(folder: Path) -> None:
-    """Refuse a run directory that cannot be written before hours are spent.
-
-    Raises:
-        PhazeError: names the folder and the reason.
-    """
+    """Refuse a run directory that cannot be written before hours are spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".probe"

@@ -101,11 +101,7 @@ class ModelFamily(ABC):
         return LayerModules(self.blocks)
 
     def check(self, key: GraphKey) -> None:  # noqa: B027  (most families have nothing to add)
-        """Refuse what this family in particular cannot be extracted for.
-
-        Raises:
-            InputError: says what was given, what is allowed and what to do.
-        """
+        """Refuse what this family in particular cannot be extracted for."""
 
     def failures(self) -> AbstractContextManager[None]:
         """What goes wrong while the model is built and traced, in words for whoever wrote it; nothing where that is us."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
@@ -118,22 +117,20 @@ class DeepseekV3(LlamaLikeFamily):
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
-        "deepseek-v3": DeepseekV3(
-            layers=61,
-            dense_layers=3,
-            hidden=7168,
-            heads=128,
-            ffn=18432,
-            expert_ffn=2048,
-            experts=256,
-            chosen=8,
-            vocabulary=129280,
-            sequence_length=4096,
-            published_parameter_count=671_026_404_352,
-            published_active_count=37_552_282_624,
-        ),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
+    "deepseek-v3": DeepseekV3(
+        layers=61,
+        dense_layers=3,
+        hidden=7168,
+        heads=128,
+        ffn=18432,
+        expert_ffn=2048,
+        experts=256,
+        chosen=8,
+        vocabulary=129280,
+        sequence_length=4096,
+        published_parameter_count=671_026_404_352,
+        published_active_count=37_552_282_624,
+    ),
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
@@ -78,19 +78,17 @@ def _llama(
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
-        "llama-7b": _llama(32, 4096, 32, 11008, 6_738_415_616, 2048),
-        "llama-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 2048),
-        "llama-33b": _llama(60, 6656, 52, 17920, 32_528_943_616, 2048),
-        "llama-65b": _llama(80, 8192, 64, 22016, 65_285_660_672, 2048),
-        "llama2": _llama(32, 4096, 32, 11008, 6_738_415_616, 4096),
-        "llama2-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 4096),
-        "llama2-70b": _llama(80, 8192, 64, 28672, 68_976_648_192, 4096, kv_heads=8),
-        "llama3-8b": _llama(32, 4096, 32, 14336, 8_030_261_248, 8192, kv_heads=8, vocabulary=128256),
-        "llama3-70b": _llama(80, 8192, 64, 28672, 70_553_706_496, 8192, kv_heads=8, vocabulary=128256),
-        "llama3-405b": _llama(126, 16384, 128, 53248, 405_853_388_800, 8192, kv_heads=8, vocabulary=128256),
-    }
-)
-ALIASES = MappingProxyType({"llama2-7b": "llama2"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
+    "llama-7b": _llama(32, 4096, 32, 11008, 6_738_415_616, 2048),
+    "llama-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 2048),
+    "llama-33b": _llama(60, 6656, 52, 17920, 32_528_943_616, 2048),
+    "llama-65b": _llama(80, 8192, 64, 22016, 65_285_660_672, 2048),
+    "llama2": _llama(32, 4096, 32, 11008, 6_738_415_616, 4096),
+    "llama2-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 4096),
+    "llama2-70b": _llama(80, 8192, 64, 28672, 68_976_648_192, 4096, kv_heads=8),
+    "llama3-8b": _llama(32, 4096, 32, 14336, 8_030_261_248, 8192, kv_heads=8, vocabulary=128256),
+    "llama3-70b": _llama(80, 8192, 64, 28672, 70_553_706_496, 8192, kv_heads=8, vocabulary=128256),
+    "llama3-405b": _llama(126, 16384, 128, 53248, 405_853_388_800, 8192, kv_heads=8, vocabulary=128256),
+}
+ALIASES: Mapping[str, str] = {"llama2-7b": "llama2"}

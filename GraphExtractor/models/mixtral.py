@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
@@ -66,33 +66,31 @@ class Mixtral(LlamaLikeFamily):
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
-        "mixtral-8x7b": Mixtral(
-            layers=32,
-            hidden=4096,
-            heads=32,
-            kv_heads=8,
-            ffn=14336,
-            experts=8,
-            vocabulary=32000,
-            sequence_length=4096,
-            published_parameter_count=46_702_792_704,
-            published_active_count=12_879_925_248,
-        ),
-        "mixtral-8x22b": Mixtral(
-            layers=56,
-            hidden=6144,
-            heads=48,
-            kv_heads=8,
-            ffn=16384,
-            experts=8,
-            vocabulary=32768,
-            sequence_length=4096,
-            published_parameter_count=140_630_071_296,
-            published_active_count=39_161_468_928,
-        ),
-    }
-)
-ALIASES = MappingProxyType({"mixtral": "mixtral-8x7b"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
+    "mixtral-8x7b": Mixtral(
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        ffn=14336,
+        experts=8,
+        vocabulary=32000,
+        sequence_length=4096,
+        published_parameter_count=46_702_792_704,
+        published_active_count=12_879_925_248,
+    ),
+    "mixtral-8x22b": Mixtral(
+        layers=56,
+        hidden=6144,
+        heads=48,
+        kv_heads=8,
+        ffn=16384,
+        experts=8,
+        vocabulary=32768,
+        sequence_length=4096,
+        published_parameter_count=140_630_071_296,
+        published_active_count=39_161_468_928,
+    ),
+}
+ALIASES: Mapping[str, str] = {"mixtral": "mixtral-8x7b"}

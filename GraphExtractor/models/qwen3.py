@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
@@ -77,14 +77,12 @@ def _qwen3(layers: int, hidden: int, heads: int, ffn: int, published: int, tied:
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
-        "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
-        "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
-        "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
-        "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
-        "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
-        "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+    "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
+    "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
+    "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
+    "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
+    "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
+    "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
@@ -71,32 +71,30 @@ class Qwen3Moe(LlamaLikeFamily):
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
-        "qwen3-30b-a3b": Qwen3Moe(
-            layers=48,
-            hidden=2048,
-            heads=32,
-            kv_heads=4,
-            ffn=768,
-            experts=128,
-            vocabulary=151936,
-            sequence_length=4096,
-            published_parameter_count=30_532_122_624,
-            published_active_count=3_353_032_704,
-        ),
-        "qwen3-235b-a22b": Qwen3Moe(
-            layers=94,
-            hidden=4096,
-            heads=64,
-            kv_heads=4,
-            ffn=1536,
-            experts=128,
-            vocabulary=151936,
-            sequence_length=4096,
-            published_parameter_count=235_093_634_560,
-            published_active_count=22_190_763_520,
-        ),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+    "qwen3-30b-a3b": Qwen3Moe(
+        layers=48,
+        hidden=2048,
+        heads=32,
+        kv_heads=4,
+        ffn=768,
+        experts=128,
+        vocabulary=151936,
+        sequence_length=4096,
+        published_parameter_count=30_532_122_624,
+        published_active_count=3_353_032_704,
+    ),
+    "qwen3-235b-a22b": Qwen3Moe(
+        layers=94,
+        hidden=4096,
+        heads=64,
+        kv_heads=4,
+        ffn=1536,
+        experts=128,
+        vocabulary=151936,
+        sequence_length=4096,
+        published_parameter_count=235_093_634_560,
+        published_active_count=22_190_763_520,
+    ),
+}

@@ -25,11 +25,7 @@ _NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", 
 
 
 def check_step(step: TracedStep, model: str) -> None:
-    """Refuse a step of a model that nobody described where its graph would not tell the truth.
-
-    Raises:
-        InputError: names the operator and its module.
-    """
+    """Refuse a step of a model that nobody described where its graph would not tell the truth."""
     for node in step.graph.nodes:
         if node.op != "call_function" or node.target is python_operator.getitem:
             continue
