@@ -1,4 +1,7 @@
-"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere."""
+"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere.
+
+Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
+"""
 
 from __future__ import annotations
 
@@ -77,11 +80,7 @@ def require(condition: bool, source: Path, key: str, given: object, allowed: str
 
 
 def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
-    """Read a technology.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read a technology."""
     path = hardware_path("technologies", name_or_path, relative_to)
     technology = to_record(Technology, read_yaml(path), str(path))
     require(technology.node_nm > 0, path, "node_nm", technology.node_nm, "positive")
@@ -108,11 +107,7 @@ def _check_table(table: CapacityTable, path: Path, key: str) -> None:
 def load_platform(
     name_or_path: str, technology: Technology, vector_functions: VectorFunctions, relative_to: Path | None = None
 ) -> Platform:
-    """Read a platform and complete it with a technology and the costs of vector functions.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read a platform and complete it with a technology and the costs of vector functions."""
     path = hardware_path("platforms", name_or_path, relative_to)
     stated = to_record(PlatformFile, read_yaml(path), str(path))
     for key, unit in units_of(PlatformFile).items():
@@ -149,11 +144,7 @@ def check_platform(platform: Platform, source: Path) -> None:
 
 
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
-    """Read the costs of vector functions.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key or value.
-    """
+    """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
     stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
     require(stated.unit == "cycles/element", path, "unit", repr(stated.unit), "'cycles/element'")
@@ -167,11 +158,7 @@ def load_vector_functions(name_or_path: str, relative_to: Path | None = None) ->
 
 
 def load_cluster(name_or_path: str) -> Cluster:
-    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key or value, tiers that do not nest or do not span the devices.
-    """
+    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are."""
     path = hardware_path("clusters", name_or_path)
     cluster = to_record(Cluster, _without_sources(read_yaml(path)), str(path))
     check_cluster(cluster, path)

@@ -1,4 +1,7 @@
-"""Devices and software from YAML: by name from ``Estimator/hardware``, or by path from anywhere."""
+"""Devices and software from YAML: by name from ``Estimator/hardware``, or by path from anywhere.
+
+Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,7 @@ MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserve
 
 
 def load_device(name_or_path: str) -> Device:
-    """Read a device.
-
-    Raises:
-        InputError: unknown name or alias, unreadable file, bad key, unit or value.
-    """
+    """Read a device."""
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, read_yaml(path), str(path))
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
@@ -48,11 +47,7 @@ def load_device(name_or_path: str) -> Device:
 
 
 def load_software(name_or_path: str) -> Software:
-    """Read the description of a training framework.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
     software = to_record(Software, read_yaml(path), str(path))
     _check_quantities(software, path, "")
