@@ -56,6 +56,11 @@ class PointsOfModel:
         return f"-{label(self.model)}" if len(self.best.models) > 1 else ""
 
 
+def points_of(run: FinishedRun, best: DesignPoint, model: str) -> PointsOfModel:
+    """The design points of ``model``."""
+    return PointsOfModel(run, best, model, run.designs[run.designs["model"] == model])
+
+
 def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
     """The whole front and, evenly over the throughput, as many others as there is room for."""
     if len(evaluated) <= MOST_POINTS:

@@ -11,7 +11,7 @@ from GraphExtractor.names import label
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import axis_figures, axis_table
 from Reporter.report.charts import REACH_WORDS
-from Reporter.report.design_points import PointsOfModel
+from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
@@ -58,7 +58,7 @@ def search_report(run: FinishedRun) -> Report:
             (*(tried if result.rows else ()), sources),
         )
     best = result.best
-    points = [PointsOfModel(run, best, name, run.designs[run.designs["model"] == name]) for name in best.models]
+    points = [points_of(run, best, name) for name in best.models]
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
