@@ -27,11 +27,7 @@ class RunHardware:
         self._cluster = lru_cache(maxsize=None)(load_cluster)
 
     def device_of(self, run: MeasuredRun) -> Device:
-        """The device that the run names, with or without the form of its board.
-
-        Raises:
-            InputError: no device has that name.
-        """
+        """The device that the run names, with or without the form of its board."""
         if not run.gpu:
             raise InputError("it does not say on which device it ran")
         return self._device(run.gpu)

@@ -44,11 +44,7 @@ class OperatorFit:
 
 
 def read_measurements(path: Path) -> OperatorTable:
-    """Read a table of operators: a CSV file, or a folder of Aceso's operators.
-
-    Raises:
-        InputError: it cannot be read as such; names file and line.
-    """
+    """Read a table of operators: a CSV file, or a folder of Aceso's operators."""
     return read_aceso_operators(path) if path.is_dir() else read_operator_table(path)
 
 
