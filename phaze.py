@@ -12,7 +12,7 @@ from Common.compiled_code import find_place
 from Common.logs import configure_logs
 from FrontDoor import modes
 from FrontDoor.arguments import parse
-from FrontDoor.exits import guarded
+from FrontDoor.exit_status import guarded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -91,11 +91,7 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
 
 
 def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
-    """As ``to_record``, straight from JSON text (fast for large records).
-
-    Raises:
-        InputError: as ``to_record``.
-    """
+    """As ``to_record``, straight from JSON text (fast for large records)."""
     import pydantic
 
     try:

@@ -1,4 +1,7 @@
-"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere."""
+"""Hardware records from YAML: by name from ``Estimator/hardware/<kind>/``, or by path from anywhere.
+
+Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +9,31 @@ import os
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
-from Estimator.chips.technology import CapacityTable, Quantity, Technology
+from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
 HARDWARE = Path(__file__).parent / "hardware"
-
-TECHNOLOGY_UNITS = {
-    "tensor_pe_area": "um2",
-    "vector_lane_area": "um2",
-    "l2_area": "um2",
-    "glb_area": "um2",
-    "mac_energy": "pJ",
-    "vector_lane_energy": "pJ",
-    "l1_energy": "pJ/byte",
-    "sram_energy": "pJ/byte",
-    "hbm_energy": "pJ/byte",
-    "network_energy": "pJ/byte",
-}
-PLATFORM_UNITS = {
-    "frequency": "Hz",
-    "hbm_bandwidth": "bytes/s",
-    "glb_bandwidth": "bytes/cycle",
-    "weight_load": "rows/cycle",
-    "startup": "s",
-    "concurrent_tc_share": "fraction",
-    "l2_per_pe": "bytes",
-    "l2_minimum": "bytes",
-    "element": "bytes",
-}
 
 
 @dataclass(frozen=True)
 class PlatformFile:
     """A platform as its file states it; ``Platform`` is the same in plain numbers."""
 
-    frequency: Quantity
-    hbm_bandwidth: Quantity
-    glb_bandwidth: Quantity
+    frequency: Annotated[Quantity, "Hz"]
+    hbm_bandwidth: Annotated[Quantity, "bytes/s"]
+    glb_bandwidth: Annotated[Quantity, "bytes/cycle"]
     dataflows: tuple[Dataflow, ...]
-    weight_load: Quantity
-    startup: Quantity
-    concurrent_tc_share: Quantity
-    l2_per_pe: Quantity
-    l2_minimum: Quantity
-    element: Quantity
+    weight_load: Annotated[Quantity, "rows/cycle"]
+    startup: Annotated[Quantity, "s"]
+    concurrent_tc_share: Annotated[Quantity, "fraction"]
+    l2_per_pe: Annotated[Quantity, "bytes"]
+    l2_minimum: Annotated[Quantity, "bytes"]
+    element: Annotated[Quantity, "bytes"]
 
 
 @dataclass(frozen=True)
@@ -95,25 +74,17 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
 
 
 def require(condition: bool, source: Path, key: str, given: object, allowed: str) -> None:
-    """Refuse a value that parses but makes no sense.
-
-    Raises:
-        InputError: names the file, the key, the value and what is allowed.
-    """
+    """Refuse a value that parses but makes no sense."""
     if not condition:
         raise InputError(f"{source}: {key} is {given}; it must be {allowed}")
 
 
 def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
-    """Read a technology.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read a technology."""
     path = hardware_path("technologies", name_or_path, relative_to)
     technology = to_record(Technology, read_yaml(path), str(path))
     require(technology.node_nm > 0, path, "node_nm", technology.node_nm, "positive")
-    for key, unit in TECHNOLOGY_UNITS.items():
+    for key, unit in units_of(Technology).items():
         entry: Quantity | CapacityTable = getattr(technology, key)
         require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
         if isinstance(entry, CapacityTable):
@@ -136,14 +107,10 @@ def _check_table(table: CapacityTable, path: Path, key: str) -> None:
 def load_platform(
     name_or_path: str, technology: Technology, vector_functions: VectorFunctions, relative_to: Path | None = None
 ) -> Platform:
-    """Read a platform and complete it with a technology and the costs of vector functions.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read a platform and complete it with a technology and the costs of vector functions."""
     path = hardware_path("platforms", name_or_path, relative_to)
     stated = to_record(PlatformFile, read_yaml(path), str(path))
-    for key, unit in PLATFORM_UNITS.items():
+    for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
         require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
     platform = Platform(
@@ -165,11 +132,7 @@ def load_platform(
 
 
 def check_platform(platform: Platform, source: Path) -> None:
-    """Refuse platforms on which nothing can run.
-
-    Raises:
-        InputError: names ``source`` and the field.
-    """
+    """Refuse platforms on which nothing can run."""
     require(len(platform.dataflows) > 0, source, "dataflows", "empty", "one or more of ws, os, is")
     require(platform.startup_s >= 0, source, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
@@ -181,11 +144,7 @@ def check_platform(platform: Platform, source: Path) -> None:
 
 
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
-    """Read the costs of vector functions.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key or value.
-    """
+    """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
     stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
     require(stated.unit == "cycles/element", path, "unit", repr(stated.unit), "'cycles/element'")
@@ -199,11 +158,7 @@ def load_vector_functions(name_or_path: str, relative_to: Path | None = None) ->
 
 
 def load_cluster(name_or_path: str) -> Cluster:
-    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key or value, tiers that do not nest or do not span the devices.
-    """
+    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are."""
     path = hardware_path("clusters", name_or_path)
     cluster = to_record(Cluster, _without_sources(read_yaml(path)), str(path))
     check_cluster(cluster, path)
@@ -222,11 +177,7 @@ def _without_sources(stated: Any) -> Any:
 
 
 def check_cluster(cluster: Cluster, source: Path) -> None:
-    """Refuse clusters that cannot be.
-
-    Raises:
-        InputError: names ``source`` and the field.
-    """
+    """Refuse clusters that cannot be."""
     require(cluster.num_devices > 0, source, "num_devices", cluster.num_devices, "positive")
     require(len(cluster.tiers) > 0, source, "tiers", "empty", "one or more tiers, innermost first")
     inner = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,59 +12,48 @@ from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import PricedOperators, collective_positions
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, OperatorGraph
 
+Seconds = TypeVar("Seconds", float, FloatArray)
+
 
 @dataclass(frozen=True)
-class PassParts:
-    """Seconds of a pass: arithmetic, what memories add to it, starting operators, and exposed collectives by group.
+class _Parts(Generic[Seconds]):
+    """Seconds: arithmetic, what memories add to it, starting operators, and exposed collectives by group.
 
     ``sequence_s`` are the gathers and scatters among tensor-parallel devices that sequence parallelism makes of all-reduces.
     """
 
-    arithmetic_s: float
-    memory_s: float
-    launch_s: float
-    tensor_s: float
-    sequence_s: float
-    context_s: float
-    expert_s: float
+    arithmetic_s: Seconds
+    memory_s: Seconds
+    launch_s: Seconds
+    tensor_s: Seconds
+    sequence_s: Seconds
+    context_s: Seconds
+    expert_s: Seconds
 
     @property
-    def work_s(self) -> float:
+    def work_s(self) -> Seconds:
         """What is no communication."""
         return self.arithmetic_s + self.memory_s + self.launch_s
 
     @property
-    def total_s(self) -> float:
+    def total_s(self) -> Seconds:
         """All parts."""
         return self.work_s + self.communication_s
 
     @property
-    def communication_s(self) -> float:
+    def communication_s(self) -> Seconds:
         """Collectives of all groups."""
         return self.tensor_s + self.sequence_s + self.context_s + self.expert_s
 
 
+@dataclass(frozen=True)
+class PassParts(_Parts[float]):
+    """Of a whole pass."""
+
+
 @dataclass(frozen=True, eq=False)
-class OperatorParts:
-    """The same parts of every operator of a pass: float64 arrays of shape (operators,)."""
-
-    arithmetic_s: FloatArray
-    memory_s: FloatArray
-    launch_s: FloatArray
-    tensor_s: FloatArray
-    sequence_s: FloatArray
-    context_s: FloatArray
-    expert_s: FloatArray
-
-    @property
-    def total_s(self) -> FloatArray:
-        """All parts; shape (operators,)."""
-        return self.arithmetic_s + self.memory_s + self.launch_s + self.communication_s
-
-    @property
-    def communication_s(self) -> FloatArray:
-        """Collectives of all groups; shape (operators,)."""
-        return self.tensor_s + self.sequence_s + self.context_s + self.expert_s
+class OperatorParts(_Parts[FloatArray]):
+    """Of every operator of a pass: float64 arrays of shape (operators,)."""
 
     def weighted(self, weights: FloatArray) -> PassParts:
         """Sum over operators, each times its weight; ``weights`` has shape (operators,)."""
@@ -77,9 +67,6 @@ def operator_parts(
 
     ``alone`` (operators,) says which have the whole device, the others being on one core; ``collective_s`` (collectives,) are
     the network's seconds of the graph's collectives, in its order.
-
-    Raises:
-        PhazeError: there are not as many seconds as collectives.
     """
     positions = collective_positions(graph, collective_s)
     sent = {group: np.zeros(len(graph.operators)) for group in CollectiveGroup}

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from Common.errors import InputError
 from Common.settings import nearest
@@ -63,33 +64,8 @@ def parse(words: Sequence[str]) -> Command:
     options, unknown = parser.parse_known_args(_mode_first(list(words)))
     if unknown:
         raise InputError(_unknown(unknown[0], options.mode, modes[options.mode].flags))
-    read = vars(options)
-    return Command(
-        mode=options.mode,
-        given=read.get("given", {}),
-        config=read.get("config"),
-        output=read.get("output"),
-        output_format=options.format,
-        dry_run=read.get("dry_run", False),
-        runs=_listed(read.get("runs")),
-        plot=read.get("plot"),
-        figures=read.get("figures"),
-        instead=tuple(read.get("instead", ())),
-        study=read.get("study"),
-        executor=read.get("executor", "joblib"),
-        address=read.get("address"),
-        workers=read.get("workers"),
-        csv=read.get("csv", False),
-        tables=tuple(read.get("tables", ())),
-        names=tuple(read.get("names", ())),
-        force=read.get("force", False),
-        verbose=options.verbose,
-        quiet=options.quiet,
-    )
-
-
-def _listed(value: str | list[str] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    read: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in vars(options).items()}
+    return Command(**{name: each for name, each in read.items() if each is not None})
 
 
 def _mode_first(words: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from Common.errors import InputError
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_answer
 from Studies.annotations import Mode
 from Studies.request import settings_for
@@ -19,17 +19,9 @@ from Studies.request import settings_for
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from Estimator.devices.device import Calibration
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class FitError:
-    """How far the fitted record is from a group of measurements: relative errors, as fractions."""
-
-    table: str
-    rows: int
-    mape: float
-    bias: float
 
 
 @dataclass(frozen=True)
@@ -37,7 +29,7 @@ class Calibrated:
     """A fitted device or cluster as the text of its file, and how good the fit is."""
 
     text: str
-    errors: tuple[FitError, ...]
+    errors: tuple[Calibration, ...]
 
 
 def calibrate(command: Command) -> int:
@@ -88,11 +80,11 @@ def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     measured = [read_measurements(table) for table in tables]
     fitted = replace(fit(load_device(start), measured).device, name=name)
     own = {table.name for table in measured}
-    errors = (each for each in fitted.calibration if each.table.partition(": ")[0] in own)
-    return Calibrated(device_yaml(fitted), tuple(FitError(each.table, each.rows, each.mape, each.bias) for each in errors))
+    return Calibrated(device_yaml(fitted), tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own))
 
 
 def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    from Estimator.devices.device import Calibration
     from Estimator.hardware_files import load_cluster
     from Estimator.network.calibration import cluster_yaml, fit_collectives
     from Estimator.network.calibration_errors import LARGE_BYTES, network_errors
@@ -105,14 +97,14 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     errors = []
     for table, samples in measured:
         found = network_errors(samples, fit.cluster)
-        errors.append(FitError(table, found.all.rows, found.all.mape, found.all.bias))
+        errors.append(Calibration(table, found.all.rows, found.all.mape, found.all.bias))
         if found.large is not None:
             large = f"{table}: above {LARGE_BYTES / 1e6:.0f} MB"
-            errors.append(FitError(large, found.large.rows, found.large.mape, found.large.bias))
+            errors.append(Calibration(large, found.large.rows, found.large.mape, found.large.bias))
     return Calibrated(cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors))
 
 
-def _error_table(errors: Sequence[FitError]) -> Table:
+def _error_table(errors: Sequence[Calibration]) -> Table:
     from Reporter.tables import plain_table
 
     rows: list[dict[str, object]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE, NOTHING_FEASIBLE
+from FrontDoor.exit_status import DONE, NOTHING_FEASIBLE
 from FrontDoor.printing import print_answer
 
 logger = logging.getLogger(__name__)

@@ -49,11 +49,7 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse."""
         raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")
 
 
@@ -90,7 +86,13 @@ def _add_evaluate(parser: Parser) -> None:
 
 
 def _add_validate(parser: Parser) -> None:
-    parser.add_argument("runs", nargs="?", metavar="RUNS.csv", help="measured runs (default: the published ones that ship)")
+    parser.add_argument(
+        "runs",
+        nargs="?",
+        type=lambda text: (text,),
+        metavar="RUNS.csv",
+        help="measured runs (default: the published ones that ship)",
+    )
     for name in ("device", "cluster", "software"):
         _add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     _add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
@@ -177,7 +179,11 @@ def _add_doctor(parser: Parser) -> None:
 
 def _add_common(parser: Parser) -> None:
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="form of the result on stdout (default table)"
+        "--format",
+        dest="output_format",
+        choices=("table", "json"),
+        default="table",
+        help="form of the result on stdout (default table)",
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="log more, and show where an unexpected error came from")
     parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 
 if TYPE_CHECKING:
     from GraphExtractor.models.base import ModelFamily

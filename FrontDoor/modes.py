@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
 from FrontDoor.evaluate import evaluate
-from FrontDoor.exits import DONE, FAILED, NOTHING_FEASIBLE
+from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
 from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
@@ -73,15 +71,15 @@ def prepopulate_estimates(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     from Estimator.chips.latency_table import load_or_populate
-    from Studies.hardware import hardware_to_design
+    from Studies.hardware import design_space_of, designed_accelerators
 
-    progress, hardware = _progress(command), hardware_to_design(request)
-    accelerators, folder = hardware.accelerators, request.folders.estimates
+    progress, folder = _progress(command), request.folders.estimates
+    accelerators, platform = designed_accelerators(request), design_space_of(request).platform
     rows = []
     for graph in _graphs(request, progress):
         key = graph.key
         with progress.phase(f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}, tp {key.tp}", 1) as advance:
-            load_or_populate([graph], accelerators, hardware.platform, folder)
+            load_or_populate([graph], accelerators, platform, folder)
             advance(1)
         rows.append(
             {
@@ -100,8 +98,8 @@ def prepopulate_estimates(command: Command) -> int:
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.files import named_file, output_file
-    from Estimator.chips.cores_file import write_cores_json
+    from Common.files import named_file, output_file, write_atomically
+    from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space import load_design_space
     from Studies.annotations import Mode
     from Studies.folders import folders_of
@@ -112,12 +110,10 @@ def accelerators(command: Command) -> int:
     name = named_file("design_space", given or str(Request.design_space))
     generated = load_design_space(name).generate()
     if command.output == STDOUT:
-        with tempfile.TemporaryDirectory() as folder:
-            write_cores_json(generated, Path(folder) / CORES)
-            sys.stdout.write((Path(folder) / CORES).read_text(encoding="utf-8"))
+        sys.stdout.write(cores_json(generated).decode())
         return DONE
     path = output_file(command.output or str(folders_of(None).arch_configs / CORES), ", or - for standard output")
-    write_cores_json(generated, path)
+    write_atomically(path, cores_json(generated))
     row = {
         "design_space": name,
         "accelerators": len(generated),
@@ -180,7 +176,7 @@ def _progress(command: Command) -> Progress:
 def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
     """The graphs that the search of ``request`` needs, model after model."""
     from Estimator.coverage import check_functions
-    from GraphExtractor import load_or_extract
+    from GraphExtractor.storage import load_or_extract
     from Studies.problem import graph_keys, hardware_of
 
     known = hardware_of(request).known_functions

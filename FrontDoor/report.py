@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 
 if TYPE_CHECKING:
     from Reporter.report.figures import Report
@@ -66,11 +66,7 @@ def _report(runs: Sequence[FinishedRun]) -> Report:
 
 
 def _need_libraries() -> None:
-    """Refuse before anything is read where the plotting library is absent.
-
-    Raises:
-        PhazeError: says what to install.
-    """
+    """Refuse before anything is read where the plotting library is absent."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401

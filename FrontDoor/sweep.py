@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE, FAILED
+from FrontDoor.exit_status import DONE, FAILED
 from FrontDoor.printing import print_answer, print_rows
 
 if TYPE_CHECKING:

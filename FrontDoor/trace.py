@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_rows
 
 STDOUT = "-"
@@ -15,7 +15,7 @@ def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
     from Common.files import output_file, pack, user_path, write_atomically
-    from Reporter.trace import timeline_of
+    from Reporter.trace.timeline import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
 
     run = open_run(user_path(command.runs[0]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from Common.errors import InputError
 from FrontDoor.arguments import Command
-from FrontDoor.exits import DONE
+from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_answer
 from Studies.annotations import Mode
 from Studies.request import settings_for
@@ -31,8 +31,8 @@ def validate(command: Command) -> int:
     runs_file = user_path(command.runs[0]) if command.runs else None
     picture = None if command.plot is None else _picture(command.plot)
     from Reporter.validation_tables import report_json, report_tables
-    from Validation import read_runs
-    from Validation import validate as compare
+    from Validation.measured_runs import read_runs
+    from Validation.run import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
     with progress.phase("measured runs", len(read_runs(runs_file))) as advance:

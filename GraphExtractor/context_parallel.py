@@ -57,11 +57,7 @@ def gather_keys(k: torch.Tensor, v: torch.Tensor, cp: int) -> Any:
 
 
 def check_tokens_apart(graph: ModelGraph) -> None:
-    """Refuse the graph of a part of a sequence whose tokens meet in a product outside attention.
-
-    Raises:
-        InputError: names the operator.
-    """
+    """Refuse the graph of a part of a sequence whose tokens meet in a product outside attention."""
     if graph.key.cp == 1:
         return
     for layer in graph.layers:

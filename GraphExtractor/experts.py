@@ -229,3 +229,10 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         rows = -(-chosen.numel() // experts) * experts
         tokens = chosen.flatten().argsort() // chosen.shape[-1]
         return functional.pad(tokens, (0, rows - chosen.numel()))
+
+
+def put_experts(model: torch.nn.Module, block: type[torch.nn.Module], *sizes: int) -> None:
+    """Put a ``MixtureOfExperts`` of these sizes in the place of all modules of class ``block``."""
+    for path, module in list(model.named_modules()):
+        if isinstance(module, block):
+            model.set_submodule(path, MixtureOfExperts(*sizes))

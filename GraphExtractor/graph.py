@@ -305,17 +305,3 @@ class ModelGraph:
     total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
     block_parameter_count: int = 0
     schema_version: int = field(default=SCHEMA_VERSION)
-
-    def cut_bytes(self, position: int) -> tuple[int, int]:
-        """Bytes (activations, gradients) crossing the cut before layer ``position`` (1..len(sequence)-1)."""
-        return self._cuts[position]
-
-    @cached_property
-    def _cuts(self) -> list[tuple[int, int]]:
-        """Bytes crossing the cut before every layer."""
-        cuts = [(0, 0)] * len(self.sequence)
-        for tensor in self.tensors:
-            for position in range(tensor.source + 1, max(tensor.destinations) + 1):
-                activations, gradients = cuts[position]
-                cuts[position] = activations + tensor.bytes, gradients + tensor.gradient_bytes
-        return cuts

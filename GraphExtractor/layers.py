@@ -30,11 +30,7 @@ class TracedLayers:
 
 
 def layers_of(step: TracedStep) -> TracedLayers:
-    """Build the layer graphs of a traced step.
-
-    Raises:
-        PhazeError: a backward operator belongs to no forward operator of its layer.
-    """
+    """Build the layer graphs of a traced step."""
     values = ValueTable(step)
     operators = traced_operators(step, values)
     users = readers(operators)

@@ -47,11 +47,7 @@ def graph_version(key: GraphKey, family: ModelFamily) -> str:
 
 
 def store(graph: ModelGraph, made_from: str, path: Path) -> None:
-    """Write a graph; an interrupted write leaves the old file.
-
-    Raises:
-        PhazeError: the file cannot be written.
-    """
+    """Write a graph; an interrupted write leaves the old file."""
     write_atomically(path, pack(to_json(StoredGraph(made_from, graph))))
 
 
@@ -79,10 +75,6 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
     Models named by dimensions that differ in depth only share one stored trace of a few blocks.
-
-    Raises:
-        InputError: as ``extract_graph``.
-        PhazeError: extraction fails or the file cannot be written.
     """
     key = replace(key, model=canonical_name(key.model))
     family = find_model(key.model)

@@ -141,14 +141,15 @@ def is_view(node: Node) -> bool:
 
 def is_bookkeeping(node: Node) -> bool:
     """Whether a node only allocates, or computes nothing but integers or scalars."""
-    tensors = [*_tensors(node.meta["val"]), *(t for argument in node.all_input_nodes for t in _tensors(argument.meta["val"]))]
+    tensors = [*tensors_of(node.meta["val"]), *(t for argument in node.all_input_nodes for t in tensors_of(argument.meta["val"]))]
     integers = all(not tensor.dtype.is_floating_point for tensor in tensors)
     return integers or all(tensor.numel() <= 1 for tensor in tensors) or operator_name(node) in _ALLOCATIONS
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def tensors_of(value: Any) -> Iterator[Any]:
+    """All tensors of a node's value."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _tensors(part)
+            yield from tensors_of(part)

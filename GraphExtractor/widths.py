@@ -16,11 +16,7 @@ def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
 
 
 def check_key(key: GraphKey, family: ModelFamily) -> None:
-    """Refuse sizes that cannot be.
-
-    Raises:
-        InputError: says what was given, what is allowed and what to do.
-    """
+    """Refuse sizes that cannot be."""
     sizes = {
         "micro-batch size": key.micro_batch_size,
         "sequence length": key.sequence_length,
@@ -61,11 +57,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
 
 
 def check_context(key: GraphKey, cp: int) -> None:
-    """Refuse to cut a sequence into parts that are not equal.
-
-    Raises:
-        InputError: ``cp`` does not divide the tokens of one device.
-    """
+    """Refuse to cut a sequence into parts that are not equal."""
     tokens = key.sequence_length // (key.tp if key.sequence_parallel else 1)
     if cp < 1 or tokens % cp:
         parts = f"{tokens} tokens of each of {key.tp} sequence-parallel devices" if key.sequence_parallel else f"{tokens} tokens"

@@ -10,7 +10,7 @@ from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.tables import new_table, print_lines, print_tables
 from Studies.explain.records import Alternative, Explanation, Term
-from Studies.words import EQUAL, part_words
+from Studies.wording import EQUAL, part_words
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,7 +15,7 @@ from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
 from Studies.sweep.run import ResolvedPoint, SweptPoint
 from Studies.sweep.table import FAILED, value_text
-from Studies.words import UNITS, accelerator_words
+from Studies.wording import UNITS, accelerator_words
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SpaceSize
-from Studies.words import (
+from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     NEGLIGIBLE,
     UNITS,

@@ -25,9 +25,6 @@ def check_hardware_settings(values: Mapping[str, Any], origins: Mapping[str, str
     """Refuse settings of accelerators to design beside a device, and settings of devices without one.
 
     ``values`` by key as they were given, ``origins`` where.
-
-    Raises:
-        InputError: names the setting and what to leave out.
     """
     if mode is Mode.EVALUATE and not {"device", "chip"} & values.keys():
         raise InputError(f"no device was given; name one with --device: {', '.join(device_names())}")
@@ -43,11 +40,7 @@ def check_hardware_settings(values: Mapping[str, Any], origins: Mapping[str, str
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse what does not fit together. ``families`` are those of the request's models, by name.
-
-    Raises:
-        InputError: says what was given, what is allowed and what to do.
-    """
+    """Refuse what does not fit together. ``families`` are those of the request's models, by name."""
     if request.name:
         check_name(request.name)
     if request.output is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.coverage import check_functions
-from GraphExtractor import load_or_extract
+from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.iteration import price_iteration
 from Plans.layer_costs import layer_names
@@ -29,11 +29,7 @@ class Evaluation:
 
 
 def evaluated(request: Request) -> Evaluation:
-    """Time and memory of one iteration; extracts the training graph where it is not on disk.
-
-    Raises:
-        InputError: the plan contradicts the model, the device or the cluster.
-    """
+    """Time and memory of one iteration; extracts the training graph where it is not on disk."""
     hardware, model = hardware_of(request), request.models[0].name
     degrees = single_plan(request)
     check_plan(degrees)

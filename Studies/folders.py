@@ -34,11 +34,7 @@ def folders_of(output: Path | None, name: str = "") -> Folders:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name of a run that cannot name a folder.
-
-    Raises:
-        InputError: says what can.
-    """
+    """Refuse a name of a run that cannot name a folder."""
     if not FOLDER_NAME.fullmatch(name):
         raise InputError(
             f"name {name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
@@ -46,11 +42,7 @@ def check_name(name: str) -> None:
 
 
 def check_output(folder: Path) -> None:
-    """Refuse a folder of results that cannot be one.
-
-    Raises:
-        InputError: it is a file, or the file system cannot hold its name.
-    """
+    """Refuse a folder of results that cannot be one."""
     try:
         str(folder).encode()
         taken = folder.exists() and not folder.is_dir()

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from Common.errors import InputError
 from Common.files import named_file
 from Common.records import to_json
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.cores_file import read_cores_json
-from Estimator.chips.design_space import DesignSpace, ReferenceChip, load_chip, load_design_space
+from Estimator.chips.design_space import DesignSpace, load_chip, load_design_space
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import load_cluster
@@ -38,11 +38,7 @@ class HardwareFiles:
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
-        """What setting ``key`` names, as ``named_file``.
-
-        Raises:
-            InputError: a path that is no file.
-        """
+        """What setting ``key`` names, as ``named_file``."""
         return text if (key, text) in self._kept else named_file(key, text)
 
     def device(self, name: str) -> Device:
@@ -88,36 +84,18 @@ class ResolvedHardware:
     contents: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Hardware:
-    """Accelerators of one platform in one kind of cluster, and the known chips to compare them with."""
-
-    accelerators: AcceleratorSet
-    platform: Platform
-    cluster: Cluster
-    references: tuple[ReferenceChip, ...]
-
-
-def hardware_to_design(request: Request) -> Hardware:
-    """The accelerators that ``request`` compares, with what they share.
-
-    As with the original, an existing ``cores.json`` is used instead of generating the default space.
-
-    Raises:
-        InputError: the file is no list of accelerators, or the space has none.
-    """
-    space = design_space_of(request)
-    cores = replaced_by(request)
+def designed_accelerators(request: Request) -> AcceleratorSet:
+    """The accelerators that ``request`` compares; as with the original, an existing ``cores.json`` replaces the default space."""
+    space, cores = design_space_of(request), replaced_by(request)
     if request.hardware.chip is not None:
-        accelerators = AcceleratorSet.of([request.hardware.chip])
-    elif cores is not None:
-        accelerators = read_cores_json(cores)
-        logger.info(
-            "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
-        )
-    else:
-        accelerators = space.generate()
-    return Hardware(accelerators, space.platform, request.hardware.cluster, space.references)
+        return AcceleratorSet.of([request.hardware.chip])
+    if cores is None:
+        return space.generate()
+    accelerators = read_cores_json(cores)
+    logger.info(
+        "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
+    )
+    return accelerators
 
 
 def design_space_of(request: Request) -> DesignSpace:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.coverage import check_functions
-from GraphExtractor import load_or_extract
 from GraphExtractor.graph import Recompute
+from GraphExtractor.storage import load_or_extract
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
 from Plans.many_rates import UniformPlans
@@ -30,11 +30,7 @@ RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
 def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-    """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``.
-
-    Raises:
-        InputError: an unknown column, or a plan that contradicts itself, the model or the cluster.
-    """
+    """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``."""
     import pandas as pd
 
     table = pd.DataFrame(plans)

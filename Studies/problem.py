@@ -11,8 +11,13 @@ from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
-from Studies.hardware import CHIP_SOFTWARE, hardware_to_design
+from Studies.hardware import CHIP_SOFTWARE, design_space_of, designed_accelerators
 from Studies.request import Request
+
+SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
+    *("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "interleave", "recompute", "sequence_parallel", "zero_stage"),
+    *("group_order", "overlap_gradients", "overlap_tensor"),
+)
 
 
 def search_problem(request: Request) -> SearchProblem:
@@ -62,24 +67,13 @@ def plan_space(request: Request, model: str) -> PlanSpace:
 
 
 def hardware_of(request: Request) -> Hardware:
-    """The hardware of ``request``: its device, or the accelerators it compares.
-
-    Raises:
-        InputError: a file of accelerators is not readable, or the design space has none.
-    """
+    """The hardware of ``request``: its device, or the accelerators it compares."""
     records = request.hardware
     if records.device is not None:
         return ExistingDevice(records.device, records.cluster, records.software, request.precision)
-    designed = hardware_to_design(request)
-    return DesignedChips(
-        designed.accelerators,
-        designed.platform,
-        designed.cluster,
-        records.software,
-        solver_named(request.solver),
-        designed.references,
-        records.space,
-    )
+    space, solver = design_space_of(request), solver_named(request.solver)
+    accelerators = designed_accelerators(request)
+    return DesignedChips(accelerators, space.platform, records.cluster, records.software, solver, space.references, space)
 
 
 def hardware_report(request: Request) -> HardwareReport:
@@ -113,27 +107,14 @@ def _title(request: Request) -> str:
 
 def single_plan(request: Request) -> TrainingPlan:
     """The one plan of a request to evaluate."""
-    assert request.pp is not None and request.dp is not None and request.interleave is not None
     return TrainingPlan(
-        micro_batch_size=request.micro_batch_size[0],
+        **{name: getattr(request, name)[0] for name in SEARCHED},
         global_batch_size=request.global_batch_size,
-        tp=request.tp[0],
-        pp=request.pp[0],
-        dp=request.dp[0],
-        cp=request.cp[0],
-        ep=request.ep[0],
-        interleave=request.interleave[0],
         gpipe=request.schedule is PipelineSchedule.GPIPE,
-        recompute=request.recompute[0],
-        sequence_parallel=request.sequence_parallel[0],
-        zero_stage=request.zero_stage[0],
         optimizer=request.optimizer.value,
         precision=request.precision,
         attention=request.attention,
-        group_order=request.group_order[0],
         stage_layers=request.stage_layers,
-        overlap_gradients=request.overlap_gradients[0],
-        overlap_tensor=request.overlap_tensor[0],
     )
 
 

@@ -81,11 +81,7 @@ class RunFiles:
 
 
 def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
-    """Write every file of the run, best.json last, so that its presence says that the rest is complete.
-
-    Raises:
-        PhazeError: the disk is full or the folder is not writable.
-    """
+    """Write every file of the run, best.json last, so that its presence says that the rest is complete."""
     (folder / "best.json").unlink(missing_ok=True)
     write_atomically(folder / "study.yaml", files.study_yaml.encode())
     write_atomically(folder / "schedules.json.gz", pack(to_json(files.schedules)))
@@ -112,11 +108,7 @@ def best_json(result: SearchResult) -> bytes:
 
 
 def folder_is_writable(folder: Path) -> None:
-    """Refuse a run directory that cannot be written before hours are spent.
-
-    Raises:
-        PhazeError: names the folder and the reason.
-    """
+    """Refuse a run directory that cannot be written before hours are spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".probe"

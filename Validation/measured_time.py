@@ -14,11 +14,7 @@ TERA = 1e12
 
 
 def check_measured(run: MeasuredRun) -> None:
-    """Refuse runs of which no time was published.
-
-    Raises:
-        InputError: says so.
-    """
+    """Refuse runs of which no time was published."""
     if run.iteration_s is None and run.tflops_per_device is None and run.mfu is None:
         raise InputError("it says neither its iteration time nor its FLOP/s nor its utilisation")
 

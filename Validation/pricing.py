@@ -11,9 +11,9 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from GraphExtractor import load_or_extract
 from GraphExtractor.depth import with_layers
 from GraphExtractor.models.dimensions import Dimensions
+from GraphExtractor.storage import load_or_extract
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
 from Plans.rates import device_machine, experts_of

@@ -93,16 +93,16 @@ class RunResult:
     source: str
     model: str
     devices: int | None
-    measured_s: float | None
-    predicted_s: float | None
-    error: float | None
-    measured_memory_bytes: float | None
-    predicted_memory_bytes: float | None
-    memory_error: float | None
-    fits: bool | None
-    plan: RunPlan | None
-    breakdown_s: Breakdown | None
-    assumptions: tuple[Assumption, ...]
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    error: float | None = None
+    measured_memory_bytes: float | None = None
+    predicted_memory_bytes: float | None = None
+    memory_error: float | None = None
+    fits: bool | None = None
+    plan: RunPlan | None = None
+    breakdown_s: Breakdown | None = None
+    assumptions: tuple[Assumption, ...] = ()
     reason: str = ""
 
     @property

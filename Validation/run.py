@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from Common.errors import InputError, PhazeError
@@ -11,7 +12,7 @@ from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
 from GraphExtractor.models.dimensions import Dimensions
-from Plans.plan import TrainingPlan
+from Plans.plan import TrainingPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
 from Validation.measured_runs import PUBLISHED_RUNS, read_runs
 from Validation.measured_time import check_measured, measured_iteration_s
@@ -70,14 +71,7 @@ class _Validator:
                 model=run.model,
                 devices=run.devices,
                 measured_s=run.iteration_s,
-                predicted_s=None,
-                error=None,
                 measured_memory_bytes=run.memory_bytes,
-                predicted_memory_bytes=None,
-                memory_error=None,
-                fits=None,
-                plan=None,
-                breakdown_s=None,
                 assumptions=notes.made(),
                 reason=str(error),
             )
@@ -122,22 +116,5 @@ class _Validator:
 
 
 def _plan_words(plan: TrainingPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
-    return RunPlan(
-        model=dimensions.name,
-        sequence_length=dimensions.sequence_length,
-        device=device.name,
-        software=software,
-        cluster=cluster.name,
-        tp=plan.tp,
-        pp=plan.pp,
-        dp=plan.dp,
-        cp=plan.cp,
-        interleave=plan.interleave,
-        micro_batch_size=plan.micro_batch_size,
-        global_batch_size=plan.global_batch_size,
-        recompute=plan.recompute.value,
-        sequence_parallel=plan.sequence_parallel,
-        zero_stage=plan.zero_stage,
-        precision=plan.precision.value,
-        attention=plan.attention.value,
-    )
+    alike = {key: value for key, value in plan_mapping(plan).items() if key in {field.name for field in fields(RunPlan)}}
+    return RunPlan(dimensions.name, dimensions.sequence_length, device.name, software, cluster.name, **alike)

@@ -27,21 +27,13 @@ class RunHardware:
         self._cluster = lru_cache(maxsize=None)(load_cluster)
 
     def device_of(self, run: MeasuredRun) -> Device:
-        """The device that the run names, with or without the form of its board.
-
-        Raises:
-            InputError: no device has that name.
-        """
+        """The device that the run names, with or without the form of its board."""
         if not run.gpu:
             raise InputError("it does not say on which device it ran")
         return self._device(run.gpu)
 
     def cluster_of(self, run: MeasuredRun, devices: int, device: Device, notes: Notes) -> Cluster:
-        """The cluster of the run: named by its network or the device's usual one, with the nodes and the bandwidth it states.
-
-        Raises:
-            InputError: the device's cluster is not known.
-        """
+        """The cluster of the run: named by its network or the device's usual one, with the nodes and the bandwidth it states."""
         named = first_found(self._rules.clusters, run.network, run.source)
         cluster = self._cluster(named.cluster if named is not None else device.cluster)
         if len(cluster.tiers) != 2:  # a torus has no nodes

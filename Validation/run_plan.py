@@ -66,11 +66,7 @@ def candidate_plans(
     rules: Assumptions,
     notes: Notes,
 ) -> tuple[CandidatePlan, ...]:
-    """All plans that agree with what the run says, smallest micro-batch first.
-
-    Raises:
-        InputError: what the run says contradicts itself.
-    """
+    """All plans that agree with what the run says, smallest micro-batch first."""
     base = TrainingPlan(
         global_batch_size=samples,
         tp=degrees.tp,

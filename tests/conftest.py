@@ -12,8 +12,8 @@ from traces import TraceStore
 
 from Common.compiled_code import find_place
 from Common.logs import PACKAGES
-from GraphExtractor import GraphKey, ModelGraph, find_model
-from GraphExtractor.graph import Attention
+from GraphExtractor.graph import Attention, GraphKey, ModelGraph
+from GraphExtractor.models.registry import find_model
 
 pytest_plugins = ["distribution", "processes"]
 

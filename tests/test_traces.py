@@ -10,9 +10,10 @@ import pytest
 from traces import TraceStore
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, ModelGraph, find_model
+from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.bert import Bert
+from GraphExtractor.models.registry import find_model
 
 KEY = GraphKey("bertbase", 1, 128, 1)
 

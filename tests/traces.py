@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from Common.files import code_version, content_key
-from GraphExtractor import GraphKey, ModelGraph, canonical_name, find_model, load, store
+from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.storage import load, store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

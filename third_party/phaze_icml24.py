@@ -11,36 +11,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from third_party.cases import answer_cases
 
 
-def place(document: dict[str, Any]) -> dict[str, Any]:
-    """The optimum of a device-placement input, in the fields of the original's output.
-
-    Raises:
-        InputError: a field is missing or wrong, or the layers do not form a chain.
-    """
-    from third_party.phaze_icml24_placement import place_case
-
-    return place_case(document)
-
-
-def schedule(document: dict[str, Any]) -> dict[str, Any]:
-    """The least makespan of an operator graph.
-
-    Raises:
-        InputError: a field is missing or wrong.
-    """
-    from third_party.phaze_icml24_schedule import schedule_case
-
-    return schedule_case(document)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    commands = {"place": place, "schedule": schedule}
+    from third_party.phaze_icml24_placement import place_case
+    from third_party.phaze_icml24_schedule import schedule_case
+
+    commands = {"place": place_case, "schedule": schedule_case}
     return answer_cases("third_party.phaze_icml24", (__doc__ or "").split("\n")[0], commands, arguments)
 
 

@@ -21,21 +21,22 @@ from Common.errors import InputError
 if TYPE_CHECKING:
     from Solver.schedule.problem import ScheduleProblem
 
+TIME_LIMIT_S = 60.0
 CORE_TYPES = {"TC": "TC", "VC": "VC", "TCandVC": "TC+VC", "Nop": "VC"}  # a Nop's type is immaterial: it has no latency
 
 
-def schedule_case(graph_json: Mapping[str, Any], solver: str = "native", time_limit_s: float = 60.0) -> dict[str, Any]:
+def schedule_case(graph_json: Mapping[str, Any]) -> dict[str, Any]:
     """Solve one case: {"makespan", "optimal", "solver", "gap", "schedule": [{"id", "mode", "tc", "vc", "start", "end"}, ...]}.
 
     Raises:
-        InputError: a key is missing or has an impossible value, the graph is cyclic, or the solver's name is unknown.
+        InputError: a key is missing or has an impossible value, or the graph is cyclic.
         SolverError: the solver failed.
     """
     from Plans.results import Status
     from Solver.schedule import check_schedule, solver_named
 
     problem, ids = _problem(graph_json)
-    schedule = solver_named(solver).solve(problem, time_limit_s)
+    schedule = solver_named("native").solve(problem, TIME_LIMIT_S)
     if schedule.status in (Status.OPTIMAL, Status.FEASIBLE):
         check_schedule(problem, schedule)
     found = math.isfinite(schedule.makespan_s)

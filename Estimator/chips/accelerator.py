@@ -149,15 +149,7 @@ class AcceleratorSet:
 
     def accelerator(self, index: int) -> Accelerator:
         """One of them as a record."""
-        return Accelerator(
-            num_tc=int(self.num_tc[index]),
-            num_vc=int(self.num_vc[index]),
-            width=int(self.width[index]),
-            depth=int(self.depth[index]),
-            width_vc=int(self.width_vc[index]),
-            glb_bytes=int(self.glb_bytes[index]),
-            area_mm2=float(self.area_mm2[index]),
-        )
+        return Accelerator(*(getattr(self, field.name)[index].item() for field in fields(Accelerator)))
 
     def find(self, accelerator: Accelerator) -> int | None:
         """Index of the accelerator with these cores and buffer, None where it is not in the set."""

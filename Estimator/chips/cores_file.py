@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from Common.errors import InputError
-from Common.files import write_atomically
 from Common.records import to_record
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
@@ -28,18 +27,14 @@ class CoresEntry:
     area: float
 
 
-def write_cores_json(accelerators: AcceleratorSet, path: Path) -> None:
-    """Write the set in the format of Phaze's ``cores.json``, one accelerator a line.
-
-    Raises:
-        PhazeError: the file cannot be written.
-    """
+def cores_json(accelerators: AcceleratorSet) -> bytes:
+    """The set in the format of Phaze's ``cores.json``, one accelerator a line."""
     lines = []
     for index in range(len(accelerators)):
         chip = dict(vars(accelerators.accelerator(index)))
         glb_bytes, area = chip.pop("glb_bytes"), chip.pop("area_mm2")
         lines.append(json.dumps({**chip, "GLB_Buffer": glb_bytes, "area": area * UM2_PER_MM2}))
-    write_atomically(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+    return ("[\n" + ",\n".join(lines) + "\n]\n").encode()
 
 
 def read_cores_json(path: Path) -> AcceleratorSet:
@@ -60,17 +55,4 @@ def read_cores_json(path: Path) -> AcceleratorSet:
         for key, value in vars(entry).items():
             if not 0 < value <= LARGEST_VALUE:
                 raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {LARGEST_VALUE:g}")
-    return AcceleratorSet.of(
-        [
-            Accelerator(
-                num_tc=entry.num_tc,
-                num_vc=entry.num_vc,
-                width=entry.width,
-                depth=entry.depth,
-                width_vc=entry.width_vc,
-                glb_bytes=entry.GLB_Buffer,
-                area_mm2=entry.area / UM2_PER_MM2,
-            )
-            for entry in entries
-        ]
-    )
+    return AcceleratorSet.of([Accelerator(*(*astuple(entry)[:-1], entry.area / UM2_PER_MM2)) for entry in entries])

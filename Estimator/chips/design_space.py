@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Common.files import beside
@@ -134,15 +136,8 @@ class DesignSpace:
                 f"design space {self.name} is empty: of {len(area)} accelerators ({area.min():g} to {area.max():g} mm2) "
                 f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
             )
-        return AcceleratorSet(
-            num_tc=num_tc[kept],
-            num_vc=num_vc[kept],
-            width=width[kept],
-            depth=depth[kept],
-            width_vc=width_vc[kept],
-            glb_bytes=glb_bytes[kept],
-            area_mm2=area[kept],
-        )
+        columns: tuple[NDArray[Any], ...] = (num_tc, num_vc, width, depth, width_vc, glb_bytes, area)
+        return AcceleratorSet(*(column[kept] for column in columns))
 
 
 def load_design_space(name_or_path: str, technology: str | None = None) -> DesignSpace:
@@ -169,11 +164,7 @@ def load_design_space(name_or_path: str, technology: str | None = None) -> Desig
 
 
 def load_chip(path: Path, platform: Platform) -> Accelerator:
-    """Read an accelerator from a YAML file of its sizes (``ChipSize``).
-
-    Raises:
-        InputError: unreadable file, bad key or value.
-    """
+    """Read an accelerator from a YAML file of its sizes (``ChipSize``)."""
     size = to_record(ChipSize, read_yaml(path), str(path))
     for key, value in vars(size).items():
         require(0 < value <= LARGEST_VALUE, path, key, value, f"a whole number from 1 to {LARGEST_VALUE}")

@@ -57,26 +57,3 @@ def pipelined_time(
     steady = (np.asarray(batch) * folds - 1) * np.maximum(stream, move) + stream
     skew = np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 2
     return SystolicTime(steady, skew if dataflow is Dataflow.OUTPUT_STATIONARY else skew + move)
-
-
-def systolic_cycles(
-    dataflow: Dataflow,
-    m: ArrayLike,
-    k: ArrayLike,
-    n: ArrayLike,
-    rows: ArrayLike,
-    columns: ArrayLike,
-    double_buffered: bool,
-) -> FloatArray:
-    """Cycles of an (m, k) by (k, n) product on a rows x columns array, operands always at hand; arguments broadcast.
-
-    Not double-buffered, as SCALE-Sim 3.0, which reports the index of the last cycle: ws ``ceil(k/R) ceil(n/C) (2R+C+m-2) - 1``,
-    os ``ceil(m/R) ceil(n/C) (k+R+C-2) - 1``.
-    """
-    if double_buffered:
-        time = pipelined_time(dataflow, 1, m, k, n, rows, columns)
-        return time.steady + time.fill
-    folds, stream = _fold(dataflow, m, k, n, rows, columns)
-    loads = 1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2  # the stationary tile passes the rows before the stream does
-    overhead: FloatArray = loads * np.asarray(rows, dtype=np.float64) + np.asarray(columns) - 2
-    return folds * (stream + overhead) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,12 @@ class Quantity:
     value: float
     unit: str
     source: str
+
+
+def units_of(record: type[Any]) -> dict[str, str]:
+    """Units of those fields of ``record`` that are annotated with one."""
+    hints = get_type_hints(record, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 @dataclass(frozen=True)
@@ -45,13 +52,13 @@ class Technology:
 
     name: str
     node_nm: float
-    tensor_pe_area: Quantity  # one processing element of a tensor core: MAC and L1
-    vector_lane_area: Quantity
-    l2_area: CapacityTable
-    glb_area: CapacityTable
-    mac_energy: Quantity
-    vector_lane_energy: Quantity  # per lane and cycle
-    l1_energy: Quantity
-    sram_energy: CapacityTable  # L2 and GLB
-    hbm_energy: Quantity
-    network_energy: Quantity
+    tensor_pe_area: Annotated[Quantity, "um2"]  # one processing element of a tensor core: MAC and L1
+    vector_lane_area: Annotated[Quantity, "um2"]
+    l2_area: Annotated[CapacityTable, "um2"]
+    glb_area: Annotated[CapacityTable, "um2"]
+    mac_energy: Annotated[Quantity, "pJ"]
+    vector_lane_energy: Annotated[Quantity, "pJ"]  # per lane and cycle
+    l1_energy: Annotated[Quantity, "pJ/byte"]
+    sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
+    hbm_energy: Annotated[Quantity, "pJ/byte"]
+    network_energy: Annotated[Quantity, "pJ/byte"]

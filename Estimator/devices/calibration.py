@@ -43,13 +43,9 @@ class OperatorFit:
     residuals: tuple[Residual, ...]
 
 
-def read_measurements(path: Path, kind: str | None = None) -> OperatorTable:
-    """Read a table of operators: a CSV file (``kind`` is its layout if it has no header), or a folder of Aceso's operators.
-
-    Raises:
-        InputError: it cannot be read as such; names file and line.
-    """
-    return read_aceso_operators(path) if path.is_dir() else read_operator_table(path, kind)
+def read_measurements(path: Path) -> OperatorTable:
+    """Read a table of operators: a CSV file, or a folder of Aceso's operators."""
+    return read_aceso_operators(path) if path.is_dir() else read_operator_table(path)
 
 
 def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:

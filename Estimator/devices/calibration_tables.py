@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from Common.errors import InputError
 from Estimator.devices.functions import TENSORS_MOVED
@@ -57,8 +56,8 @@ def measured_function(function: str, rows: int, row_length: int, dtype: str, sec
     return MeasuredOperator(IsolatedOperator(function, dtype, DTYPE_BYTES[dtype], streams=(stream,)), seconds, where)
 
 
-def read_operator_table(path: Path, kind: str | None = None) -> OperatorTable:
-    """Read a table; ``kind`` names the layout of one without a header, else its file name does.
+def read_operator_table(path: Path) -> OperatorTable:
+    """Read a table; its file name says which layout one without a header has.
 
     Raises:
         InputError: the file cannot be read, is empty, or has a line that is no measurement; names file and line.
@@ -71,7 +70,7 @@ def read_operator_table(path: Path, kind: str | None = None) -> OperatorTable:
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty; give a table with the columns {', '.join(COLUMNS)}")
-    rows = _headed(lines, path) if kind is None and "seconds" in lines[0][1] else _headless(lines, path, kind)
+    rows = _headed(lines, path) if "seconds" in lines[0][1] else _headless(lines, path)
     if not rows:
         raise InputError(f"{path} has a header and no measurement; add rows below it")
     return OperatorTable(path.name, rows)
@@ -109,15 +108,12 @@ def _cell(cells: dict[str, str], name: str, where: str) -> str:
     return cells[name]
 
 
-def _headless(lines: list[tuple[int, str]], path: Path, kind: str | None) -> tuple[MeasuredOperator, ...]:
-    known = ", ".join(LAYOUTS)
-    name = kind or path.stem.split("_")[0].lower()
+def _headless(lines: list[tuple[int, str]], path: Path) -> tuple[MeasuredOperator, ...]:
+    name = path.stem.split("_")[0].lower()
     if name not in LAYOUTS:
-        if kind is not None:
-            raise InputError(f"no table layout is called {kind!r}; known are {known}")
         raise InputError(
             f"{path}:{lines[0][0]}: is no header with the columns {', '.join(COLUMNS)}; "
-            f"add one, or say which layout the table has ({known})"
+            f"add one, or call the file after the layout of the table ({', '.join(LAYOUTS)})"
         )
     layout = LAYOUTS[name]
     return tuple(layout.row(cells, where) for cells, where in _split(lines, path, layout.cells))
@@ -164,14 +160,12 @@ def _gelu(cells: list[str], where: str) -> MeasuredOperator:
 
 
 # of LLMCompass (ISCA 2024, artifact): name before the first underscore of the file -> its lines
-LAYOUTS = MappingProxyType(
-    {
-        "matmul": _Layout(5, _matmul),
-        "softmax": _rows_and_rate("softmax"),
-        "layernorm": _rows_and_rate("layer_norm"),
-        "gelu": _Layout(2, _gelu),
-    }
-)
+LAYOUTS = {
+    "matmul": _Layout(5, _matmul),
+    "softmax": _rows_and_rate("softmax"),
+    "layernorm": _rows_and_rate("layer_norm"),
+    "gelu": _Layout(2, _gelu),
+}
 
 
 def _count(text: str, name: str, where: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
@@ -28,16 +29,16 @@ class MatrixEngine:
     formats reach of it that fall behind the others.
     """
 
-    peak: dict[str, Quantity]
-    processors: Quantity
-    efficiency: Quantity
-    sustained: Quantity
-    fill: Quantity
+    peak: Annotated[dict[str, Quantity], "FLOP/s"]
+    processors: Annotated[Quantity, "count"]
+    efficiency: Annotated[Quantity, "fraction"]
+    sustained: Annotated[Quantity, "fraction"]
+    fill: Annotated[Quantity, "steps of k"]
     tiles: tuple[Tile, ...]
-    batched_bandwidth: Quantity
-    attention_forward: Quantity
-    attention_backward: Quantity
-    formats: dict[str, Quantity] = field(default_factory=dict)
+    batched_bandwidth: Annotated[Quantity, "fraction"]
+    attention_forward: Annotated[Quantity, "fraction"]
+    attention_backward: Annotated[Quantity, "fraction"]
+    formats: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
 
     def reached(self, number_format: str, sustained: bool) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training."""
@@ -49,8 +50,8 @@ class MatrixEngine:
 class Passes:
     """A function whose kernel reads its rows ``reads`` times, one processor working on ``rows`` rows at once."""
 
-    reads: Quantity
-    rows: Quantity
+    reads: Annotated[Quantity, "count"]
+    rows: Annotated[Quantity, "count"]
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class Memory:
     that all processors work on, from memory beyond.
     """
 
-    capacity: Quantity
-    bandwidth: Quantity
-    efficiency: Quantity
-    cache: Quantity
-    functions: dict[str, Quantity] = field(default_factory=dict)
+    capacity: Annotated[Quantity, "bytes"]
+    bandwidth: Annotated[Quantity, "bytes/s"]
+    efficiency: Annotated[Quantity, "fraction"]
+    cache: Annotated[Quantity, "bytes"]
+    functions: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
     passes: dict[str, Passes] = field(default_factory=dict)
 
     def efficiency_of(self, functions: tuple[str, ...]) -> float:
@@ -85,9 +86,9 @@ class Launch:
     ``floor`` is the least time such a measurement shows, by kind: that of the host.
     """
 
-    gap: Quantity
-    alone: dict[str, Quantity]
-    floor: dict[str, Quantity]
+    gap: Annotated[Quantity, "s"]
+    alone: Annotated[dict[str, Quantity], "s"]
+    floor: Annotated[dict[str, Quantity], "s"]
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,15 @@ class Software:
     """
 
     name: str
-    host_issue: Quantity
+    host_issue: Annotated[Quantity, "s"]
     fused_tails: tuple[str, ...]
-    fused_softmax_multiple: Quantity
-    unfused_softmax_kernels: Quantity
-    unfused_softmax_bytes: dict[str, Quantity]
+    fused_softmax_multiple: Annotated[Quantity, "count"]
+    unfused_softmax_kernels: Annotated[Quantity, "count"]
+    unfused_softmax_bytes: Annotated[dict[str, Quantity], "bytes"]
     masked_softmax: bool
-    gradient_bytes: Quantity  # per parameter in the data-parallel reduction
-    accumulation: Quantity  # traffic per parameter of adding a micro-batch's gradient to those before it
-    reserved_memory: Quantity  # context, communication buffers, fragmentation
+    gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
+    accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
+    reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers, fragmentation
     overlap_gradients: bool
     overlap_tensor: bool
     overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages

@@ -1,4 +1,7 @@
-"""Devices and software from YAML: by name from ``Estimator/hardware``, or by path from anywhere."""
+"""Devices and software from YAML: by name from ``Estimator/hardware``, or by path from anywhere.
+
+Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
+"""
 
 from __future__ import annotations
 
@@ -9,52 +12,17 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
-from Estimator.chips.technology import Quantity
+from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_path, require
 
-UNITS = {
-    MatrixEngine: {
-        "peak": "FLOP/s",
-        "processors": "count",
-        "efficiency": "fraction",
-        "sustained": "fraction",
-        "fill": "steps of k",
-        "batched_bandwidth": "fraction",
-        "attention_forward": "fraction",
-        "attention_backward": "fraction",
-        "formats": "fraction",
-    },
-    Memory: {
-        "capacity": "bytes",
-        "bandwidth": "bytes/s",
-        "efficiency": "fraction",
-        "cache": "bytes",
-        "functions": "fraction",
-    },
-    Passes: {"reads": "count", "rows": "count"},
-    Launch: {"gap": "s", "alone": "s", "floor": "s"},
-    Software: {
-        "host_issue": "s",
-        "fused_softmax_multiple": "count",
-        "unfused_softmax_kernels": "count",
-        "unfused_softmax_bytes": "bytes",
-        "gradient_bytes": "bytes",
-        "accumulation": "bytes",
-        "reserved_memory": "bytes",
-    },
-}
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
 
 
 def load_device(name_or_path: str) -> Device:
-    """Read a device.
-
-    Raises:
-        InputError: unknown name or alias, unreadable file, bad key, unit or value.
-    """
+    """Read a device."""
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, read_yaml(path), str(path))
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
@@ -79,11 +47,7 @@ def load_device(name_or_path: str) -> Device:
 
 
 def load_software(name_or_path: str) -> Software:
-    """Read the description of a training framework.
-
-    Raises:
-        InputError: unknown name, unreadable file, bad key, unit or value.
-    """
+    """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
     software = to_record(Software, read_yaml(path), str(path))
     _check_quantities(software, path, "")
@@ -114,17 +78,12 @@ def _shipped_names() -> dict[str, str]:
     return names
 
 
-@cache
-def _shipped(name: str) -> Device:
-    return load_device(name)
-
-
 def _bare(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
 def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Software, path: Path, prefix: str) -> None:
-    units = UNITS[type(part)]
+    units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)
         named = {entry.name: value} if isinstance(value, Quantity) else value if entry.name in units else {}
@@ -154,3 +113,6 @@ def device_of_run(text: str) -> Device:
     if name not in device_names():
         raise InputError(f"no device is known as {text!r}; known are {', '.join(device_names())}, or give a YAML file")
     return _shipped(name)
+
+
+_shipped = cache(load_device)  # published runs name the same few

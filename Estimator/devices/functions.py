@@ -10,64 +10,24 @@ from types import MappingProxyType
 
 MASK_BYTES = 1  # of an element of a dropout mask
 
+
+def _moving(tensors: float, functions: str) -> dict[str, float]:
+    return dict.fromkeys(functions.split(), tensors)
+
+
 # function -> tensors read and written; those of ``DROPOUTS`` move a mask too
 TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
-    dict.fromkeys(("sum", "mean", "max"), 1.0)
-    | dict.fromkeys(
-        [
-            "neg",
-            "pow",
-            "sqrt",
-            "rsqrt",
-            "exp",
-            "log",
-            "sin",
-            "cos",
-            "erf",
-            "tanh",
-            "sigmoid",
-            "silu",
-            "gelu",
-            "relu",
-            "where",
-            "compare",
-            "copy",
-            "cast",
-            "dropout",
-            "dropout_backward",
-            "softmax",
-            "fused_softmax",
-            "log_softmax",
-            "layer_norm",
-            "rms_norm",
-            "embedding",
-            "nll_loss",
-            "cross_entropy",
-        ],
+    _moving(1, "sum mean max")
+    | _moving(
         2,
+        """neg pow sqrt rsqrt exp log sin cos erf tanh sigmoid silu gelu relu where compare copy cast dropout
+        dropout_backward softmax fused_softmax log_softmax layer_norm rms_norm embedding nll_loss cross_entropy""",
     )
-    | dict.fromkeys(
-        [
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "scatter_add",
-            "softmax_backward",
-            "fused_softmax_backward",
-            "log_softmax_backward",
-            "layer_norm_backward",
-            "rms_norm_backward",
-            "gelu_backward",
-            "relu_backward",
-            "silu_backward",
-            "tanh_backward",
-            "sigmoid_backward",
-            "nll_loss_backward",
-            "cross_entropy_backward",
-            "embedding_backward",
-        ],
-        3.0,
+    | _moving(
+        3,
+        """add sub mul div scatter_add softmax_backward fused_softmax_backward log_softmax_backward
+        layer_norm_backward rms_norm_backward gelu_backward relu_backward silu_backward tanh_backward
+        sigmoid_backward nll_loss_backward cross_entropy_backward embedding_backward""",
     )
     | {"causal_softmax": 1.5, "causal_softmax_backward": 2.0}
 )

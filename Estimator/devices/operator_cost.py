@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -41,12 +41,7 @@ class KernelTime:
         return self.arithmetic_s + self.memory_s + self.launch_s
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        return KernelTime(
-            self.arithmetic_s + other.arithmetic_s,
-            self.memory_s + other.memory_s,
-            self.launch_s + other.launch_s,
-            self.host_s + other.host_s,
-        )
+        return KernelTime(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""
@@ -84,11 +79,7 @@ class DeviceModel(OperatorCostModel):
         return self.software.accumulation.value
 
     def peak_flops(self, number_format: str) -> FloatArray:
-        """As the device states it, shape (1,).
-
-        Raises:
-            InputError: the device does not compute in that format.
-        """
+        """As the device states it, shape (1,)."""
         return np.array([self.device.peak_flops(number_format)])
 
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:

@@ -1,4 +1,4 @@
-"""Fits the efficiencies and latencies of a cluster to measured collectives or transfers, and says how good the fit is.
+"""Fits the efficiencies and latencies of a cluster to measured collectives, and says how good the fit is.
 
 Least squares on the logarithm of predicted over measured seconds, so that short and long messages count alike, with a loss that
 is linear for outliers. What data sheets say (sizes, bandwidths, topology) is kept; what is fitted stays within physical bounds.
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from Common.errors import InputError
-from Estimator.network.calibration_errors import LARGE_BYTES, NetworkErrors, errors_of, network_errors, predicted_s
-from Estimator.network.calibration_tables import CollectiveSample, TransferSample
+from Estimator.network.calibration_errors import LARGE_BYTES, NetworkErrors, network_errors, predicted_s
+from Estimator.network.calibration_tables import CollectiveSample
 from Estimator.network.cluster import Cluster, CollectiveLibrary, FloatArray, ShortProtocol, Tier
 from Estimator.network.crossings import crossings
-from Estimator.network.links import transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 LARGE_WEIGHT = 2.0  # messages of the size that training sends most of the time count double
@@ -112,29 +111,6 @@ def fit_collectives(samples: Sequence[CollectiveSample], cluster: Cluster) -> Ne
     weights = np.where(sizes > LARGE_BYTES, LARGE_WEIGHT, 1.0)
     fitted = _fit(_with_library(cluster, crossed), knobs, seconds, weights, lambda each: predicted_s(samples, each))
     return NetworkFit(fitted, tuple(knob.key for knob in knobs), network_errors(samples, fitted))
-
-
-def fit_transfers(samples: Sequence[TransferSample], cluster: Cluster, tier_name: str) -> NetworkFit:
-    """Fit the efficiency and the latency of one tier of ``cluster`` to messages between two devices that it joins.
-
-    Raises:
-        InputError: no samples, or no such tier.
-    """
-    names = [tier.name for tier in cluster.tiers]
-    if tier_name not in names:
-        raise InputError(f"cluster {cluster.name} has no tier {tier_name!r}; its tiers are {', '.join(names)}")
-    if not samples:
-        raise InputError("there are no measured transfers to fit; give a table with at least one row")
-    level = names.index(tier_name)
-    knobs = [_Knob(level, False, "efficiency"), _Knob(level, False, "latency_s")]
-    seconds = np.array([sample.seconds for sample in samples])
-    sizes = np.array([sample.payload_bytes for sample in samples])
-
-    def sent_s(cluster: Cluster) -> FloatArray:
-        return np.array([transfer_s(size, cluster.tiers[level]) for size in sizes.tolist()])
-
-    fitted = _fit(cluster, knobs, seconds, np.ones(len(seconds)), sent_s)
-    return NetworkFit(fitted, tuple(knob.key for knob in knobs), errors_of(sent_s(fitted) / seconds - 1.0, sizes))
 
 
 def _with_library(cluster: Cluster, crossed: set[int]) -> Cluster:

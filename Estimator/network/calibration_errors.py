@@ -1,4 +1,4 @@
-"""How far predictions of collectives are from measurements, over all of them and by layout."""
+"""How far predictions of collectives are from measurements."""
 
 from __future__ import annotations
 
@@ -26,17 +26,6 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class GroupErrors:
-    """Errors of one collective on one layout, of messages above ``LARGE_BYTES`` and of the others (None without such)."""
-
-    kind: CollectiveKind
-    num_nodes: int
-    devices_per_node: int
-    large: Errors | None
-    small: Errors | None
-
-
-@dataclass(frozen=True)
 class NetworkErrors:
     """Errors over a table, and over its messages above ``LARGE_BYTES`` (None without such)."""
 
@@ -44,36 +33,10 @@ class NetworkErrors:
     large: Errors | None
 
 
-def group_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> tuple[GroupErrors, ...]:
-    """Errors of ``cluster`` on measured collectives, by collective and layout.
-
-    Raises:
-        InputError: a sample that the cluster cannot hold.
-    """
-    errors = predicted_s(samples, cluster) / np.array([sample.seconds for sample in samples]) - 1.0
-    groups: dict[tuple[CollectiveKind, int, int], tuple[list[float], list[float]]] = {}
-    for sample, error in zip(samples, errors.tolist(), strict=True):
-        small, large = groups.setdefault((sample.kind, sample.num_nodes, sample.devices_per_node), ([], []))
-        (large if sample.payload_bytes > LARGE_BYTES else small).append(error)
-    return tuple(
-        GroupErrors(*layout, *(_errors(np.array(part)) if part else None for part in (large, small)))
-        for layout, (small, large) in sorted(groups.items())
-    )
-
-
 def network_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> NetworkErrors:
-    """Errors of ``cluster`` on measured collectives, at least one.
-
-    Raises:
-        InputError: a sample that the cluster cannot hold.
-    """
+    """Errors of ``cluster`` on measured collectives, at least one."""
     sizes, seconds = (np.array([getattr(sample, name) for sample in samples]) for name in ("payload_bytes", "seconds"))
-    return errors_of(predicted_s(samples, cluster) / seconds - 1.0, sizes)
-
-
-def errors_of(errors: FloatArray, sizes: FloatArray) -> NetworkErrors:
-    """Relative errors of messages of the given sizes in bytes, summed up."""
-    large = sizes > LARGE_BYTES
+    errors, large = predicted_s(samples, cluster) / seconds - 1.0, sizes > LARGE_BYTES
     return NetworkErrors(_errors(errors), _errors(errors[large]) if large.any() else None)
 
 
@@ -83,11 +46,7 @@ def _errors(errors: FloatArray) -> Errors:
 
 
 def predicted_s(samples: Sequence[CollectiveSample], cluster: Cluster) -> FloatArray:
-    """Seconds of the measured collectives on ``cluster``; shape (samples,).
-
-    Raises:
-        InputError: a sample that the cluster cannot hold.
-    """
+    """Seconds of the measured collectives on ``cluster``; shape (samples,)."""
     by_kind: dict[CollectiveKind, list[int]] = {}
     for position, sample in enumerate(samples):
         by_kind.setdefault(sample.kind, []).append(position)

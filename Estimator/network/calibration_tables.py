@@ -1,4 +1,4 @@
-"""Tables of measured collectives and transfers, as nccl-tests and the like print them."""
+"""Tables of measured collectives, as nccl-tests and the like print them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,7 @@ class CollectiveSample:
         return self.num_nodes * self.devices_per_node
 
     def stride(self, cluster: Cluster) -> int:
-        """How far apart they lie on ``cluster``, whose innermost tier is a node.
-
-        Raises:
-            InputError: a node has no such number of devices, or they cannot be spread evenly over it.
-        """
+        """How far apart they lie on ``cluster``, whose innermost tier is a node."""
         node = cluster.tiers[0].group_size
         if node % self.devices_per_node:
             raise InputError(
@@ -45,14 +41,6 @@ class CollectiveSample:
                 "give a cluster whose innermost tier is a node that these divide"
             )
         return 1 if self.num_nodes == 1 else node // self.devices_per_node
-
-
-@dataclass(frozen=True)
-class TransferSample:
-    """A measured message from one device to another."""
-
-    payload_bytes: float
-    seconds: float
 
 
 def read_collectives(path: Path) -> tuple[CollectiveSample, ...]:
@@ -77,18 +65,6 @@ def read_collectives(path: Path) -> tuple[CollectiveSample, ...]:
             raise InputError(f"{where} is a collective of one device; leave out rows in which nothing is sent")
         samples.append(sample)
     return tuple(samples)
-
-
-def read_transfers(path: Path) -> tuple[TransferSample, ...]:
-    """Read a CSV with columns size_bytes (or size) and seconds (or time-o, in us).
-
-    Raises:
-        InputError: as ``read_collectives``.
-    """
-    return tuple(
-        TransferSample(_positive(row, SIZE_COLUMNS, f"{path} line {number}"), _seconds(row, f"{path} line {number}"))
-        for number, row in enumerate(_rows(path), start=2)
-    )
 
 
 def _rows(path: Path) -> list[dict[str, str | None]]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster, IntArray
@@ -21,17 +20,13 @@ from Estimator.network.crossings import Crossings, crossings
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
-from GraphExtractor.graph import CollectiveKind, OperatorGraph
+from GraphExtractor.graph import CollectiveKind
 
 
 def collective_s(
     kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, first: int = 0
 ) -> float:
-    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``.
-
-    Raises:
-        InputError: the group does not fit on the cluster.
-    """
+    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``."""
     costs = collective_costs(kind, group_size, stride, cluster, first)
     return min(cost.seconds(payload_bytes) for cost in costs) if payload_bytes else 0.0
 
@@ -40,11 +35,7 @@ def collective_s(
 def collective_costs(
     kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
 ) -> tuple[AlgorithmCost, ...]:
-    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
-
-    Raises:
-        InputError: the group does not fit on the cluster.
-    """
+    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device."""
     costs = collective_costs_of(kind, np.array([group_size]), np.array([stride]), cluster, np.array([first]))
     return (AlgorithmCost("none", 0.0, 0.0),) if group_size == 1 else costs.of_group(0)
 
@@ -78,27 +69,6 @@ def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> l
     if cluster.library is None:
         return textbook_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else textbook_costs(kind, crossed)
     return library_exchange_costs(crossed) if kind is CollectiveKind.ALL_TO_ALL else library_costs(kind, crossed, cluster.library)
-
-
-def innermost_collectives_s(graph: OperatorGraph, cluster: Cluster) -> NDArray[np.float64]:
-    """Seconds of the collectives of ``graph``, in its order, each among neighbouring devices; shape (collectives,).
-
-    This is where tensor-parallel groups lie. Where context- and expert-parallel groups lie depends on the plan.
-
-    Raises:
-        InputError: a group does not fit on the cluster.
-    """
-    found = (operator.collective for operator in graph.operators if operator.collective is not None)
-    seconds = [collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster) for each in found]
-    return np.array(seconds, dtype=np.float64)
-
-
-def slowest_collective_s(
-    kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, starts: Iterable[int]
-) -> float:
-    """Seconds of the slowest of like groups that start at the devices ``starts``: all wait for it."""
-    distinct = distinct_starts(stride, cluster, starts) if group_size > 1 else {0}
-    return max(collective_s(kind, payload_bytes, group_size, stride, cluster, start) for start in distinct)
 
 
 def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set[int]:

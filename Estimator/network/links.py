@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier
+from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray
 
 TierArray = NDArray[np.int8]  # positions of tiers in a cluster; plans times boundaries are many
 
@@ -52,37 +51,6 @@ def transfer_costs(cluster: Cluster) -> TransferCosts:
     latency_s = np.array([tier.latency_s for tier in cluster.tiers])
     per_byte_s = np.array([1.0 / tier.pair_bytes_per_s for tier in cluster.tiers])
     return TransferCosts(np.maximum.accumulate(latency_s), np.maximum.accumulate(per_byte_s))
-
-
-def tiers_between(first: IntArray, second: IntArray, cluster: Cluster) -> TierArray:
-    """Position of the innermost tier that joins two devices; ``first`` and ``second`` broadcast.
-
-    Raises:
-        InputError: a device is not on the cluster.
-    """
-    for devices in (first, second):
-        outside = devices[(devices < 0) | (devices >= cluster.num_devices)]
-        if outside.size:
-            raise InputError(f"there is no device {outside.flat[0]}: {cluster.name} has devices 0 to {cluster.num_devices - 1}")
-    tiers = np.zeros(np.broadcast_shapes(first.shape, second.shape), dtype=np.int8)
-    for tier in cluster.tiers[:-1]:
-        tiers += first // tier.group_size != second // tier.group_size
-    return tiers
-
-
-def transfer_s(payload_bytes: float, tier: Tier) -> float:
-    """Seconds to send ``payload_bytes`` to another device over one tier, whatever the tiers within it."""
-    return tier.latency_s + payload_bytes / tier.pair_bytes_per_s if payload_bytes else 0.0
-
-
-def p2p_s(payload_bytes: float, first_device: int, second_device: int, cluster: Cluster) -> float:
-    """Seconds to send ``payload_bytes`` from one device to another; 0 to itself.
-
-    Raises:
-        InputError: a device is not on the cluster.
-    """
-    tiers = tiers_between(np.array(first_device), np.array(second_device), cluster)
-    return 0.0 if first_device == second_device else float(transfer_costs(cluster).seconds(payload_bytes, tiers))
 
 
 def boundary_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:

@@ -26,17 +26,12 @@ from GraphExtractor.derived_sharding.specs import Demand, Obstacle
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import operator_name
 
-__all__ = ["OWN_PART", "provable_widths", "shard_traced"]
+__all__ = ["OWN_PART", "shard_traced"]
 
 logger = logging.getLogger(__name__)
 
 _WIDEST = 64
 _WAYS_OUT = "give the model file a plan, `tensor_parallel = {...}`, or use tensor parallel width 1"
-
-
-def provable_widths(step: TracedStep) -> tuple[int, ...]:
-    """Tensor-parallel widths, up to 64, that divide all pairs of linear layers found in a step traced at width 1."""
-    return _widths(find_pairs(StepFacts(step)))
 
 
 def shard_traced(step: TracedStep, tp: int) -> TracedStep:

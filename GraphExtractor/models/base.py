@@ -6,8 +6,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from GraphExtractor.layer_modules import LayerModules
 
@@ -101,11 +101,7 @@ class ModelFamily(ABC):
         return LayerModules(self.blocks)
 
     def check(self, key: GraphKey) -> None:  # noqa: B027  (most families have nothing to add)
-        """Refuse what this family in particular cannot be extracted for.
-
-        Raises:
-            InputError: says what was given, what is allowed and what to do.
-        """
+        """Refuse what this family in particular cannot be extracted for."""
 
     def failures(self) -> AbstractContextManager[None]:
         """What goes wrong while the model is built and traced, in words for whoever wrote it; nothing where that is us."""
@@ -174,6 +170,43 @@ class LanguageModelFamily(TransformerFamily):
         What balances experts costs next to nothing and is left out.
         """
         return cross_entropy(model(input_ids=inputs["input_ids"]).logits, inputs["labels"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaLikeFamily(LanguageModelFamily):
+    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place."""
+
+    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
+        row=("*.self_attn.o_proj", "*.mlp.down_proj"),
+        entrances=("*.self_attn", "*.mlp"),
+        embedding="model.embed_tokens",
+        head="lm_head",
+    )
+
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """What the configurations of all of them say alike."""
+        return {
+            "vocab_size": vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "intermediate_size": self.ffn,
+            "max_position_embeddings": max(self.sequence_length, key.sequence_length),
+            "use_cache": False,
+            "attn_implementation": attention,
+        }
+
+
+# of Llama-like blocks with experts, which divide themselves
+ATTENTION_PLAN = replace(
+    LlamaLikeFamily.plan,
+    column=LlamaLikeFamily.plan.column[:3],
+    row=LlamaLikeFamily.plan.row[:1],
+    entrances=LlamaLikeFamily.plan.entrances[:1],
+)
 
 
 def token_ids(key: GraphKey) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
@@ -126,11 +125,9 @@ def _bert(family: type[Bert], layers: int, hidden: int, heads: int, vocabulary: 
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Devlin et al. 2018 and its released checkpoints; Shoeybi et al. 2019, tables 1 and 4
-        "bertbase": _bert(Bert, 12, 768, 12, 30522, 110_106_428),
-        "bertlarge": _bert(Bert, 24, 1024, 16, 30522, 336_226_108),
-        "megatronbert": _bert(MegatronBert, 24, 1024, 16, 29056, 336_000_000),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Devlin et al. 2018 and its released checkpoints; Shoeybi et al. 2019, tables 1 and 4
+    "bertbase": _bert(Bert, 12, 768, 12, 30522, 110_106_428),
+    "bertlarge": _bert(Bert, 24, 1024, 16, 30522, 336_226_108),
+    "megatronbert": _bert(MegatronBert, 24, 1024, 16, 29056, 336_000_000),
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
@@ -83,15 +83,13 @@ def _bloom(layers: int, hidden: int, heads: int, published: int) -> Bloom:
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # BigScience 2022, table 3 and the released checkpoints
-        "bloom-560m": _bloom(24, 1024, 16, 559_214_592),
-        "bloom-1b1": _bloom(24, 1536, 16, 1_065_314_304),
-        "bloom-1b7": _bloom(24, 2048, 16, 1_722_408_960),
-        "bloom-3b": _bloom(30, 2560, 32, 3_002_557_440),
-        "bloom-7b1": _bloom(30, 4096, 32, 7_069_016_064),
-        "bloom-176b": _bloom(70, 14336, 112, 176_247_271_424),
-    }
-)
-ALIASES = MappingProxyType({"bloom": "bloom-176b"})
+MODELS: Mapping[str, ModelFamily] = {
+    # BigScience 2022, table 3 and the released checkpoints
+    "bloom-560m": _bloom(24, 1024, 16, 559_214_592),
+    "bloom-1b1": _bloom(24, 1536, 16, 1_065_314_304),
+    "bloom-1b7": _bloom(24, 2048, 16, 1_722_408_960),
+    "bloom-3b": _bloom(30, 2560, 32, 3_002_557_440),
+    "bloom-7b1": _bloom(30, 4096, 32, 7_069_016_064),
+    "bloom-176b": _bloom(70, 14336, 112, 176_247_271_424),
+}
+ALIASES: Mapping[str, str] = {"bloom": "bloom-176b"}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepseekV3(LanguageModelFamily):
+class DeepseekV3(LlamaLikeFamily):
     """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
 
     The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width ``expert_ffn``, of which a token
@@ -26,7 +25,6 @@ class DeepseekV3(LanguageModelFamily):
 
     folder: ClassVar[str] = "DeepseekV3"
     model_type: ClassVar[str] = "deepseek_v3"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(  # attention and experts divide themselves
         column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
         row=("*.mlp.dense.down_proj",),
@@ -92,12 +90,7 @@ class DeepseekV3(LanguageModelFamily):
         from GraphExtractor.opaque import fuse_norms
 
         config = DeepseekV3Config(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.heads,
-            intermediate_size=self.ffn,
+            **self.settings(key, vocabulary, attention),
             moe_intermediate_size=self.expert_ffn,
             n_routed_experts=self.experts,
             num_experts_per_tok=self.chosen,
@@ -108,9 +101,6 @@ class DeepseekV3(LanguageModelFamily):
             qk_nope_head_dim=self.plain_width,
             qk_rope_head_dim=self.rotary_width,
             v_head_dim=self.value_width,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
         )
         experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
         widths = LatentWidths(self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width)
@@ -127,22 +117,20 @@ class DeepseekV3(LanguageModelFamily):
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
-        "deepseek-v3": DeepseekV3(
-            layers=61,
-            dense_layers=3,
-            hidden=7168,
-            heads=128,
-            ffn=18432,
-            expert_ffn=2048,
-            experts=256,
-            chosen=8,
-            vocabulary=129280,
-            sequence_length=4096,
-            published_parameter_count=671_026_404_352,
-            published_active_count=37_552_282_624,
-        ),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the checkpoint's without its layer 61
+    "deepseek-v3": DeepseekV3(
+        layers=61,
+        dense_layers=3,
+        hidden=7168,
+        heads=128,
+        ffn=18432,
+        expert_ffn=2048,
+        experts=256,
+        chosen=8,
+        vocabulary=129280,
+        sequence_length=4096,
+        published_parameter_count=671_026_404_352,
+        published_active_count=37_552_282_624,
+    ),
+}

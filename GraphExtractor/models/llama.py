@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Llama(LanguageModelFamily):
+class Llama(LlamaLikeFamily):
     """LlamaForCausalLM (Touvron et al. 2023), RMSNorm as the fused kernel every trainer uses."""
 
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
-        row=("*.self_attn.o_proj", "*.mlp.down_proj"),
-        entrances=("*.self_attn", "*.mlp"),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> Llama:
@@ -58,17 +50,7 @@ class Llama(LanguageModelFamily):
 
         from GraphExtractor.opaque import fuse_norms
 
-        config = LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            intermediate_size=self.ffn,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
-        )
+        config = LlamaConfig(**self.settings(key, vocabulary, attention))
         model = LlamaForCausalLM(config)
         fuse_norms(model, LlamaRMSNorm)
         return model
@@ -96,19 +78,17 @@ def _llama(
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
-        "llama-7b": _llama(32, 4096, 32, 11008, 6_738_415_616, 2048),
-        "llama-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 2048),
-        "llama-33b": _llama(60, 6656, 52, 17920, 32_528_943_616, 2048),
-        "llama-65b": _llama(80, 8192, 64, 22016, 65_285_660_672, 2048),
-        "llama2": _llama(32, 4096, 32, 11008, 6_738_415_616, 4096),
-        "llama2-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 4096),
-        "llama2-70b": _llama(80, 8192, 64, 28672, 68_976_648_192, 4096, kv_heads=8),
-        "llama3-8b": _llama(32, 4096, 32, 14336, 8_030_261_248, 8192, kv_heads=8, vocabulary=128256),
-        "llama3-70b": _llama(80, 8192, 64, 28672, 70_553_706_496, 8192, kv_heads=8, vocabulary=128256),
-        "llama3-405b": _llama(126, 16384, 128, 53248, 405_853_388_800, 8192, kv_heads=8, vocabulary=128256),
-    }
-)
-ALIASES = MappingProxyType({"llama2-7b": "llama2"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Touvron et al. 2023 (table 2; Llama 2, table 1), Grattafiori et al. 2024 (table 3) and the released checkpoints
+    "llama-7b": _llama(32, 4096, 32, 11008, 6_738_415_616, 2048),
+    "llama-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 2048),
+    "llama-33b": _llama(60, 6656, 52, 17920, 32_528_943_616, 2048),
+    "llama-65b": _llama(80, 8192, 64, 22016, 65_285_660_672, 2048),
+    "llama2": _llama(32, 4096, 32, 11008, 6_738_415_616, 4096),
+    "llama2-13b": _llama(40, 5120, 40, 13824, 13_015_864_320, 4096),
+    "llama2-70b": _llama(80, 8192, 64, 28672, 68_976_648_192, 4096, kv_heads=8),
+    "llama3-8b": _llama(32, 4096, 32, 14336, 8_030_261_248, 8192, kv_heads=8, vocabulary=128256),
+    "llama3-70b": _llama(80, 8192, 64, 28672, 70_553_706_496, 8192, kv_heads=8, vocabulary=128256),
+    "llama3-405b": _llama(126, 16384, 128, 53248, 405_853_388_800, 8192, kv_heads=8, vocabulary=128256),
+}
+ALIASES: Mapping[str, str] = {"llama2-7b": "llama2"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixtral(LanguageModelFamily):
+class Mixtral(LlamaLikeFamily):
     """MixtralForCausalLM (Jiang et al. 2024); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
 
     folder: ClassVar[str] = "Mixtral"
     model_type: ClassVar[str] = "mixtral"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj"),
-        row=("*.self_attn.o_proj",),
-        entrances=("*.self_attn",),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
+    plan: ClassVar[TensorParallelPlan] = ATTENTION_PLAN
 
     chosen: int = 2
 
@@ -59,57 +52,45 @@ class Mixtral(LanguageModelFamily):
         from transformers import MixtralConfig, MixtralForCausalLM
         from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
 
-        from GraphExtractor.experts import MixtureOfExperts
+        from GraphExtractor.experts import put_experts
         from GraphExtractor.opaque import fuse_norms
 
         config = MixtralConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
-            intermediate_size=self.ffn,
+            **self.settings(key, vocabulary, attention),
             num_local_experts=self.experts,
             num_experts_per_tok=self.chosen,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
         )
         model = MixtralForCausalLM(config)
         fuse_norms(model, MixtralRMSNorm)
-        for path, module in list(model.named_modules()):
-            if isinstance(module, MixtralSparseMoeBlock):
-                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
+        put_experts(model, MixtralSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
-        "mixtral-8x7b": Mixtral(
-            layers=32,
-            hidden=4096,
-            heads=32,
-            kv_heads=8,
-            ffn=14336,
-            experts=8,
-            vocabulary=32000,
-            sequence_length=4096,
-            published_parameter_count=46_702_792_704,
-            published_active_count=12_879_925_248,
-        ),
-        "mixtral-8x22b": Mixtral(
-            layers=56,
-            hidden=6144,
-            heads=48,
-            kv_heads=8,
-            ffn=16384,
-            experts=8,
-            vocabulary=32768,
-            sequence_length=4096,
-            published_parameter_count=140_630_071_296,
-            published_active_count=39_161_468_928,
-        ),
-    }
-)
-ALIASES = MappingProxyType({"mixtral": "mixtral-8x7b"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
+    "mixtral-8x7b": Mixtral(
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        ffn=14336,
+        experts=8,
+        vocabulary=32000,
+        sequence_length=4096,
+        published_parameter_count=46_702_792_704,
+        published_active_count=12_879_925_248,
+    ),
+    "mixtral-8x22b": Mixtral(
+        layers=56,
+        hidden=6144,
+        heads=48,
+        kv_heads=8,
+        ffn=16384,
+        experts=8,
+        vocabulary=32768,
+        sequence_length=4096,
+        published_parameter_count=140_630_071_296,
+        published_active_count=39_161_468_928,
+    ),
+}
+ALIASES: Mapping[str, str] = {"mixtral": "mixtral-8x7b"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
@@ -92,17 +92,15 @@ def _mpt(layers: int, hidden: int, heads: int, published: float = 0) -> Mpt:
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b
-        "mpt-125m": _mpt(12, 768, 12),
-        "mpt-350m": _mpt(24, 1024, 16),
-        "mpt-760m": _mpt(24, 1536, 12),
-        "mpt-1b": _mpt(24, 2048, 16),
-        "mpt-3b": _mpt(32, 2560, 20),
-        "mpt-7b": _mpt(32, 4096, 32, 6_649_286_656),
-        "mpt-13b": _mpt(40, 5120, 40),
-        "mpt-30b": _mpt(48, 7168, 56, 29.95e9),
-        "mpt-70b": _mpt(80, 8192, 64),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b
+    "mpt-125m": _mpt(12, 768, 12),
+    "mpt-350m": _mpt(24, 1024, 16),
+    "mpt-760m": _mpt(24, 1536, 12),
+    "mpt-1b": _mpt(24, 2048, 16),
+    "mpt-3b": _mpt(32, 2560, 20),
+    "mpt-7b": _mpt(32, 4096, 32, 6_649_286_656),
+    "mpt-13b": _mpt(40, 5120, 40),
+    "mpt-30b": _mpt(48, 7168, 56, 29.95e9),
+    "mpt-70b": _mpt(80, 8192, 64),
+}

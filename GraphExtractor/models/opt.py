@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
@@ -101,18 +100,16 @@ def _opt(layers: int, hidden: int, heads: int, published: float, word_embedding:
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Zhang et al. 2022, table 1; released checkpoints up to 30B
-        "opt-125m": _opt(12, 768, 12, 125_239_296),
-        "opt": _opt(24, 1024, 16, 331_196_416, word_embedding=512, pre_norm=False),
-        "opt-1.3b": _opt(24, 2048, 32, 1_315_758_080),
-        "opt-2.7b": _opt(32, 2560, 32, 2_651_596_800),
-        "opt-6.7b": _opt(32, 4096, 32, 6_658_473_984),
-        "opt-13b": _opt(40, 5120, 40, 12_853_473_280),
-        "opt-30b": _opt(48, 7168, 56, 29_974_540_288),
-        "opt-66b": _opt(64, 9216, 72, 66e9),
-        "opt-175b": _opt(96, 12288, 96, 175e9),
-    }
-)
-ALIASES = MappingProxyType({"opt-350m": "opt"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Zhang et al. 2022, table 1; released checkpoints up to 30B
+    "opt-125m": _opt(12, 768, 12, 125_239_296),
+    "opt": _opt(24, 1024, 16, 331_196_416, word_embedding=512, pre_norm=False),
+    "opt-1.3b": _opt(24, 2048, 32, 1_315_758_080),
+    "opt-2.7b": _opt(32, 2560, 32, 2_651_596_800),
+    "opt-6.7b": _opt(32, 4096, 32, 6_658_473_984),
+    "opt-13b": _opt(40, 5120, 40, 12_853_473_280),
+    "opt-30b": _opt(48, 7168, 56, 29_974_540_288),
+    "opt-66b": _opt(64, 9216, 72, 66e9),
+    "opt-175b": _opt(96, 12288, 96, 175e9),
+}
+ALIASES: Mapping[str, str] = {"opt-350m": "opt"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3(LanguageModelFamily):
+class Qwen3(LlamaLikeFamily):
     """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden width."""
 
     folder: ClassVar[str] = "Qwen3"
     model_type: ClassVar[str] = "qwen3"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.mlp.gate_proj", "*.mlp.up_proj"),
-        row=("*.self_attn.o_proj", "*.mlp.down_proj"),
-        entrances=("*.self_attn", "*.mlp"),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
 
     head_width: int = 128
     tied: bool = False
@@ -62,17 +54,9 @@ class Qwen3(LanguageModelFamily):
         from GraphExtractor.opaque import fuse_norms
 
         config = Qwen3Config(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
+            **self.settings(key, vocabulary, attention),
             head_dim=self.head_width,
-            intermediate_size=self.ffn,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
             tie_word_embeddings=self.tied,
-            use_cache=False,
-            attn_implementation=attention,
         )
         model = Qwen3ForCausalLM(config)
         fuse_norms(model, Qwen3RMSNorm)
@@ -93,14 +77,12 @@ def _qwen3(layers: int, hidden: int, heads: int, ffn: int, published: int, tied:
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
-        "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
-        "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
-        "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
-        "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
-        "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
-        "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+    "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
+    "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
+    "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
+    "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
+    "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
+    "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
+}

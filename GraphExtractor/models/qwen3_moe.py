@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
 if TYPE_CHECKING:
     import torch
@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3Moe(LanguageModelFamily):
+class Qwen3Moe(LlamaLikeFamily):
     """Qwen3MoeForCausalLM (Qwen3 technical report 2025); ``ffn`` is the width of an expert, of which a token meets ``chosen``."""
 
     folder: ClassVar[str] = "Qwen3Moe"
     model_type: ClassVar[str] = "qwen3_moe"
-    blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
-    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj"),
-        row=("*.self_attn.o_proj",),
-        entrances=("*.self_attn",),
-        embedding="model.embed_tokens",
-        head="lm_head",
-    )
+    plan: ClassVar[TensorParallelPlan] = ATTENTION_PLAN
 
     head_width: int = 128
     chosen: int = 8
@@ -62,57 +55,46 @@ class Qwen3Moe(LanguageModelFamily):
         from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
         from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm, Qwen3MoeSparseMoeBlock
 
-        from GraphExtractor.experts import MixtureOfExperts
+        from GraphExtractor.experts import put_experts
         from GraphExtractor.opaque import fuse_norms
 
         config = Qwen3MoeConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.kv_heads,
+            **self.settings(key, vocabulary, attention),
             head_dim=self.head_width,
             moe_intermediate_size=self.ffn,
             num_experts=self.experts,
             num_experts_per_tok=self.chosen,
-            max_position_embeddings=max(self.sequence_length, key.sequence_length),
-            use_cache=False,
-            attn_implementation=attention,
         )
         model = Qwen3MoeForCausalLM(config)
         fuse_norms(model, Qwen3MoeRMSNorm)
-        for path, module in list(model.named_modules()):
-            if isinstance(module, Qwen3MoeSparseMoeBlock):
-                model.set_submodule(path, MixtureOfExperts(self.hidden, self.ffn, self.experts, self.chosen))
+        put_experts(model, Qwen3MoeSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
-        "qwen3-30b-a3b": Qwen3Moe(
-            layers=48,
-            hidden=2048,
-            heads=32,
-            kv_heads=4,
-            ffn=768,
-            experts=128,
-            vocabulary=151936,
-            sequence_length=4096,
-            published_parameter_count=30_532_122_624,
-            published_active_count=3_353_032_704,
-        ),
-        "qwen3-235b-a22b": Qwen3Moe(
-            layers=94,
-            hidden=4096,
-            heads=64,
-            kv_heads=4,
-            ffn=1536,
-            experts=128,
-            vocabulary=151936,
-            sequence_length=4096,
-            published_parameter_count=235_093_634_560,
-            published_active_count=22_190_763_520,
-        ),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Qwen3 technical report 2025, table 2, and the released configurations and checkpoints; pre-trained on 4,096 tokens
+    "qwen3-30b-a3b": Qwen3Moe(
+        layers=48,
+        hidden=2048,
+        heads=32,
+        kv_heads=4,
+        ffn=768,
+        experts=128,
+        vocabulary=151936,
+        sequence_length=4096,
+        published_parameter_count=30_532_122_624,
+        published_active_count=3_353_032_704,
+    ),
+    "qwen3-235b-a22b": Qwen3Moe(
+        layers=94,
+        hidden=4096,
+        heads=64,
+        kv_heads=4,
+        ffn=1536,
+        experts=128,
+        vocabulary=151936,
+        sequence_length=4096,
+        published_parameter_count=235_093_634_560,
+        published_active_count=22_190_763_520,
+    ),
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
@@ -75,19 +74,17 @@ def _resnet(depths: tuple[int, int, int, int], published: float, base: int = 64,
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # He et al. 2015, table 1; torchvision's checkpoints
-        "resnet-50": _resnet((3, 4, 6, 3), 25_557_032),
-        "resnet-101": _resnet((3, 4, 23, 3), 44_549_160),
-        "resnet-152": _resnet((3, 8, 36, 3), 60_192_808),
-        # Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases
-        "wide-resnet-500m": _resnet((3, 4, 6, 3), 495e6, 224, 2),
-        "wide-resnet-1b": _resnet((3, 4, 6, 3), 1006e6, 320, 2),
-        "wide-resnet-2b": _resnet((3, 4, 6, 3), 1965e6, 448, 2),
-        "wide-resnet-4b": _resnet((3, 4, 6, 3), 4001e6, 640, 2),
-        "wide-resnet-6.8b": _resnet((3, 4, 6, 3), 6728e6, 320, 16),
-        "wide-resnet-13b": _resnet((3, 4, 23, 3), 12633e6, 320, 16),
-    }
-)
-ALIASES = MappingProxyType({"resnet50": "resnet-50", "resnet101": "resnet-101", "resnet152": "resnet-152"})
+MODELS: Mapping[str, ModelFamily] = {
+    # He et al. 2015, table 1; torchvision's checkpoints
+    "resnet-50": _resnet((3, 4, 6, 3), 25_557_032),
+    "resnet-101": _resnet((3, 4, 23, 3), 44_549_160),
+    "resnet-152": _resnet((3, 8, 36, 3), 60_192_808),
+    # Liu et al. 2024 (Aceso), by the names of its sizes; the counts are the weights in its profiled databases
+    "wide-resnet-500m": _resnet((3, 4, 6, 3), 495e6, 224, 2),
+    "wide-resnet-1b": _resnet((3, 4, 6, 3), 1006e6, 320, 2),
+    "wide-resnet-2b": _resnet((3, 4, 6, 3), 1965e6, 448, 2),
+    "wide-resnet-4b": _resnet((3, 4, 6, 3), 4001e6, 640, 2),
+    "wide-resnet-6.8b": _resnet((3, 4, 6, 3), 6728e6, 320, 16),
+    "wide-resnet-13b": _resnet((3, 4, 23, 3), 12633e6, 320, 16),
+}
+ALIASES: Mapping[str, str] = {"resnet50": "resnet-50", "resnet101": "resnet-101", "resnet152": "resnet-152"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
@@ -98,13 +97,11 @@ def _t5(layers: int, hidden: int, heads: int, head_width: int, ffn: int, publish
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Raffel et al. 2020, section 3.7; released configurations and checkpoints
-        "t5-small": _t5(12, 512, 8, 64, 2048, 60_506_624),
-        "t5-base": _t5(24, 768, 12, 64, 3072, 222_903_552),
-        "t5-large": _t5(48, 1024, 16, 64, 4096, 737_668_096),
-        "t5-3b": _t5(48, 1024, 32, 128, 16384, 2_851_598_336),
-        "t5-11b": _t5(48, 1024, 128, 128, 65536, 11_307_321_344),
-    }
-)
+MODELS: Mapping[str, ModelFamily] = {
+    # Raffel et al. 2020, section 3.7; released configurations and checkpoints
+    "t5-small": _t5(12, 512, 8, 64, 2048, 60_506_624),
+    "t5-base": _t5(24, 768, 12, 64, 3072, 222_903_552),
+    "t5-large": _t5(48, 1024, 16, 64, 4096, 737_668_096),
+    "t5-3b": _t5(48, 1024, 32, 128, 16384, 2_851_598_336),
+    "t5-11b": _t5(48, 1024, 128, 128, 65536, 11_307_321_344),
+}

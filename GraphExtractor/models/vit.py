@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
@@ -128,12 +127,10 @@ def _vit(layers: int, hidden: int, heads: int, patch: int, published: float) -> 
     )
 
 
-MODELS: MappingProxyType[str, ModelFamily] = MappingProxyType(
-    {
-        # Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper
-        "vit-b-16": _vit(12, 768, 12, 16, 86_567_656),
-        "vit-l-16": _vit(24, 1024, 16, 16, 304_326_632),
-        "vit-h-14": _vit(32, 1280, 16, 14, 632e6),
-    }
-)
-ALIASES = MappingProxyType({"vit-b/16": "vit-b-16", "vit-l/16": "vit-l-16", "vit-h/14": "vit-h-14"})
+MODELS: Mapping[str, ModelFamily] = {
+    # Dosovitskiy et al. 2020, table 1, at 224 pixels; torchvision's checkpoints, H as in the paper
+    "vit-b-16": _vit(12, 768, 12, 16, 86_567_656),
+    "vit-l-16": _vit(24, 1024, 16, 16, 304_326_632),
+    "vit-h-14": _vit(32, 1280, 16, 14, 632e6),
+}
+ALIASES: Mapping[str, str] = {"vit-b/16": "vit-b-16", "vit-l/16": "vit-l-16", "vit-h/14": "vit-h-14"}

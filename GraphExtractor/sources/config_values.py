@@ -39,21 +39,13 @@ class ConfigValues:
         return min(self.size(key, default), LONGEST_DEFAULT)
 
     def expect(self, key: str, default: object, *allowed: object) -> None:
-        """Go on only with a value among ``allowed``.
-
-        Raises:
-            InexpressibleError: it has another.
-        """
+        """Go on only with a value among ``allowed``."""
         value = self.values.get(key, default)
         if value not in allowed:
             raise InexpressibleError(f"{key} {value!r:.80}")
 
     def expect_architecture(self, *allowed: str) -> None:
-        """Go on only where nothing but ``allowed`` is asked for.
-
-        Raises:
-            InexpressibleError: another class is.
-        """
+        """Go on only where nothing but ``allowed`` is asked for."""
         names = self.values.get("architectures") or list(allowed[:1])
         if not isinstance(names, list) or names[0] not in allowed:
             raise InexpressibleError(f"architectures {names!r:.80}")

@@ -12,11 +12,7 @@ from GraphExtractor.sources.model_file import PLAN
 
 
 def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: str) -> None:
-    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not divide.
-
-    Raises:
-        InputError: names the key, the module and what to do.
-    """
+    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not divide."""
     modules = dict(model.named_modules())
 
     def matched(key: str, pattern: str) -> list[str]:

@@ -6,7 +6,6 @@ import operator as python_operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -14,7 +13,7 @@ from torch.fx import Node
 from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES
 from GraphExtractor.tracing import TracedStep
-from GraphExtractor.values import is_view, operator_name
+from GraphExtractor.values import is_view, operator_name, tensors_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = Path(torch.__file__).parent
@@ -25,11 +24,7 @@ _NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", 
 
 
 def check_step(step: TracedStep, model: str) -> None:
-    """Refuse a step of a model that nobody described where its graph would not tell the truth.
-
-    Raises:
-        InputError: names the operator and its module.
-    """
+    """Refuse a step of a model that nobody described where its graph would not tell the truth."""
     for node in step.graph.nodes:
         if node.op != "call_function" or node.target is python_operator.getitem:
             continue
@@ -39,7 +34,7 @@ def check_step(step: TracedStep, model: str) -> None:
         if name in _NOT_ELEMENTWISE or (name.startswith(_NOT_ELEMENTWISE_PREFIXES) and name not in _PRICED):
             reason = "has no price and is more than element-wise work; write it out with products and element-wise operators"
             raise InputError(_refused(step, node, model, reason))
-        for tensor in _tensors(node.meta["val"]):
+        for tensor in tensors_of(node.meta["val"]):
             if tensor.layout is not torch.strided:
                 raise InputError(_refused(step, node, model, f"makes a tensor of layout {tensor.layout}; use dense tensors"))
             if str(tensor.dtype).removeprefix("torch.") not in DTYPE_BYTES:
@@ -90,7 +85,7 @@ def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
 def _writes(node: Node) -> bool:
     """Whether an operator changes an argument that is more than bookkeeping."""
     written = node.args[0] if node.target._schema.is_mutable else None
-    return isinstance(written, Node) and any(tensor.is_floating_point() for tensor in _tensors(written.meta["val"]))
+    return isinstance(written, Node) and any(tensor.is_floating_point() for tensor in tensors_of(written.meta["val"]))
 
 
 def _base(node: Node) -> Node:
@@ -103,11 +98,3 @@ def _base(node: Node) -> Node:
 
 def _is_plain_view(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and is_view(node)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)

@@ -42,11 +42,7 @@ class UserModule(ModelFamily):
 
     @classmethod
     def read(cls, path: str) -> UserModule:
-        """The model of a file, which is not run yet.
-
-        Raises:
-            InputError: as ``read_model_file``.
-        """
+        """The model of a file, which is not run yet."""
         file = read_model_file(path)
         return cls(
             layers=0,

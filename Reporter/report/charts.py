@@ -8,7 +8,7 @@ from typing import Any
 
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Studies.words import EQUAL, number
+from Studies.wording import EQUAL, number
 
 SAMPLES = "samples per second"
 REACH_WORDS = (

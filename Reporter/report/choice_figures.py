@@ -18,7 +18,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import duration
 from Solver.results import ModelPlan
-from Studies.words import number
+from Studies.wording import number
 
 if TYPE_CHECKING:
     import pandas as pd

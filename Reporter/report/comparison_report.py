@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,31 +15,23 @@ from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons,
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Reporter.report.words import duration
+from Solver.results import ModelPlan
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedRun
-from Studies.words import UNITS, number
+from Studies.wording import UNITS, number
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a run found for a model: samples per second, seconds of an iteration, area (None: not known), fullest stage."""
-
-    throughput_samples_per_s: float
-    time_per_batch_s: float
-    area_mm2: float | None
-    memory_bytes: float
-
-
-@dataclass(frozen=True)
 class Answers:
-    """What a run found, by model, the value of its objective and the objective's unit."""
+    """What a run found, by model, the value of its objective its unit, and the area of a chip (None: not known)."""
 
-    models: dict[str, Answer]
+    models: Mapping[str, ModelPlan]
     value: float | None
     unit: str
+    area_mm2: float | None
 
 
 def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
@@ -85,18 +77,8 @@ def _sections(
 def _answers(run: FinishedRun) -> Answers:
     best = run.result.best
     if best is None:
-        return Answers({}, None, "")
-    area_mm2 = None if best.accelerator is None else best.accelerator.area_mm2
-    found = {
-        model: Answer(
-            plan.throughput_samples_per_s,
-            plan.time_per_batch_s,
-            area_mm2,
-            max(stage.memory_bytes for stage in plan.stages),
-        )
-        for model, plan in best.models.items()
-    }
-    return Answers(found, best.value, UNITS[best.objective])
+        return Answers({}, None, "", None)
+    return Answers(best.models, best.value, UNITS[best.objective], best.accelerator.area_mm2 if best.accelerator else None)
 
 
 def _numbers(before: Answers, after: Answers) -> Iterator[KeyNumber]:
@@ -177,8 +159,12 @@ def _scatter(
     """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else plans over their memory."""
     import altair as alt
 
-    optima = [each.models[model] for each in answers]
-    designed = all(each.area_mm2 is not None for each in optima)
+    designed = all(each.area_mm2 is not None for each in answers)
+    plans = [each.models[model] for each in answers]
+    optima = [
+        each.area_mm2 if designed else max(stage.memory_bytes for stage in plan.stages) / GIB
+        for each, plan in zip(answers, plans, strict=True)
+    ]
     across = "area of a chip, mm²" if designed else "memory of the fullest stage, GiB"
     rows = [
         (name, *row)
@@ -203,8 +189,8 @@ def _scatter(
     best = inline_data(
         ("run", "across", "throughput", "design"),
         (
-            (name, each.area_mm2 if designed else each.memory_bytes / GIB, each.throughput_samples_per_s, "optimum")
-            for name, each in zip(("before", "after"), optima, strict=True)
+            (name, optimum, plan.throughput_samples_per_s, "optimum")
+            for name, optimum, plan in zip(("before", "after"), optima, plans, strict=True)
         ),
         words={"run", "design"},
     )

@@ -17,11 +17,7 @@ ENDINGS = (".svg", ".png")
 
 
 def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Write every figure of a report as SVG and PNG into ``folder``; returns the files.
-
-    Raises:
-        PhazeError: the folder cannot be written.
-    """
+    """Write every figure of a report as SVG and PNG into ``folder``; returns the files."""
     written = []
     for figure in report.figures:
         for ending in ENDINGS:

@@ -9,7 +9,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.stages import LOAD_PARTS, MEMORY_PARTS, StageView
 from Reporter.report.theme import colour
 from Reporter.report.words import duration, layer_words, unit_for
-from Studies.words import EQUAL, listed
+from Studies.wording import EQUAL, listed
 
 ROOM = 0.3  # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts can be seen
 

@@ -13,7 +13,7 @@ from Reporter.report.words import duration
 from Solver.results import Certificate, Counts, DesignPoint
 from Studies.finished_run import FinishedRun
 from Studies.run_directory import Manifest
-from Studies.words import UNITS, listed, number
+from Studies.wording import UNITS, listed, number
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "

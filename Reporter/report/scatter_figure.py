@@ -14,7 +14,7 @@ from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
 from Reporter.report.design_points import PointsOfModel, chip_words, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
-from Studies.words import accelerator_words, number
+from Studies.wording import accelerator_words, number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, unit_for
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Studies.words import listed
+from Studies.wording import listed
 
 MOST_ROWS = 32  # of single cores of a type; operators on others are summed up in words
 ALL = "all"

@@ -21,7 +21,7 @@ from Reporter.report.stages import stages_of
 from Reporter.report.why import why
 from Reporter.report.words import duration, share
 from Studies.explain.explanation import explain
-from Studies.words import (
+from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     UNITS,
     accelerator_words,
@@ -193,7 +193,9 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         plan = each.plan
         name = f" of {label(each.model)}" if len(points) > 1 else ""
         if plan.speedup_over_expert is not None and plan.expert is not None:
-            degrees = f"{plan.expert.tp} x {plan.expert.pp} x {plan.expert.dp} on the same {hardware_kind(run)}"
+            degrees = (
+                f"{plan.expert.tp} x {plan.expert.pp} x {plan.expert.dp} on the same {'devices' if run.on_device else 'chip'}"
+            )
             yield KeyNumber(f"over the expert's plan{name}", f"{plan.speedup_over_expert:.2f}x", degrees)
         extras = "".join(f", {words}" for words in plan_extras(plan))
         yield KeyNumber(
@@ -209,11 +211,6 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         filled = each.plan_memory_bytes
         of = f"{share(filled / best.hbm_bytes)} of {best.hbm_bytes / GIB:.4g} GiB"
         yield KeyNumber(f"memory of the fullest stage{name}", f"{filled / GIB:.4g} GiB", of)
-
-
-def hardware_kind(run: FinishedRun) -> str:
-    """What the plan runs on, in a word."""
-    return "devices" if run.on_device else "chip"
 
 
 def _proof(best: DesignPoint) -> str:

@@ -13,7 +13,7 @@ from Reporter.report.theme import SERIES, colour
 from Reporter.report.words import duration, share
 from Reporter.tables import FOUND, memory_words
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
-from Studies.words import accelerator_words, hardware_words, listed, number, plan_extras
+from Studies.wording import accelerator_words, hardware_words, listed, number, plan_extras
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:

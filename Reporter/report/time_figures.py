@@ -12,7 +12,7 @@ from Reporter.report.theme import BELOW_LEGEND, colour
 from Reporter.report.words import duration, share, unit_for
 from Solver.results import Limit
 from Studies.limits.gains import binds, gained
-from Studies.words import NEGLIGIBLE, part_words
+from Studies.wording import NEGLIGIBLE, part_words
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels

@@ -10,7 +10,7 @@ from GraphExtractor.names import label
 from Plans.results import Breakdown
 from Reporter.report.design_points import PointsOfModel
 from Solver.results import DesignPoint, ModelPlan
-from Studies.words import EQUAL, exposed_s, listed, number, part_words, plan_extras, plan_words, time_words
+from Studies.wording import EQUAL, exposed_s, listed, number, part_words, plan_extras, plan_words, time_words
 
 WORTH_SAYING = 0.05  # of the difference
 

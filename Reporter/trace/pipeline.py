@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +14,11 @@ from Reporter.trace.events import Counter, Event, Flow, Process, Shown, Slice, T
 COMPUTE, UPDATE, FIRST_SEND = 0, 1, 2  # rows of a stage
 
 
-@dataclass(frozen=True)
-class StageActivations:
-    """Most bytes of activations that a stage holds at once, per device; None where its chunks may hold different amounts."""
-
-    most_bytes: float | None
-
-
 class PipelineTrace:
     """The passes of one model's pipeline and the events that show them.
 
-    ``layers`` names the layers of each chunk, shape (chunks,); ``activations`` has an entry per stage.
+    ``layers`` names the layers of each chunk, shape (chunks,). ``activation_bytes`` are the most that each stage holds at once,
+    per device; None where its chunks may hold different amounts.
     """
 
     def __init__(
@@ -33,14 +26,14 @@ class PipelineTrace:
         model: str,
         report: PipelineReport,
         layers: Sequence[Sequence[str]],
-        activations: Sequence[StageActivations],
+        activation_bytes: Sequence[float | None],
     ) -> None:
         self.model = model
         self.report = report
         self.passes: PipelinePasses = timeline(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
         self.chunks_per_stage = len(report.forward_s) // report.pp
         self._layers = [_range_of(names) for names in layers]
-        self._activations = activations
+        self._activation_bytes = activation_bytes
         self._last_backward_end_s = np.where(self.passes.forward, 0.0, self.passes.end_s).max(axis=1)
 
     @property
@@ -175,7 +168,7 @@ class PipelineTrace:
         forward = self.passes.forward[stage]
         held = np.cumsum(np.where(forward, 1, -1))
         at_s = np.where(forward, self.passes.start_s[stage], self.passes.end_s[stage])
-        most_bytes = self._activations[stage].most_bytes
+        most_bytes = self._activation_bytes[stage]
         unit = "micro-batches" if self.chunks_per_stage == 1 else "micro-batches x chunks"
         for position in np.flatnonzero(drawn).tolist():
             count = int(held[position])

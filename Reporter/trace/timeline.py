@@ -11,10 +11,10 @@ from Common.errors import InfeasibleError
 from Common.units import GIB, MIB
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, file_content, nanoseconds
 from Reporter.trace.operators import schedule_events, schedule_names
-from Reporter.trace.pipeline import PipelineTrace, StageActivations
+from Reporter.trace.pipeline import PipelineTrace
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.words import exposed_s, hardware_words, hidden_s, plan_extras
+from Studies.wording import exposed_s, hardware_words, hidden_s, plan_extras
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,7 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
 
 def _pipeline(model: str, plan: ModelPlan) -> PipelineTrace:
     """The pipeline of a plan; stages hold the layers of their chunks one chunk after another."""
-    single = plan.interleave == 1
-    activations = [StageActivations(each.activation_bytes if single else None) for each in plan.stages]
+    activations = [each.activation_bytes if plan.interleave == 1 else None for each in plan.stages]
     return PipelineTrace(model, plan.pipeline, [chunk.layers for chunk in plan.plan.stages], activations)
 
 

@@ -22,7 +22,7 @@ from Studies.explain.repeat import Designed, RepeatedSearch, best_design, reques
 from Studies.hardware import chip_named, design_space_of
 from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
-from Studies.words import listed, size_words
+from Studies.wording import listed, size_words
 
 FloatArray = NDArray[np.float64]
 
@@ -83,11 +83,7 @@ def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: Repeat
 
 
 def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
-    """The request of the run with single values where they are asked for, which its own lists need not hold.
-
-    Raises:
-        InputError: the model or the devices cannot have them; says which they can.
-    """
+    """The request of the run with single values where they are asked for, which its own lists need not hold."""
     settings = constraint.settings
     if constraint.sequence_parallel:
         widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]

@@ -16,7 +16,7 @@ from Studies.explain.records import Change, Comparison, Term
 from Studies.file_contents import changes_no_answer
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.words import EQUAL, UNITS, accelerator_words, listed, number, percent, whole_plan_words
+from Studies.wording import EQUAL, UNITS, accelerator_words, listed, number, percent, whole_plan_words
 
 NOT_GIVEN = "-"
 CONTENT = "content of"

@@ -14,7 +14,7 @@ from Studies.explain.records import Exchange
 from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.words import EQUAL, UNITS, listed, number, percent
+from Studies.wording import EQUAL, UNITS, listed, number, percent
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),
@@ -104,9 +104,6 @@ def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], prog
     """What two runs designed under each other's requests; None where one found nothing.
 
     That is an accelerator, its plans chosen anew, or on devices the plan. ``keys`` are the settings that differ.
-
-    Raises:
-        InputError: files that a study names are gone.
     """
     one, two = before.result.best, after.result.best
     if one is None or two is None:

@@ -20,7 +20,7 @@ from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
-from Studies.words import (
+from Studies.wording import (
     EQUAL,
     UNITS,
     accelerator_words,

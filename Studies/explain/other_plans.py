@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.words import EQUAL, listed, percent
+from Studies.wording import EQUAL, listed, percent
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.records import Term
 from Studies.explain.repeat import Designed
-from Studies.words import (
+from Studies.wording import (
     EQUAL,
     UNITS,
     accelerator_words,

@@ -15,7 +15,7 @@ from Solver.results import DesignPoint, Limit
 from Solver.search.requery import priced
 from Solver.search.run import Run
 from Studies.limits.gains import binds, gain_of, gained
-from Studies.words import EQUAL, accelerator_words, listed, number
+from Studies.wording import EQUAL, accelerator_words, listed, number
 
 MORE_MM2 = 1.0
 

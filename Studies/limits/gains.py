@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from Studies.words import EQUAL, percent
+from Studies.wording import EQUAL, percent
 
 HARDLY = 0.01
 

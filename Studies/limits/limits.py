@@ -17,7 +17,7 @@ from Solver.search.run import Run
 from Studies.limits.area_limit import area_limit
 from Studies.limits.gains import binds, gain_of, gained
 from Studies.limits.resources import Circumstances, Resource, resources
-from Studies.words import EQUAL, number, size_words
+from Studies.wording import EQUAL, number, size_words
 
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -37,21 +37,9 @@ class SweepPoint:
 
         return space_size(self.request).points
 
-    def in_folder(self, run: Path) -> Request:
-        """The request with its run in folder ``run``."""
-        return replace(self.request, run_folder=run)
-
-    def moved_to(self, root: Path, run: Path) -> Request:
-        """The request with everything it makes under ``root`` and its run in ``run``."""
-        return replace(self.request, output=root, run_folder=run)
-
 
 def sweep_point(settings: Mapping[str, Any], output: Path | None, files: HardwareFiles) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
-
-    Raises:
-        InputError: they are not allowed, or contradict each other.
-    """
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``."""
     given = {key: value for key, value in settings.items() if value is not None}
     if output is not None:
         given["output"] = str(output)
@@ -60,11 +48,7 @@ def sweep_point(settings: Mapping[str, Any], output: Path | None, files: Hardwar
 
 
 def key_of(request: Request) -> str:
-    """Content key of a request: its settings, the content of files they name, and the code that answers it.
-
-    Raises:
-        InputError: a file it names is not there any more, or cannot be read.
-    """
+    """Content key of a request: its settings, the content of files they name, and the code that answers it."""
     return content_key(answer_key(request), _code())
 
 
@@ -78,8 +62,4 @@ def _family(request: Request) -> str:
 def _code() -> str:
     """Version of the code of this process, which stays as it was loaded."""
     libraries = {name: version(name) for name in LIBRARIES}
-    return content_key(code_version(_rooms()), libraries)
-
-
-def _rooms() -> Iterable[Path]:
-    return (REPOSITORY / room for room in ROOMS)
+    return content_key(code_version(REPOSITORY / room for room in ROOMS), libraries)

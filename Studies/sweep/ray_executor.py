@@ -38,11 +38,7 @@ class RayExecutor:
         self._address = address
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """As ``Executor.outcomes``.
-
-        Raises:
-            InputError: no cluster answers.
-        """
+        """As ``Executor.outcomes``."""
         import ray
 
         self._connect()
@@ -83,11 +79,7 @@ class RayExecutor:
 
 
 def _check_address(address: str) -> None:
-    """Refuse an address where nobody listens; Ray itself would try for minutes.
-
-    Raises:
-        InputError: names the address.
-    """
+    """Refuse an address where nobody listens; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return  # a word such as auto

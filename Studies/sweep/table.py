@@ -37,11 +37,7 @@ def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any
 
 
 def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
-    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder.
-
-    Raises:
-        PhazeError: the disk is full or the folder is not writable.
-    """
+    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -110,7 +110,9 @@ def _computed(task: Task) -> Outcome:
         finished = store.load(point.key)
         if finished is not None:
             return Outcome(point.key, Ending.THERE, finished)
-        return Outcome(point.key, Ending.COMPUTED, _solved(point, point.in_folder(store.folder(point.key)), store))
+        return Outcome(
+            point.key, Ending.COMPUTED, _solved(point, replace(point.request, run_folder=store.folder(point.key)), store)
+        )
 
 
 def _computed_elsewhere(point: SweepPoint) -> Outcome:
@@ -118,7 +120,7 @@ def _computed_elsewhere(point: SweepPoint) -> Outcome:
     root = _private_folder()
     store = Store(root / "points")
     try:
-        finished = _solved(point, point.moved_to(root, store.folder(point.key)), store)
+        finished = _solved(point, replace(point.request, output=root, run_folder=store.folder(point.key)), store)
         return Outcome(point.key, Ending.COMPUTED, finished, contents=store.contents(finished))
     finally:
         shutil.rmtree(store.folder(point.key), ignore_errors=True)

@@ -10,7 +10,7 @@ import pytest
 
 from Common.errors import InputError
 from Estimator.chips.accelerator import AcceleratorSet
-from Estimator.chips.cores_file import read_cores_json, write_cores_json
+from Estimator.chips.cores_file import cores_json, read_cores_json
 from Estimator.chips.design_space import DesignSpace
 
 PARAMETERS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
@@ -85,7 +85,7 @@ def test_space_without_any_accelerator_is_refused(space: DesignSpace) -> None:
 
 def test_cores_json_round_trip(accelerators: AcceleratorSet, tmp_path: Path) -> None:
     path = tmp_path / "cores.json"
-    write_cores_json(accelerators, path)
+    path.write_bytes(cores_json(accelerators))
     entry = json.loads(path.read_text())[0]
     assert set(entry) == {"num_tc", "num_vc", "width", "depth", "width_vc", "GLB_Buffer", "area"}
     assert entry["GLB_Buffer"] == 2 << 20 and entry["area"] == pytest.approx(3_355_047.77)

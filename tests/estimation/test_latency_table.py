@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from operators_by_hand import collective_operator, gemm_operator, model_graph, vector_operator
+from operators_by_hand import collective_operator, gemm_operator, innermost_collectives_s, model_graph, vector_operator
 
 from Common.errors import InputError, PhazeError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import LatencyTable, load_or_populate, populate_estimates
 from Estimator.chips.signatures import Occupies, distinct_work, occupies, operator_signature
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor.graph import Gemm, ModelGraph, OperatorGraph, VectorWork
 
 GRAPH = model_graph()

@@ -14,7 +14,7 @@ from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
 from Studies.finished_run import open_run
-from Studies.words import number, part_words, percent, size_words, time_words, times_what
+from Studies.wording import number, part_words, percent, size_words, time_words, times_what
 from tests.search.small_study import small_study, solved
 
 

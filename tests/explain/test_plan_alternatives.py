@@ -8,7 +8,7 @@ import pytest
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from GraphExtractor import load_or_extract
+from GraphExtractor.storage import load_or_extract
 from Plans.iteration import price_iteration
 from Plans.rates import experts_of
 from Plans.results import Status

@@ -1,6 +1,6 @@
 """Models that stand for all listed ones where extracting every size would take long: each family and each way it is built."""
 
-from GraphExtractor import canonical_name
+from GraphExtractor.models.registry import canonical_name
 
 SAMPLED = (
     "bertbase",

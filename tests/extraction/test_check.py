@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from GraphExtractor import GraphKey, check_invariants, extract_graph
-from GraphExtractor.graph import OperatorGraph, OperatorKind
+from GraphExtractor.check import check_invariants
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import GraphKey, OperatorGraph, OperatorKind
 
 GALLERY = Path(__file__).parent / "user_models"
 

@@ -8,28 +8,24 @@ import pytest
 from sampled_models import SMALL, SMALL_LENGTH
 from torch import nn
 from torch.nn import functional
+from whole_traces import cut_bytes
 
 from Common.errors import InputError
-from GraphExtractor import (
-    GraphKey,
-    canonical_name,
-    check_invariants,
-    check_structure,
-    extract_graph,
-    find_model,
-    graph_path,
-    load_or_extract,
-)
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import (
     Attention,
     CollectiveGroup,
     CollectiveKind,
+    GraphKey,
     LayerTensor,
     OperandRole,
     OperatorKind,
     Yields,
 )
 from GraphExtractor.models.base import TransformerFamily, token_ids
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.storage import graph_path, load_or_extract
 
 CP = 2
 DENSE = {"tp": 1, "micro_batch_size": 1, "attention": Attention.FLASH}
@@ -269,5 +265,5 @@ def test_any_model_whose_tokens_meet_in_attention_can_be_cut():
 def test_tensors_between_layers_are_cut(extracted):
     part = extracted("llama2", cp=8)
     hidden, tables = 4096 * 4096 * 2 // 8, 2 * 4096 * 128 * 2 // 8
-    assert part.cut_bytes(7) == (hidden + tables, hidden)
+    assert cut_bytes(part, 7) == (hidden + tables, hidden)
     assert LayerTensor(3, (4,), hidden, hidden) in part.tensors

@@ -7,15 +7,18 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from whole_traces import traced_step
+from whole_traces import cut_bytes, traced_step
 
 from Common.errors import InputError, PhazeError
 from Estimator.coverage import check_functions
 from Estimator.devices.functions import TENSORS_MOVED
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, extract_graph, find_model
-from GraphExtractor.graph import Attention, OperatorKind
+from GraphExtractor.check import check_invariants
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, GraphKey, OperatorKind
 from GraphExtractor.models.base import TransformerFamily, token_ids
 from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.widths import allowed_widths
 
 KEY = GraphKey("nano", 2, 32, 1)
 
@@ -139,7 +142,7 @@ def test_skip_connections_between_blocks_are_followed():
     assert [
         (t.source, t.destinations) for t in graph.tensors if len(t.destinations) > 1 or t.destinations[0] != t.source + 1
     ] == [(0, (1, 7))]
-    assert graph.cut_bytes(4) == (2 * graph.tensors[0].bytes, 2 * graph.tensors[0].gradient_bytes)
+    assert cut_bytes(graph, 4) == (2 * graph.tensors[0].bytes, 2 * graph.tensors[0].gradient_bytes)
 
 
 def test_unknown_operators_are_priced_and_named(caplog):

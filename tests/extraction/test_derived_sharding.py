@@ -28,13 +28,20 @@ from torch.nn import functional
 from whole_traces import traced_step
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, check_structure, find_model
-from GraphExtractor.derived_sharding import provable_widths, shard_traced
-from GraphExtractor.graph import Attention, CollectiveKind, ModelGraph
+from GraphExtractor.check import check_structure
+from GraphExtractor.derived_sharding import _widths, shard_traced
+from GraphExtractor.derived_sharding.facts import StepFacts
+from GraphExtractor.derived_sharding.pairs import find_pairs
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, ModelGraph
 from GraphExtractor.layers import layers_of
-from GraphExtractor.models.registry import canonical_name
+from GraphExtractor.models.registry import canonical_name, find_model
 
 TOKENS = {"x": torch.empty(2, LENGTH, WIDTH, dtype=torch.float64)}
+
+
+def provable_widths(step):
+    """Tensor-parallel widths that divide all pairs of linear layers found in a step traced at width 1."""
+    return _widths(find_pairs(StepFacts(step)))
 
 
 def all_reduces(step, layer=None, backward=None):

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from sampled_models import SMALL, SMALL_LENGTH
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, canonical_name, find_model, graph_path, load_or_extract, with_layers
-from GraphExtractor.graph import Attention, LayerTensor
+from GraphExtractor.depth import with_layers
+from GraphExtractor.graph import Attention, GraphKey, LayerTensor
 from GraphExtractor.models.dimensions import parse_dimensions
+from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.storage import graph_path, load_or_extract
 
 
 def test_dimensions_are_those_given_or_the_familys():

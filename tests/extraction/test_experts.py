@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, check_invariants, check_structure, extract_graph, find_model
+from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.experts import MixtureOfExperts
-from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, OperatorKind, Yields
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, GraphKey, OperatorKind, Yields
+from GraphExtractor.models.registry import find_model
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = (
     CollectiveKind.ALL_REDUCE,

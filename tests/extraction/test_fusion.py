@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from whole_traces import traced_step
 
-from GraphExtractor import GraphKey, find_model
-from GraphExtractor.graph import Attention, OperatorKind, Yields
+from GraphExtractor.graph import Attention, GraphKey, OperatorKind, Yields
+from GraphExtractor.models.registry import find_model
 
 TRACED = [("gpt2", 1, "flash"), ("bertbase", 2, "flash"), ("llama2", 1, "flash"), ("opt", 1, "eager")]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from Common.errors import ArtefactError, InputError
-from GraphExtractor import GraphKey, canonical_name, find_model, graph_path, load, load_or_extract, store
-from GraphExtractor.graph import Attention
-from GraphExtractor.models.registry import listed_models
+from GraphExtractor.graph import Attention, GraphKey
+from GraphExtractor.models.registry import canonical_name, find_model, listed_models
+from GraphExtractor.storage import graph_path, load, load_or_extract, store
 
 KEY = GraphKey("bertbase", 1, 128, 1)
 
@@ -61,7 +61,8 @@ def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):
 
 def test_reading_imports_neither_torch_nor_transformers(stored):
     program = (
-        "import sys; from pathlib import Path; from GraphExtractor import GraphKey, load_or_extract\n"
+        "import sys; from pathlib import Path; from GraphExtractor.graph import GraphKey\n"
+        "from GraphExtractor.storage import load_or_extract\n"
         f"load_or_extract(GraphKey('bertbase', 1, 128, 1), Path({str(stored)!r}))\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)"
     )

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 from sampled_models import SAMPLED, SMALL_BLOOM, SMALL_MPT
+from whole_traces import cut_bytes
 
-from GraphExtractor import check_invariants, check_structure, find_model
+from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.graph import Attention, LayerTensor, OperandRole, OperatorKind, Yields
+from GraphExtractor.models.registry import find_model
 
 FAMILIES = (
     "bertbase",
@@ -71,8 +73,8 @@ def test_rotary_tables_go_to_every_block_without_gradient(extracted):
 def test_every_tensor_between_layers_is_counted(extracted):
     graph = extracted("llama2")
     hidden, tables = 4096 * 4096 * 2, 2 * 4096 * 128 * 2
-    assert graph.cut_bytes(1) == graph.cut_bytes(32) == (hidden + tables, hidden)
-    assert graph.cut_bytes(33) == (hidden, hidden)
+    assert cut_bytes(graph, 1) == cut_bytes(graph, 32) == (hidden + tables, hidden)
+    assert cut_bytes(graph, 33) == (hidden, hidden)
 
 
 @pytest.mark.parametrize("model", FAMILIES)

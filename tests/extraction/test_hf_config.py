@@ -8,10 +8,12 @@ import pytest
 
 import phaze
 from Common.errors import InputError
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import CollectiveKind
-from GraphExtractor.models.registry import families_by_model_type, listed_models
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import CollectiveKind, GraphKey
+from GraphExtractor.models.registry import families_by_model_type, find_model, listed_models
 from GraphExtractor.sources.hf_config import HuggingFaceModule
+from GraphExtractor.widths import allowed_widths
 
 SMALL = {
     "hidden_size": 64,

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from GraphExtractor import allowed_widths, check_invariants, check_structure, find_model
+from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.graph import CollectiveKind, OperatorKind
 from GraphExtractor.models.qwen3 import Qwen3
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.sources.config_values import ConfigValues, InexpressibleError
+from GraphExtractor.widths import allowed_widths
 
 LENGTH = 512
 

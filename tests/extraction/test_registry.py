@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from GraphExtractor import GraphKey, canonical_name, find_model
-from GraphExtractor.graph import Attention, OperandRole, OperatorKind
+from GraphExtractor.graph import Attention, GraphKey, OperandRole, OperatorKind
 from GraphExtractor.models.base import TransformerFamily
-from GraphExtractor.models.registry import listed_aliases, listed_models
+from GraphExtractor.models.registry import canonical_name, find_model, listed_aliases, listed_models
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,11 @@ from collections import Counter
 import pytest
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import OperatorKind, Yields
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import GraphKey, OperatorKind, Yields
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.widths import allowed_widths
 
 PUBLISHED_GMACS = {"resnet-50": 4.09, "resnet-152": 11.51}  # torchvision
 

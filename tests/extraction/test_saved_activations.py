@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from sampled_models import SAMPLED
 
-from GraphExtractor import GraphKey, canonical_name, find_model
-from GraphExtractor.graph import Attention, Recompute
+from GraphExtractor.graph import Attention, GraphKey, Recompute
+from GraphExtractor.models.registry import canonical_name, find_model
 
 TWO_LAYERS_OF_22B = canonical_name("gpt:layers=2,hidden=6144,heads=64,vocabulary=51200,sequence_length=2048")
 

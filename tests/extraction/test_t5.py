@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, LayerTensor, OperatorKind, Yields
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, GraphKey, LayerTensor, OperatorKind, Yields
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.models.t5 import T5
 from GraphExtractor.sources.config_values import ConfigValues, InexpressibleError
+from GraphExtractor.widths import allowed_widths
 
 LENGTH = 512
 FAMILY = replace(find_model("t5-large"), layers=6)

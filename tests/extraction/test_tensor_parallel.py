@@ -7,9 +7,11 @@ import pytest
 from sampled_models import SMALL_BLOOM, SMALL_MPT, SMALL_OPT
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import Attention, CollectiveKind, Yields
-from GraphExtractor.models.registry import listed_models
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, Yields
+from GraphExtractor.models.registry import find_model, listed_models
+from GraphExtractor.widths import allowed_widths
 
 FAMILIES = ("bertbase", "megatronbert", "megatrongpt2-xl", "opt", "llama2", SMALL_OPT, SMALL_BLOOM, SMALL_MPT)
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, check_structure, extract_graph, find_model, load_or_extract
-from GraphExtractor.graph import Attention, CollectiveKind, OperatorKind
+from GraphExtractor.check import check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, OperatorKind
 from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.storage import load_or_extract
 
 GALLERY = Path(__file__).parent / "user_models"
 LAYERS = {  # file -> layers in the order they run, and the tensors that pass over a layer

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from Common.errors import InputError
-from GraphExtractor import GraphKey, allowed_widths, canonical_name, check_invariants, check_structure, extract_graph, find_model
-from GraphExtractor.graph import Attention, CollectiveKind, LayerTensor, OperatorKind
+from GraphExtractor.check import check_invariants, check_structure
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, LayerTensor, OperatorKind
+from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.models.vit import Vit
 from GraphExtractor.sources.config_values import ConfigValues, InexpressibleError
+from GraphExtractor.widths import allowed_widths
 
 GMACS = {"vit-b-16": 17.56, "vit-l-16": 61.55, "vit-h-14": 167.3}  # torchvision's ViTs count 17.56 and 61.55 at 224 pixels
 

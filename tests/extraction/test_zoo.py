@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import pytest
 
-from GraphExtractor import GraphKey, allowed_widths, check_invariants, check_structure, find_model
-from GraphExtractor.check import product_flops
-from GraphExtractor.graph import CollectiveKind
+from GraphExtractor.check import check_invariants, check_structure, product_flops
+from GraphExtractor.graph import CollectiveKind, GraphKey
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.models.registry import listed_models
+from GraphExtractor.models.registry import find_model, listed_models
+from GraphExtractor.widths import allowed_widths
 
 # All-reduces (forward, backward) of each kind of layer, where Megatron-LM has any.
 USUAL = {"embedding": (1, 0), "block": (2, 2), "head": (3, 1)}

@@ -29,3 +29,9 @@ def step_of(model, inputs):
             for name, parameter in list(module.named_parameters(recurse=False)):
                 setattr(module, name, torch.nn.Parameter(torch.empty(parameter.shape)))
     return trace_step(model, modules, values, lambda m, v: m(*v.values()).sum(), fake, Attention.FLASH)
+
+
+def cut_bytes(graph, position):
+    """Bytes (activations, gradients) of the tensors that cross the cut before a layer."""
+    crossing = [tensor for tensor in graph.tensors if tensor.source < position <= max(tensor.destinations)]
+    return sum(tensor.bytes for tensor in crossing), sum(tensor.gradient_bytes for tensor in crossing)

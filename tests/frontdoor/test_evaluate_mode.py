@@ -17,7 +17,7 @@ import phaze
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Plans.results import Breakdown
-from Studies.words import PARTS, hidden_s
+from Studies.wording import PARTS, hidden_s
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 

@@ -3,9 +3,11 @@
 import io
 from dataclasses import replace
 
-from Common.choices import Attention, GroupOrder, Objective, PipelineSchedule, Precision, Recompute
+from plans_by_hand import whole_plan
+
+from Common.choices import GroupOrder, Objective, Recompute
 from Estimator.chips.accelerator import Accelerator
-from Plans.plan import Layout, Plan, StagePlan
+from Plans.plan import Layout, StagePlan
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Reporter.tables import breakdown_table, print_result, print_tables, space_table
 from Solver.results import (
@@ -21,7 +23,7 @@ from Solver.results import (
 )
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
-from Studies.words import accelerator_words
+from Studies.wording import accelerator_words
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
@@ -77,20 +79,7 @@ def plan() -> ModelPlan:
         energy_per_sample_j=3.0,
         tc_utilization=0.5,
         vc_utilization=0.4,
-        plan=Plan(
-            model="bertlarge",
-            sequence_length=512,
-            precision=Precision.BF16,
-            attention=Attention.FLASH,
-            optimizer="adam",
-            global_batch_size=4096,
-            schedule=PipelineSchedule.ONE_F_ONE_B,
-            interleave=1,
-            group_order=GroupOrder.DATA_INNER,
-            overlap_gradients=False,
-            overlap_tensor=False,
-            stages=(stage,),
-        ),
+        plan=whole_plan(stage),
         expert=ExpertReport(Status.OPTIMAL, "a paper", 1, 8, 128, "none", 204.8, 20.0, ""),
         speedup_over_expert=2.0,
     )

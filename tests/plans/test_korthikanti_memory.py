@@ -6,7 +6,7 @@ from training_cases import iteration_of
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from GraphExtractor import extract_graph
+from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from Plans.plan import Precision, TrainingPlan

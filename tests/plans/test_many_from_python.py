@@ -10,7 +10,7 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import with_devices
-from GraphExtractor import extract_graph
+from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Recompute
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs

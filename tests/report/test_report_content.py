@@ -40,7 +40,7 @@ from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
-from Studies.words import PARTS, accelerator_words, number, part_words, time_words
+from Studies.wording import PARTS, accelerator_words, number, part_words, time_words
 
 
 class Page(HTMLParser):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from operators_by_hand import innermost_collectives_s
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from Estimator.network.collectives import innermost_collectives_s
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey
 from Plans.results import Status

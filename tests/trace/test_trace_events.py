@@ -16,7 +16,7 @@ from Plans.pipeline import PipelineSchedule, costs_of, simulate
 from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Process, Slice, Thread, file_content
 from Reporter.trace.operators import schedule_events, schedule_names
-from Reporter.trace.pipeline import PipelineTrace, StageActivations
+from Reporter.trace.pipeline import PipelineTrace
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from tests.trace.pipeline_reports import equal_stages, pipeline_reports
 
@@ -25,7 +25,7 @@ EVERY = 10**9
 
 def traced(report: PipelineReport, most_bytes: float | None = None) -> PipelineTrace:
     layers = [[f"block.{chunk}", f"block.{chunk + 1}"] for chunk in range(len(report.forward_s))]
-    return PipelineTrace("model", report, layers, [StageActivations(most_bytes)] * report.pp)
+    return PipelineTrace("model", report, layers, [most_bytes] * report.pp)
 
 
 def drawn(report: PipelineReport, passes: int = EVERY) -> list[Event]:

@@ -13,9 +13,9 @@ import pytest
 import phaze
 from Plans.pipeline import PipelineSchedule, costs_of, simulate, timeline
 from Plans.results import PipelineReport
-from Reporter.trace import timeline_of
 from Reporter.trace.events import file_content
-from Reporter.trace.pipeline import PipelineTrace, StageActivations
+from Reporter.trace.pipeline import PipelineTrace
+from Reporter.trace.timeline import timeline_of
 from Solver.results import ModelPlan
 from Studies.finished_run import FinishedRun, open_run
 from tests.search.small_study import small_study, solved
@@ -197,7 +197,7 @@ def test_processes_and_threads_are_shown_in_order(engine: Engine, plan: ModelPla
 )
 def test_other_schedules(report: PipelineReport, tmp_path: Path) -> None:
     layers = [[f"block.{chunk}"] for chunk in range(len(report.forward_s))]
-    pipeline = PipelineTrace("m", report, layers, [StageActivations(None)] * report.pp)
+    pipeline = PipelineTrace("m", report, layers, [None] * report.pp)
     with opened(file_content(pipeline.draw(1, 1, 10**6), {}), tmp_path / "log") as engine:
         assert_read_without_loss(engine)
         rows = engine.query(SLICES + " order by slice.ts")

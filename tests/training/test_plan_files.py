@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plans_by_hand import whole_plan
 
 from Common.choices import GroupOrder, Optimizer, SolverName
 from Common.errors import InputError
@@ -19,7 +20,7 @@ from Estimator.devices.files import load_device
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-from Plans.plan import Layout, Plan, Precision, StagePlan, TrainingPlan, plan_mapping
+from Plans.plan import Layout, Precision, StagePlan, TrainingPlan, plan_mapping
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
@@ -192,19 +193,14 @@ def search_result(folder: Path, *names: str, hardware: HardwareReport | None = N
     """The best.json of a search over ``names``, as far as it is read: a plan of 26 layers for each model, and the hardware."""
     layout, layers = Layout(tp=2), tuple(f"layer.{each}" for each in range(26))
     chunks = [StagePlan(part, layout, 8, 4, Recompute.SELECTIVE, 0) for part in (layers[:9], layers[9:])]
-    plan = Plan(
-        model="",
+    plan = whole_plan(
+        *chunks,
         sequence_length=256,
-        precision=Precision.BF16,
         attention=Attention.EAGER,
         optimizer="sgd",
         global_batch_size=4100,
-        schedule=PipelineSchedule.ONE_F_ONE_B,
-        interleave=1,
         group_order=GroupOrder.PIPELINE_INNER,
-        overlap_gradients=False,
         overlap_tensor=None,
-        stages=tuple(chunks),
     )
     plans = {}
     for place, name in enumerate(names):

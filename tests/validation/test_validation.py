@@ -12,8 +12,8 @@ from Common.errors import InputError, PhazeError
 from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
-from Validation import read_runs, validate
-from Validation.measured_runs import COLUMNS
+from Validation.measured_runs import COLUMNS, read_runs
+from Validation.run import validate
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
 SMALL = {

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from operators_by_hand import innermost_collectives_s
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from Estimator.network.collectives import innermost_collectives_s
-from GraphExtractor import extract_graph
+from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, GraphKey
 from Solver.schedule.registry import solver_named
 from Solver.search.schedule_times import schedule_problem

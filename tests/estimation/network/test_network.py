@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,6 @@ from Common.errors import InputError
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.collectives import collective_s, wire_bytes
-from Estimator.network.links import p2p_s, tiers_between, transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
@@ -63,15 +61,6 @@ def test_more_bytes_or_slower_links_never_help(payload: float, size: int, stride
 def test_group_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=r"16 devices, 8 apart, do not fit on the 64 of cluster tiered"):
         collective_s(ALL_REDUCE, 1.0, 16, 8, TIERED)
-
-
-def test_transfers_use_the_innermost_common_tier() -> None:
-    assert tiers_between(np.array([0, 7]), np.array([7, 8]), TIERED).tolist() == [0, 1]
-    assert p2p_s(1e6, 7, 8, TIERED) == pytest.approx(5e-6 + 1e-4)
-    assert p2p_s(1e6, 3, 3, TIERED) == 0
-    assert transfer_s(0, TIERED.tiers[0]) == 0
-    with pytest.raises(InputError, match="devices 0 to 63"):
-        p2p_s(1.0, 0, 64, TIERED)
 
 
 def test_shipped_tiered_cluster_prefers_its_inner_tier() -> None:

@@ -7,12 +7,11 @@ import pytest
 
 from Common.errors import InputError
 from Estimator.hardware_files import load_cluster
-from Estimator.network.calibration import cluster_yaml, fit_collectives, fit_transfers
+from Estimator.network.calibration import cluster_yaml, fit_collectives
 from Estimator.network.calibration_errors import network_errors
-from Estimator.network.calibration_tables import CollectiveSample, TransferSample, read_collectives, read_transfers
+from Estimator.network.calibration_tables import CollectiveSample, read_collectives
 from Estimator.network.cluster import Cluster, Tier, Topology
 from Estimator.network.collectives import collective_s
-from Estimator.network.links import transfer_s
 from GraphExtractor.graph import CollectiveKind
 
 SIZES = [2.0**power for power in range(15, 33, 2)]
@@ -73,28 +72,15 @@ def test_a_calibrated_cluster_is_a_cluster_file(tmp_path: Path) -> None:
     assert text.count("source: bare.yaml") == text.count("value:") - len(fit.fitted)
 
 
-def test_transfers_fit_one_tier() -> None:
-    truth = Tier("network", 512, 25e9, 3e-5, efficiency=0.7)
-    samples = [TransferSample(size, transfer_s(size, truth)) for size in SIZES]
-    fit = fit_transfers(samples, BARE, "network")
-    assert fit.cluster.tiers[1].efficiency == pytest.approx(0.7, rel=1e-3)
-    assert fit.cluster.tiers[1].latency_s == pytest.approx(3e-5, rel=1e-3)
-    assert fit.cluster.tiers[0] == BARE.tiers[0] and fit.errors.all.mape < 1e-3
-    with pytest.raises(InputError, match="no tier 'rack'; its tiers are node, network"):
-        fit_transfers(samples, BARE, "rack")
-
-
 def test_nothing_to_fit_is_refused() -> None:
     with pytest.raises(InputError, match="no measured collectives"):
         fit_collectives([], BARE)
-    with pytest.raises(InputError, match="no measured transfers"):
-        fit_transfers([], BARE, "node")
     odd = CollectiveSample(CollectiveKind.ALL_REDUCE, 1e6, 2, 3, 1.0)
     with pytest.raises(InputError, match="3 devices per node were measured, the nodes of cluster bare have 4"):
         fit_collectives([odd], BARE)
 
 
-def test_tables_of_both_kinds_are_read(tmp_path: Path) -> None:
+def test_tables_with_either_names_of_columns_are_read(tmp_path: Path) -> None:
     table = tmp_path / "nccl.csv"
     table.write_text("size,time-o,num_nodes,gpus_per_node,op\n1024,12.5,2,4,allreduce\n")
     (sample,) = read_collectives(table)
@@ -102,8 +88,6 @@ def test_tables_of_both_kinds_are_read(tmp_path: Path) -> None:
     assert sample.seconds == pytest.approx(12.5e-6)
     table.write_text("op,size_bytes,seconds,num_nodes,gpus_per_node\nreduce_scatter,1024,2.5e-5,1,8\n")
     assert read_collectives(table) == (CollectiveSample(CollectiveKind.REDUCE_SCATTER, 1024, 1, 8, 2.5e-5),)
-    table.write_text("size_bytes,seconds\n1048576,1e-4\n")
-    assert read_transfers(table) == (TransferSample(1048576, 1e-4),)
 
 
 @pytest.mark.parametrize(
@@ -127,4 +111,4 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, message: str) -> None
 
 def test_missing_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*No such file"):
-        read_transfers(tmp_path / "none.csv")
+        read_collectives(tmp_path / "none.csv")

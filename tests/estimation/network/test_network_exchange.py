@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
-from Estimator.network.collectives import collective_costs, collective_s, slowest_collective_s
+from Estimator.network.collectives import collective_costs, collective_s
 from GraphExtractor.graph import CollectiveKind
 
 ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
@@ -47,7 +47,6 @@ def test_bus_bandwidth_over_nodes_is_that_of_a_port_and_what_stays_inside() -> N
 def test_the_member_that_is_alone_in_its_node_sends_most_of_its_bytes_out() -> None:
     """Devices 3 to 6: one in the first node, three in the next."""
     assert costs_of(4, 1, LIBRARY, first=3)["exchange"][1] == pytest.approx(3 / 4 / 8)
-    assert slowest_collective_s(ALL_TO_ALL, 1e3, 4, 1, LIBRARY, [0, 3]) == collective_s(ALL_TO_ALL, 1e3, 4, 1, LIBRARY, 3)
 
 
 @pytest.mark.parametrize(

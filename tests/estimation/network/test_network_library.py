@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Estimator.hardware_files import HARDWARE, load_cluster
-from Estimator.network.calibration_errors import group_errors, network_errors
+from Estimator.network.calibration_errors import LARGE_BYTES, network_errors
 from Estimator.network.calibration_tables import CollectiveSample, read_collectives
 from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier, Topology
 from Estimator.network.collectives import collective_costs, collective_s, wire_bytes
-from Estimator.network.links import p2p_s, transfer_s
+from Estimator.network.links import transfer_costs
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
@@ -80,7 +80,7 @@ def test_part_of_a_tier_has_part_of_its_links(topology: Topology, shares: dict[i
         expected = (size - 1) / size / (100 * share)
         assert costs_of(REDUCE_SCATTER, size, 1, cluster)["ring"][1] == pytest.approx(expected)
         assert costs_of(REDUCE_SCATTER, size, 8 // size, cluster)["ring"][1] == pytest.approx(expected)
-    assert transfer_s(100.0, cluster.tiers[0]) == pytest.approx(1 / shares[2])
+    assert transfer_costs(cluster).seconds(100.0, 0) == pytest.approx(1 / shares[2])
 
 
 def test_a_torus_works_on_all_its_dimensions_at_once() -> None:
@@ -157,9 +157,11 @@ def test_perlmutter_is_as_measured(shared_data: Path) -> None:
     for kind in {sample.kind for sample in samples}:
         of_kind = network_errors([sample for sample in samples if sample.kind is kind], cluster).large
         assert of_kind is not None and of_kind.mape < 0.05 and abs(of_kind.bias) < 0.015
-    for group in group_errors(samples, cluster):
-        assert group.large is not None and abs(group.large.bias) < 0.12
-        assert group.small is not None and abs(group.small.bias) < 0.2
+    for layout in {(sample.kind, sample.num_nodes, sample.devices_per_node) for sample in samples}:
+        group = [sample for sample in samples if (sample.kind, sample.num_nodes, sample.devices_per_node) == layout]
+        large, small = ([each for each in group if (each.payload_bytes > LARGE_BYTES) is above] for above in (True, False))
+        assert abs(network_errors(large, cluster).all.bias) < 0.12
+        assert abs(network_errors(small, cluster).all.bias) < 0.2
 
 
 def test_all_reduces_of_a_hybrid_cube_mesh_are_as_measured(shared_data: Path) -> None:
@@ -178,5 +180,6 @@ def test_all_reduces_of_a_hybrid_cube_mesh_are_as_measured(shared_data: Path) ->
 
 def test_a_pair_of_a_mesh_has_a_third_of_the_links() -> None:
     cluster = load_cluster("perlmutter")
-    assert p2p_s(1e9, 0, 1, cluster) == pytest.approx(1e9 / (100e9 * 0.753), rel=0.01)
-    assert p2p_s(1e9, 0, 4, cluster) == pytest.approx(1e9 / (25e9 * 0.817), rel=0.01)
+    inside, between = (transfer_costs(cluster).seconds(1e9, tier) for tier in (0, 1))
+    assert inside == pytest.approx(1e9 / (100e9 * 0.753), rel=0.01)
+    assert between == pytest.approx(1e9 / (25e9 * 0.817), rel=0.01)

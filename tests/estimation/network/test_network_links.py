@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks_by_hand import clusters, random_clusters
+from networks_by_hand import clusters
 
-from Common.errors import InputError
 from Estimator.network.cluster import Cluster, Tier
-from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, p2p_s, tiers_between, transfer_costs
+from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
 
 Plan = tuple[int, int, int, bool]  # devices of a tensor-parallel group, pp, dp, whether the replicas of a stage are neighbours
 
@@ -81,24 +80,8 @@ def test_every_plan_of_a_cluster_at_once(inner: int) -> None:
         assert ends[row] == (worst_tier(plan, cluster, 0, pp - 1) if pp > 1 else 0)
 
 
-@given(st.data(), random_clusters())
-def test_the_innermost_tier_joins_two_devices(data: st.DataObject, cluster: Cluster) -> None:
-    devices = st.lists(st.integers(0, cluster.num_devices - 1), min_size=5, max_size=5)
-    first, second = data.draw(devices), data.draw(devices)
-    wanted = [joining_tier(one, other, cluster) for one, other in zip(first, second, strict=True)]
-    assert tiers_between(np.array(first), np.array(second), cluster).tolist() == wanted
-
-
 def test_outer_tiers_are_never_faster_than_those_a_message_passes_on_its_way() -> None:
     odd = Cluster("odd", 8, (Tier("a", 2, 1.0, 0.5), Tier("b", 8, 10.0, 0.1)))
     costs = transfer_costs(odd)
     assert costs.per_byte_s.tolist() == [1.0, 1.0] and costs.latency_s.tolist() == [0.5, 0.5]
     assert costs.seconds(np.array([4.0, 0.0]), np.array([1, 1])).tolist() == [4.5, 0.0]
-    assert p2p_s(4.0, 0, 7, odd) == p2p_s(4.0, 0, 1, odd) == 4.5
-
-
-def test_devices_that_do_not_exist_are_refused() -> None:
-    pair = Cluster("pair", 2, (Tier("a", 2, 1.0, 0.0),))
-    for first, second in ([0, 2], [-1, 0]):
-        with pytest.raises(InputError, match="pair has devices 0 to 1"):
-            tiers_between(np.array([0, first]), np.array([0, second]), pair)
