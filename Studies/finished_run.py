@@ -118,9 +118,22 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
     whole = {key: value for key, value in content.items() if key not in point_keys}
     best = {key: value for key, value in content.items() if key in point_keys} if "accelerator" in content else None
     try:
-        return to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
+        result = to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
+    if not all(_holds_together(point) for point in (*result.per_hbm, result.best) if point is not None):
+        raise _unreadable(path, OTHER_LAYOUT)
+    return result
+
+
+def _holds_together(point: DesignPoint) -> bool:
+    """Whether a design has what those who read it rely on: plans with the stages they name, on a chip there can be."""
+    chip = point.accelerator
+    return (
+        bool(point.models)
+        and all(len(plan.stages) == plan.pp > 0 for plan in point.models.values())
+        and (chip is None or min(chip.num_tc, chip.width, chip.depth, chip.num_vc, chip.width_vc, chip.glb_bytes) > 0)
+    )
 
 
 def _read(cls: type[Record], path: Path) -> Record:

@@ -55,7 +55,7 @@ def _other_values(plans: pd.DataFrame, plan: ModelPlan, axis: str, of_the_model:
     if len(rows) > FEW:
         least = rows[FEW][0] / plan.time_per_batch_s - 1
         rest = f"take at least {percent(least)} longer" if least < float("inf") else "do not fit"
-        said.append(f"{len(rows) - FEW} others {rest if least > EQUAL else 'take no less'}")
+        said.append(f"{len(rows) - FEW} others {rest if least > EQUAL else 'are no faster'}")
     yield f"{words[0].upper()}{words[1:]} {_shown(mine)} is best, all else chosen anew: {listed(said)}."
 
 
@@ -65,7 +65,7 @@ def _longer(evaluated_s: float, bound_s: float, best_s: float) -> str:
     if most <= least + EQUAL:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
     if not most > least:  # nothing evaluated
-        return f"takes at least {percent(least)} longer" if least > EQUAL else "takes no less"
+        return f"takes at least {percent(least)} longer" if least > EQUAL else "is no faster"
     return f"takes {percent(least)} to {percent(most)} longer" if least > EQUAL else f"takes up to {percent(most)} longer"
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_study import small_study, solved
@@ -36,6 +39,25 @@ def test_a_damaged_file_is_named_in_one_sentence(run: Path, tmp_path: Path, name
     message = str(caught.value)
     assert name in message and "run" in message and "\n" not in message
     assert "Errno" not in message and message.count(str(copy)) <= 1 + (name == "best.json")
+
+
+CONTRADICTIONS = {
+    "no model": lambda best: best.update(models={}),
+    "no stage": lambda best: next(iter(best["models"].values())).update(stages=[]),
+    "another depth": lambda best: next(iter(best["models"].values())).update(pp=99),
+    "a chip that cannot be": lambda best: best["accelerator"].update(num_tc=-4),
+}
+
+
+@pytest.mark.parametrize("contradict", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_best_json_that_contradicts_itself_is_refused(run: Path, tmp_path: Path, contradict: Callable[[Any], None]) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("points", "GraphExtractor", "Estimator"))
+    best = json.loads((copy / "best.json").read_text())
+    contradict(best)
+    (copy / "best.json").write_text(json.dumps(best))
+    with pytest.raises(ArtefactError, match=r"best\.json"):
+        open_run(copy)
 
 
 def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
