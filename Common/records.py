@@ -91,7 +91,11 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
 
 
 def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
-    """As ``to_record``, straight from JSON text (fast for large records)."""
+    """As ``to_record``, straight from JSON text (fast for large records).
+
+    Raises:
+        InputError: as ``to_record``.
+    """
     import pydantic
 
     try:

@@ -75,6 +75,10 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
     Models named by dimensions that differ in depth only share one stored trace of a few blocks.
+
+    Raises:
+        InputError: as ``extract_graph``.
+        PhazeError: extraction fails or the file cannot be written.
     """
     key = replace(key, model=canonical_name(key.model))
     family = find_model(key.model)

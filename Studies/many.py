@@ -30,7 +30,11 @@ RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
 def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-    """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``."""
+    """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``.
+
+    Raises:
+        InputError: an unknown column, or a plan that contradicts itself, the model or the cluster.
+    """
     import pandas as pd
 
     table = pd.DataFrame(plans)

@@ -45,7 +45,11 @@ class PlanFile:
 
 
 def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
-    """The request for one plan, of a file and of what the command line says under any names of the settings."""
+    """The request for one plan, of a file and of what the command line says under any names of the settings.
+
+    Raises:
+        InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
+    """
     if path is None:
         return resolve({}, given, Mode.EVALUATE)
     table = settings_for(Mode.EVALUATE)

@@ -67,7 +67,11 @@ def plan_space(request: Request, model: str) -> PlanSpace:
 
 
 def hardware_of(request: Request) -> Hardware:
-    """The hardware of ``request``: its device, or the accelerators it compares."""
+    """The hardware of ``request``: its device, or the accelerators it compares.
+
+    Raises:
+        InputError: a file of accelerators is not readable, or the design space has none.
+    """
     records = request.hardware
     if records.device is not None:
         return ExistingDevice(records.device, records.cluster, records.software, request.precision)

@@ -32,7 +32,12 @@ from Studies.tables import designs_table, plans_table
 
 
 def run_search(request: Request, progress: Progress) -> SearchResult:
-    """Answer ``request`` and write its run directory."""
+    """Answer ``request`` and write its run directory.
+
+    Raises:
+        InputError: the request names something that does not exist or does not fit together.
+        PhazeError: an artefact cannot be written, or a solver failed.
+    """
     folders = request.folders
     folder_is_writable(folders.run)
     contents = file_contents(request)

@@ -104,7 +104,11 @@ def place_case(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_problem(document: Mapping[str, Any]) -> PlacementInput:
-    """The fields that all widths share."""
+    """The fields that all widths share.
+
+    Raises:
+        InputError: one is missing or has the wrong type or sign.
+    """
     optimizer = document.get("optimizerAlgorithm", "SGD")
     if optimizer not in ("SGD", "Adam"):
         raise InputError(f"optimizerAlgorithm is {optimizer!r}; it must be 'SGD' or 'Adam'")
@@ -125,7 +129,11 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
 
 
 def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
-    """The layers of every width, topologically sorted."""
+    """The layers of every width, topologically sorted.
+
+    Raises:
+        InputError: a field is missing or wrong, or a width's layers do not form a chain.
+    """
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, dict) or not isinstance(edges, dict) or not nodes:
         raise InputError("the input needs objects 'nodes' and 'edges' with an entry for each tensor parallel width")

@@ -164,7 +164,11 @@ def load_design_space(name_or_path: str, technology: str | None = None) -> Desig
 
 
 def load_chip(path: Path, platform: Platform) -> Accelerator:
-    """Read an accelerator from a YAML file of its sizes (``ChipSize``)."""
+    """Read an accelerator from a YAML file of its sizes (``ChipSize``).
+
+    Raises:
+        InputError: unreadable file, bad key or value.
+    """
     size = to_record(ChipSize, read_yaml(path), str(path))
     for key, value in vars(size).items():
         require(0 < value <= LARGEST_VALUE, path, key, value, f"a whole number from 1 to {LARGEST_VALUE}")

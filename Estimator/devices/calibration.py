@@ -44,7 +44,11 @@ class OperatorFit:
 
 
 def read_measurements(path: Path) -> OperatorTable:
-    """Read a table of operators: a CSV file, or a folder of Aceso's operators."""
+    """Read a table of operators: a CSV file, or a folder of Aceso's operators.
+
+    Raises:
+        InputError: it cannot be read as such; names file and line.
+    """
     return read_aceso_operators(path) if path.is_dir() else read_operator_table(path)
 
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from Common.errors import InputError
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, positive_number
@@ -21,14 +22,16 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm
 
 FILES = "gpt_*_algo0.csv"
 FILE_NAME = re.compile(r"gpt_(.+)_mbs(\d+)_tp(\d+)_algo0\.csv")
-SHAPES = {  # hidden size, heads (Aceso's aceso_utils.py)
-    "scale-layer": (512, 8),
-    "350M": (1024, 16),
-    "1_3B": (2048, 32),
-    "2_6B": (2560, 32),
-    "6_7B": (4096, 32),
-    "13B": (5120, 40),
-}
+SHAPES = MappingProxyType(  # hidden size, heads (Aceso's aceso_utils.py)
+    {
+        "scale-layer": (512, 8),
+        "350M": (1024, 16),
+        "1_3B": (2048, 32),
+        "2_6B": (2560, 32),
+        "6_7B": (4096, 32),
+        "13B": (5120, 40),
+    }
+)
 SEQUENCE = 2048
 FUSED_SOFTMAX_MULTIPLE = 4  # Megatron-LM runs another softmax where micro-batch x heads is no multiple
 COLUMN_PARALLEL = ("enc-attention-qkv", "enc-MLP-GEMM-1")

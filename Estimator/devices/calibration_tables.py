@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from Common.errors import InputError
 from Estimator.devices.functions import TENSORS_MOVED
@@ -160,12 +161,14 @@ def _gelu(cells: list[str], where: str) -> MeasuredOperator:
 
 
 # of LLMCompass (ISCA 2024, artifact): name before the first underscore of the file -> its lines
-LAYOUTS = {
-    "matmul": _Layout(5, _matmul),
-    "softmax": _rows_and_rate("softmax"),
-    "layernorm": _rows_and_rate("layer_norm"),
-    "gelu": _Layout(2, _gelu),
-}
+LAYOUTS = MappingProxyType(
+    {
+        "matmul": _Layout(5, _matmul),
+        "softmax": _rows_and_rate("softmax"),
+        "layernorm": _rows_and_rate("layer_norm"),
+        "gelu": _Layout(2, _gelu),
+    }
+)
 
 
 def _count(text: str, name: str, where: str) -> int:

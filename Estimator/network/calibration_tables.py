@@ -33,7 +33,11 @@ class CollectiveSample:
         return self.num_nodes * self.devices_per_node
 
     def stride(self, cluster: Cluster) -> int:
-        """How far apart they lie on ``cluster``, whose innermost tier is a node."""
+        """How far apart they lie on ``cluster``, whose innermost tier is a node.
+
+        Raises:
+            InputError: a node has no such number of devices, or they cannot be spread evenly over it.
+        """
         node = cluster.tiers[0].group_size
         if node % self.devices_per_node:
             raise InputError(

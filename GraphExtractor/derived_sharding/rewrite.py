@@ -28,7 +28,11 @@ _SHAPED = frozenset(  # their second argument is the shape of the result, or of 
 
 
 def local_step(step: TracedStep, splits: Propagation, tp: int) -> TracedStep:
-    """The step of the first of ``tp`` devices, as a new graph."""
+    """The step of the first of ``tp`` devices, as a new graph.
+
+    Raises:
+        PhazeError: an operator does not give its part of the result on its parts of the operands.
+    """
     return _Rewriter(step, splits, tp).run()
 
 

@@ -68,7 +68,11 @@ def _plain(name: str) -> str:
 
 
 def find_model(name: str) -> ModelFamily:
-    """Return the configuration behind a model name, alias, dimensions or path; a user's file is read, not run."""
+    """Return the configuration behind a model name, alias, dimensions or path; a user's file is read, not run.
+
+    Raises:
+        InputError: no such model or file, dimensions that cannot be, or a file that describes no model.
+    """
     canonical = canonical_name(name)
     if canonical in listed_models():
         return listed_models()[canonical]

@@ -33,7 +33,11 @@ _PER_TOKEN = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGenera
 
 
 def build(config: ConfigValues, attention: str) -> torch.nn.Module:
-    """The module of a configuration, on fake tensors; call under a fake mode."""
+    """The module of a configuration, on fake tensors; call under a fake mode.
+
+    Raises:
+        InputError: transformers cannot build it.
+    """
     with users_code(config.path, "building the model", REMEDY), shapes_only():
         settings = _settings(config)
         architecture = _architecture(config, settings)

@@ -42,7 +42,11 @@ class UserModule(ModelFamily):
 
     @classmethod
     def read(cls, path: str) -> UserModule:
-        """The model of a file, which is not run yet."""
+        """The model of a file, which is not run yet.
+
+        Raises:
+            InputError: as ``read_model_file``.
+        """
         file = read_model_file(path)
         return cls(
             layers=0,

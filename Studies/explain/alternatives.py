@@ -83,7 +83,11 @@ def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: Repeat
 
 
 def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
-    """The request of the run with single values where they are asked for, which its own lists need not hold."""
+    """The request of the run with single values where they are asked for, which its own lists need not hold.
+
+    Raises:
+        InputError: the model or the devices cannot have them; says which they can.
+    """
     settings = constraint.settings
     if constraint.sequence_parallel:
         widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]

@@ -68,6 +68,10 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
     """Compute what is not in the store yet; every point, in the order of the sweep, and to ``on_point`` as it ends.
 
     A point that fails is among them, and is tried again by the next run.
+
+    Raises:
+        InputError: no point is possible.
+        PhazeError: the sweep's folders cannot be written.
     """
     resolved = resolved_points(sweep)
     write_atomically(sweep.folder / "sweep.yaml", sweep.to_yaml().encode())
