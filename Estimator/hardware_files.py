@@ -132,7 +132,11 @@ def load_platform(
 
 
 def check_platform(platform: Platform, source: Path) -> None:
-    """Refuse platforms on which nothing can run."""
+    """Refuse platforms on which nothing can run.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
     require(len(platform.dataflows) > 0, source, "dataflows", "empty", "one or more of ws, os, is")
     require(platform.startup_s >= 0, source, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
@@ -177,7 +181,11 @@ def _without_sources(stated: Any) -> Any:
 
 
 def check_cluster(cluster: Cluster, source: Path) -> None:
-    """Refuse clusters that cannot be."""
+    """Refuse clusters that cannot be.
+
+    Raises:
+        InputError: names ``source`` and the field.
+    """
     require(cluster.num_devices > 0, source, "num_devices", cluster.num_devices, "positive")
     require(len(cluster.tiers) > 0, source, "tiers", "empty", "one or more tiers, innermost first")
     inner = 1

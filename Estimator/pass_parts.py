@@ -67,6 +67,9 @@ def operator_parts(
 
     ``alone`` (operators,) says which have the whole device, the others being on one core; ``collective_s`` (collectives,) are
     the network's seconds of the graph's collectives, in its order.
+
+    Raises:
+        PhazeError: there are not as many seconds as collectives.
     """
     positions = collective_positions(graph, collective_s)
     sent = {group: np.zeros(len(graph.operators)) for group in CollectiveGroup}

@@ -30,7 +30,11 @@ class TracedLayers:
 
 
 def layers_of(step: TracedStep) -> TracedLayers:
-    """Build the layer graphs of a traced step."""
+    """Build the layer graphs of a traced step.
+
+    Raises:
+        PhazeError: a backward operator belongs to no forward operator of its layer.
+    """
     values = ValueTable(step)
     operators = traced_operators(step, values)
     users = readers(operators)

@@ -47,7 +47,11 @@ def graph_version(key: GraphKey, family: ModelFamily) -> str:
 
 
 def store(graph: ModelGraph, made_from: str, path: Path) -> None:
-    """Write a graph; an interrupted write leaves the old file."""
+    """Write a graph; an interrupted write leaves the old file.
+
+    Raises:
+        PhazeError: the file cannot be written.
+    """
     write_atomically(path, pack(to_json(StoredGraph(made_from, graph))))
 
 

@@ -67,7 +67,11 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
 
 
 def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
-    """Fields of a ``Request`` that say which plan is priced, each with one value."""
+    """Fields of a ``Request`` that say which plan is priced, each with one value.
+
+    Raises:
+        InputError: degrees and devices, or schedule and chunks, contradict each other.
+    """
     degrees = {name: values.get(name, 1) for name in ("tp", "pp", "cp")}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
     interleave = values.get("interleave", 1)

@@ -29,7 +29,11 @@ class Evaluation:
 
 
 def evaluated(request: Request) -> Evaluation:
-    """Time and memory of one iteration; extracts the training graph where it is not on disk."""
+    """Time and memory of one iteration; extracts the training graph where it is not on disk.
+
+    Raises:
+        InputError: the plan contradicts the model, the device or the cluster.
+    """
     hardware, model = hardware_of(request), request.models[0].name
     degrees = single_plan(request)
     check_plan(degrees)

@@ -16,12 +16,19 @@ def file_contents(request: Request) -> dict[str, str]:
     """Hashes of the hardware and the models that files describe, with what those files name; what ships is part of the code.
 
     Hardware by setting (``cores`` where a cores.json replaces the design space), models by path.
+
+    Raises:
+        InputError: a file is not there any more, or cannot be read.
     """
     return _hardware(request) | _models(request)
 
 
 def answer_key(request: Request) -> str:
-    """Content key of a request: its settings that can change the answer, and the content of the files they name."""
+    """Content key of a request: its settings that can change the answer, and the content of the files they name.
+
+    Raises:
+        InputError: a file is not there any more, or cannot be read.
+    """
     mapping, hardware = request.as_mapping(), _hardware(request)
     decides = {field.key: mapping[field.key] for field in request_fields() if field.about.decides and field.key in mapping}
     if "design_space" in hardware:

@@ -38,7 +38,11 @@ class HardwareFiles:
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
-        """What setting ``key`` names, as ``named_file``."""
+        """What setting ``key`` names, as ``named_file``.
+
+        Raises:
+            InputError: a path that is no file.
+        """
         return text if (key, text) in self._kept else named_file(key, text)
 
     def device(self, name: str) -> Device:
@@ -85,7 +89,11 @@ class ResolvedHardware:
 
 
 def designed_accelerators(request: Request) -> AcceleratorSet:
-    """The accelerators that ``request`` compares; as with the original, an existing ``cores.json`` replaces the default space."""
+    """The accelerators that ``request`` compares; as with the original, those of an existing ``cores.json`` in the default space.
+
+    Raises:
+        InputError: the file is no list of accelerators, or the space has none.
+    """
     space, cores = design_space_of(request), replaced_by(request)
     if request.hardware.chip is not None:
         return AcceleratorSet.of([request.hardware.chip])

@@ -81,7 +81,11 @@ class RunFiles:
 
 
 def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
-    """Write every file of the run, best.json last, so that its presence says that the rest is complete."""
+    """Write every file of the run, best.json last, so that its presence says that the rest is complete.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
     (folder / "best.json").unlink(missing_ok=True)
     write_atomically(folder / "study.yaml", files.study_yaml.encode())
     write_atomically(folder / "schedules.json.gz", pack(to_json(files.schedules)))

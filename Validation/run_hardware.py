@@ -37,7 +37,11 @@ class RunHardware:
         return self._device(run.gpu)
 
     def cluster_of(self, run: MeasuredRun, devices: int, device: Device, notes: Notes) -> Cluster:
-        """The cluster of the run: named by its network or the device's usual one, with the nodes and the bandwidth it states."""
+        """The cluster of the run: named by its network or the device's usual one, with the nodes and the bandwidth it states.
+
+        Raises:
+            InputError: the device's cluster is not known.
+        """
         named = first_found(self._rules.clusters, run.network, run.source)
         cluster = self._cluster(named.cluster if named is not None else device.cluster)
         if len(cluster.tiers) != 2:  # a torus has no nodes

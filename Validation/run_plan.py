@@ -66,7 +66,11 @@ def candidate_plans(
     rules: Assumptions,
     notes: Notes,
 ) -> tuple[CandidatePlan, ...]:
-    """All plans that agree with what the run says, smallest micro-batch first."""
+    """All plans that agree with what the run says, smallest micro-batch first.
+
+    Raises:
+        InputError: what the run says contradicts itself.
+    """
     base = TrainingPlan(
         global_batch_size=samples,
         tp=degrees.tp,

@@ -18,7 +18,11 @@ from third_party.cases import answer_cases
 
 
 def place(document: dict[str, Any]) -> dict[str, Any]:
-    """The optimum of a case."""
+    """The optimum of a case.
+
+    Raises:
+        InputError: a field is missing or wrong.
+    """
     from third_party.nest_placement import best_plan
     from third_party.nest_problem import read_problem
 

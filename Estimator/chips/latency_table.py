@@ -112,6 +112,9 @@ class LatencyTable(OperatorCostModel):
         """See OperatorCostModel. Alone means spread over all cores of the operator's type; what a collective sends costs joules.
 
         A fused operator has the parts of the slower of its two halves, whose tiles are pipelined.
+
+        Raises:
+            InputError: the table was made for other graphs.
         """
         lookup = self._lookup(graph, slice(None) if rows is None else rows)
         return PricedOperators(alone=self._costs(graph, lookup, "all"), on_one_core=self._costs(graph, lookup, "single"))
@@ -121,6 +124,10 @@ class LatencyTable(OperatorCostModel):
 
         A fused operator takes as long as the slower of its two parts, whose tiles are pipelined; a collective takes its
         time on the network whatever the mode.
+
+        Raises:
+            InputError: the table was made for other graphs.
+            PhazeError: there are not as many seconds as collectives.
         """
         lookup = self._lookup(graph, rows)
         tensor, element = lookup.tensor, lookup.element
@@ -201,7 +208,11 @@ def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSe
 def load_or_populate(
     graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, folder: Path
 ) -> LatencyTable:
-    """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by equal inputs and equal code."""
+    """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by equal inputs and equal code.
+
+    Raises:
+        PhazeError: the estimates cannot be written.
+    """
     work = distinct_work(graphs)
     key = content_key(code_version(PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode())
     named = graphs[0].key

@@ -46,7 +46,11 @@ class IsolatedOperator:
 
 
 def isolated_s(operator: IsolatedOperator, device: Device) -> float:
-    """Seconds that a measurement of ``operator`` alone shows: the device's work behind its launch, or the host's if longer."""
+    """Seconds that a measurement of ``operator`` alone shows: the device's work behind its launch, or the host's if longer.
+
+    Raises:
+        InputError: the device does not compute in the operator's number format.
+    """
     launch = device.launch
     alone_s = launch.alone[operator.launch].value if operator.launch in launch.alone else launch.gap.value
     floor_s = launch.floor[operator.launch].value if operator.launch in launch.floor else 0.0

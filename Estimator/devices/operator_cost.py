@@ -79,7 +79,11 @@ class DeviceModel(OperatorCostModel):
         return self.software.accumulation.value
 
     def peak_flops(self, number_format: str) -> FloatArray:
-        """As the device states it, shape (1,)."""
+        """As the device states it, shape (1,).
+
+        Raises:
+            InputError: the device does not compute in that format.
+        """
         return np.array([self.device.peak_flops(number_format)])
 
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:

@@ -34,7 +34,11 @@ class NetworkErrors:
 
 
 def network_errors(samples: Sequence[CollectiveSample], cluster: Cluster) -> NetworkErrors:
-    """Errors of ``cluster`` on measured collectives, at least one."""
+    """Errors of ``cluster`` on measured collectives, at least one.
+
+    Raises:
+        InputError: a sample that the cluster cannot hold.
+    """
     sizes, seconds = (np.array([getattr(sample, name) for sample in samples]) for name in ("payload_bytes", "seconds"))
     errors, large = predicted_s(samples, cluster) / seconds - 1.0, sizes > LARGE_BYTES
     return NetworkErrors(_errors(errors), _errors(errors[large]) if large.any() else None)
@@ -46,7 +50,11 @@ def _errors(errors: FloatArray) -> Errors:
 
 
 def predicted_s(samples: Sequence[CollectiveSample], cluster: Cluster) -> FloatArray:
-    """Seconds of the measured collectives on ``cluster``; shape (samples,)."""
+    """Seconds of the measured collectives on ``cluster``; shape (samples,).
+
+    Raises:
+        InputError: a sample that the cluster cannot hold.
+    """
     by_kind: dict[CollectiveKind, list[int]] = {}
     for position, sample in enumerate(samples):
         by_kind.setdefault(sample.kind, []).append(position)

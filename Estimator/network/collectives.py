@@ -26,7 +26,11 @@ from GraphExtractor.graph import CollectiveKind
 def collective_s(
     kind: CollectiveKind, payload_bytes: float, group_size: int, stride: int, cluster: Cluster, first: int = 0
 ) -> float:
-    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``."""
+    """Seconds of a collective over ``group_size`` devices that lie ``stride`` apart, starting at device ``first``.
+
+    Raises:
+        InputError: the group does not fit on the cluster.
+    """
     costs = collective_costs(kind, group_size, stride, cluster, first)
     return min(cost.seconds(payload_bytes) for cost in costs) if payload_bytes else 0.0
 
@@ -35,7 +39,11 @@ def collective_s(
 def collective_costs(
     kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
 ) -> tuple[AlgorithmCost, ...]:
-    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device."""
+    """The algorithms of a collective, of which the fastest for its size is used; one that costs nothing for a single device.
+
+    Raises:
+        InputError: the group does not fit on the cluster.
+    """
     costs = collective_costs_of(kind, np.array([group_size]), np.array([stride]), cluster, np.array([first]))
     return (AlgorithmCost("none", 0.0, 0.0),) if group_size == 1 else costs.of_group(0)
 

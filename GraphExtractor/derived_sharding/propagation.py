@@ -119,7 +119,11 @@ class Propagation:
             reader, changed = changed, changed.all_input_nodes[0]
 
     def complete(self) -> None:
-        """Propagate through the whole step."""
+        """Propagate through the whole step.
+
+        Raises:
+            Demand, Obstacle: the seeds do not fit.
+        """
         for node in self.facts.order:
             if node.op != "output":
                 self.results[node] = self.evaluate(node)

@@ -17,7 +17,11 @@ ENDINGS = (".svg", ".png")
 
 
 def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Write every figure of a report as SVG and PNG into ``folder``; returns the files."""
+    """Write every figure of a report as SVG and PNG into ``folder``; returns the files.
+
+    Raises:
+        PhazeError: the folder cannot be written.
+    """
     written = []
     for figure in report.figures:
         for ending in ENDINGS:

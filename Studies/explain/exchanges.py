@@ -104,6 +104,9 @@ def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], prog
     """What two runs designed under each other's requests; None where one found nothing.
 
     That is an accelerator, its plans chosen anew, or on devices the plan. ``keys`` are the settings that differ.
+
+    Raises:
+        InputError: files that a study names are gone.
     """
     one, two = before.result.best, after.result.best
     if one is None or two is None:

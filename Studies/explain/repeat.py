@@ -101,7 +101,11 @@ def repeating(finished: FinishedRun) -> Iterator[None]:
 
 
 def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None) -> Request:
-    """What ``finished`` was asked, with ``changes`` of its settings, reading graphs from where it is now."""
+    """What ``finished`` was asked, with ``changes`` of its settings, reading graphs from where it is now.
+
+    Raises:
+        InputError: files that the study names are gone, or the changes are not possible.
+    """
     settings = {**finished.settings, **(changes or {}), "force_reextract_model": False}
     request = resolve(settings, {}, source=str(finished.folder / "study.yaml"))
     moved = (finished.folder / "GraphExtractor" / "out").is_dir()  # of a run with a folder for everything
@@ -109,7 +113,11 @@ def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = Non
 
 
 def run_of(request: Request, progress: Progress) -> Run:
-    """The run of ``request`` that keeps nothing on disk but graphs."""
+    """The run of ``request`` that keeps nothing on disk but graphs.
+
+    Raises:
+        InputError: files that the request names are gone.
+    """
     return Run(search_problem(request), hardware_of(request), Stores(request.folders.graphs, None, None), progress)
 
 

@@ -39,7 +39,11 @@ class SweepPoint:
 
 
 def sweep_point(settings: Mapping[str, Any], output: Path | None, files: HardwareFiles) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``."""
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
+
+    Raises:
+        InputError: they are not allowed, or contradict each other.
+    """
     given = {key: value for key, value in settings.items() if value is not None}
     if output is not None:
         given["output"] = str(output)
@@ -48,7 +52,11 @@ def sweep_point(settings: Mapping[str, Any], output: Path | None, files: Hardwar
 
 
 def key_of(request: Request) -> str:
-    """Content key of a request: its settings, the content of files they name, and the code that answers it."""
+    """Content key of a request: its settings, the content of files they name, and the code that answers it.
+
+    Raises:
+        InputError: a file it names is not there any more, or cannot be read.
+    """
     return content_key(answer_key(request), _code())
 
 

@@ -38,7 +38,11 @@ class RayExecutor:
         self._address = address
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """As ``Executor.outcomes``."""
+        """As ``Executor.outcomes``.
+
+        Raises:
+            InputError: no cluster answers.
+        """
         import ray
 
         self._connect()

@@ -58,7 +58,11 @@ class Store:
         return self._root / key
 
     def identity(self) -> str:
-        """A text that only this folder holds, by which another machine tells whether it sees the same disk."""
+        """A text that only this folder holds, by which another machine tells whether it sees the same disk.
+
+        Raises:
+            PhazeError: the folder cannot be written.
+        """
         path = self._root / IDENTITY
         if not path.exists():
             write_atomically(path, secrets.token_hex(16).encode())
@@ -88,7 +92,11 @@ class Store:
         return stored
 
     def finish(self, key: str, result: PointResult, seconds: float) -> FinishedPoint:
-        """Say that the run directory of a point is whole, and remove what only an unfinished one needs."""
+        """Say that the run directory of a point is whole, and remove what only an unfinished one needs.
+
+        Raises:
+            PhazeError: the disk is full or the folder is not writable.
+        """
         folder = self.folder(key)
         files = {name: _digest_of(folder / name) for name in _FILES}
         point = FinishedPoint(key, result, seconds, os.uname().nodename, files)
@@ -96,7 +104,11 @@ class Store:
         return point
 
     def receive(self, point: FinishedPoint, contents: dict[str, bytes]) -> None:
-        """Store a point that was computed elsewhere."""
+        """Store a point that was computed elsewhere.
+
+        Raises:
+            PhazeError: the disk is full or the folder is not writable.
+        """
         for name, content in contents.items():
             write_atomically(self.folder(point.key) / name, content)
         self._record(point)

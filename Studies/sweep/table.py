@@ -37,7 +37,11 @@ def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any
 
 
 def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
-    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder."""
+    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's folder.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
