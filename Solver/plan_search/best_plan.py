@@ -87,11 +87,12 @@ class ConfigurationPlans:
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self._fill_bounds()
 
-    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int = MOST_STEPS) -> BestPlan:
+    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
-        A plan whose cuts are not all seen after ``most_steps`` keeps its bound.
+        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound.
         """
+        most_steps = MOST_STEPS if most_steps is None else most_steps
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
         status[np.isinf(self.bounds_s)] = PlanStatus.INFEASIBLE

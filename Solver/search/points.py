@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from Plans.iteration import sample_joules
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
-from Solver.plan_search.best_plan import MOST_STEPS, BestPlan, ConfigurationPlans, Hint
+from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
 from Solver.search.costs import Shape, pass_seconds
@@ -69,7 +69,7 @@ class PointGroup:
         batch_samples: int,
         store: PointStore,
         roomier: PointGroup | None = None,
-        most_steps: int = MOST_STEPS,
+        most_steps: int | None = None,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
         self._most_steps = most_steps

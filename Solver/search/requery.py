@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
-from Solver.plan_search.best_plan import MOST_STEPS
 from Solver.plan_search.space import PlanSpace
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.costs import ModelShapes, model_shapes
@@ -27,7 +26,7 @@ class PricedHardware:
 
     run: Run
     shapes: tuple[ModelShapes, ...]
-    most_steps: int = MOST_STEPS  # for the cuts of a plan, see ``ConfigurationPlans.best``
+    most_steps: int | None = None  # for the cuts of a plan, see ``ConfigurationPlans.best``
 
     @property
     def without_plans(self) -> list[str]:
