@@ -56,8 +56,7 @@ def open_run(folder: Path) -> FinishedRun:
     """Read the run in ``folder``.
 
     Raises:
-        InputError: there is no finished run in it.
-        ArtefactError: a file of it is missing, damaged or of another version.
+        InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
     """
     if folder.name == "best.json":
         folder = folder.parent
@@ -164,5 +163,5 @@ def _designs(path: Path) -> pd.DataFrame:
         raise _unreadable(path, "it is no table") from error
 
 
-def _unreadable(path: Path, why: str) -> ArtefactError:
-    return ArtefactError(f"{path} cannot be read ({why}); run the study again to make it anew")
+def _unreadable(path: Path, why: str) -> InputError:
+    return InputError(f"{path} cannot be read ({why}); run the study again to make it anew")

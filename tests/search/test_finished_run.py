@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from small_study import small_study, solved
 
-from Common.errors import ArtefactError, InputError
+from Common.errors import InputError
 from Common.files import output_file
 from Studies.finished_run import RUN_FILES, open_run
 from Studies.resolve import resolve
@@ -34,7 +34,7 @@ def test_a_damaged_file_is_named_in_one_sentence(run: Path, tmp_path: Path, name
         path.mkdir()
     elif damage != "gone":
         path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "other": b'{"something": "else"}'}[damage])
-    with pytest.raises((ArtefactError, InputError)) as caught:
+    with pytest.raises(InputError) as caught:
         open_run(copy)
     message = str(caught.value)
     assert name in message and "run" in message and "\n" not in message
@@ -56,7 +56,7 @@ def test_a_best_json_that_contradicts_itself_is_refused(run: Path, tmp_path: Pat
     best = json.loads((copy / "best.json").read_text())
     contradict(best)
     (copy / "best.json").write_text(json.dumps(best))
-    with pytest.raises(ArtefactError, match=r"best\.json"):
+    with pytest.raises(InputError, match=r"best\.json"):
         open_run(copy)
 
 
