@@ -121,9 +121,6 @@ def _axis(key: str, value: Any, path: Path) -> Axis:
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
         raise InputError(f"{path}: {key} lists no value; give one or more, or leave it out")
-    for place, each in enumerate(values):
-        if each in values[:place]:
-            raise InputError(f"{path}: {key} lists {each} twice; list every value once")
     return Axis(key, values)
 
 

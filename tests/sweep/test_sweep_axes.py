@@ -61,10 +61,7 @@ def test_the_resolved_sweep_asks_the_same(tmp_path):
 @given(
     st.dictionaries(
         st.sampled_from(["micro_batch_size", "hbm_size", "tp", "zero_stage", "recompute"]),
-        st.one_of(
-            st.integers(0, 9),
-            st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), min_size=1)), min_size=1, unique_by=str),
-        ),
+        st.one_of(st.integers(0, 9), st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), min_size=1)), min_size=1)),
         max_size=4,
     )
 )
@@ -88,7 +85,6 @@ def test_a_sweep_has_the_product_of_its_lists_and_reads_back(tmp_path_factory, l
         ({"model": "gpt2", "name": ["a", "b"]}, "name is one for the whole sweep"),
         ({"model": "gpt2", "output": ["a", "b"]}, "output is one for the whole sweep"),
         ({"model": "gpt2", "hbm_size": []}, "hbm_size lists no value"),
-        ({"model": ["gpt2", "bertlarge", "gpt2"]}, "model lists gpt2 twice"),
         ({"hbm_size": [1, 2]}, "names no model"),
         ({"model": "gpt2", "name": "../up"}, "cannot name a folder"),
         ({"model": "gpt2", "force_reextract_model": True}, "force_reextract_model cannot be asked of a sweep"),
