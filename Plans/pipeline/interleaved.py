@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from Plans.pipeline.kernels import Chunks, inner, outer
+from Plans.compiled import inner, outer
+from Plans.pipeline.kernels import Chunks
 from Plans.pipeline.schedule import FloatArray, IntArray
 
 SAME = 1e-13  # share of a group's seconds within which moves are the same

@@ -13,12 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from Plans.compiled import inner, outer
 from Plans.pipeline.schedule import FloatArray, IntArray
-
-outer = njit(cache=True, nogil=True)
-inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class Pipeline(NamedTuple):

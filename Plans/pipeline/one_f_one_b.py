@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from Plans.pipeline.kernels import outer
+from Plans.compiled import outer
 from Plans.pipeline.schedule import FloatArray, IntArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``

@@ -58,7 +58,7 @@ class ShapePlans:
     def __len__(self) -> int:
         return len(self.plans)
 
-    @property
+    @cached_property
     def interleaved(self) -> NDArray[np.bool_]:
         """Plans with several chunks per stage, shape (plans,)."""
         several: NDArray[np.bool_] = self.plans.interleave > 1
@@ -256,10 +256,13 @@ class ShapePlans:
 
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
-        plans, groups = self.plans, self.rates(index).groups.fixed_s.tobytes() + self.rates(index).groups.per_byte_s.tobytes()
-        single = bool(plans.pp[index] == 1)
+        plans, groups = self.plans, self.rates(index).groups
         return DegreesKey(
-            int(plans.dp[index]), int(plans.zero_stage[index]), bool(plans.overlap_gradients[index]), groups, single
+            dp=int(plans.dp[index]),
+            zero_stage=int(plans.zero_stage[index]),
+            overlap=bool(plans.overlap_gradients[index]),
+            groups=groups.fixed_s.tobytes() + groups.per_byte_s.tobytes(),
+            single=bool(plans.pp[index] == 1),
         )
 
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -10,8 +10,9 @@ another one dominates need not be looked at. Where a schedule is not proven shor
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from Plans.compiled import outer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,7 +31,7 @@ def dominators(columns: FloatArray, least: FloatArray | None = None) -> IntArray
     return found
 
 
-@njit(cache=True, nogil=True)
+@outer
 def _fill(columns: FloatArray, best: FloatArray, order: IntArray, found: IntArray) -> None:
     """Rows in order of their sums: what dominates a row comes before it, or its sum is the same."""
     count, criteria = columns.shape

@@ -22,7 +22,7 @@ from Plans.plan import TrainingPlan
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import Shape, pass_seconds
+from Solver.search.costs import ModelShapes, Shape, pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
@@ -98,6 +98,20 @@ class PointGroup:
         self.status[~np.repeat(self._fits, self.configurations)] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
+
+    @classmethod
+    def of(
+        cls,
+        shapes: ModelShapes,
+        memory_bytes: int,
+        area_mm2: FloatArray,
+        store: PointStore,
+        roomier: PointGroup | None = None,
+        most_steps: int | None = None,
+    ) -> PointGroup:
+        """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
+        key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
+        return cls(key, shapes.shapes, area_mm2, shapes.model.space.base.global_batch_size, store, roomier, most_steps)
 
     @property
     def throughput_bound(self) -> FloatArray:

@@ -20,7 +20,7 @@ from Solver.problem import Objective
 from Solver.schedule.solver import Effort
 from Solver.search.costs import ModelShapes
 from Solver.search.point_store import PointStore
-from Solver.search.points import ROUNDING, PointGroup, PointKey, undominated
+from Solver.search.points import ROUNDING, PointGroup, undominated
 from Solver.search.run import Run
 
 logger = logging.getLogger(__name__)
@@ -62,9 +62,7 @@ def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
     objective, could = run.problem.objective, np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
     roomier = None
     for size in sorted(run.problem.memory_bytes, reverse=True):
-        key = PointKey(shapes.model.name, shapes.micro_batch_size, size)
-        samples = shapes.model.space.base.global_batch_size
-        group = PointGroup(key, shapes.shapes, run.hardware.area_mm2, samples, PointStore(None), roomier)
+        group = PointGroup.of(shapes, size, run.hardware.area_mm2, PointStore(None), roomier)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         could |= group.undominated_bound(objective) >= group.objective(objective).max() * (1.0 - ROUNDING)
         roomier = group

@@ -13,7 +13,7 @@ from Solver.results import DesignPoint, ModelPlan
 from Solver.search.costs import ModelShapes, model_shapes
 from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.point_store import PointStore
-from Solver.search.points import PointGroup, PointKey
+from Solver.search.points import PointGroup
 from Solver.search.proofs import proven_shapes
 from Solver.search.run import Run
 from Solver.search.winner_schedules import LayerSchedule, schedule_layers
@@ -37,14 +37,7 @@ class PricedHardware:
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
         return [
-            PointGroup(
-                PointKey(each.model.name, each.micro_batch_size, memory_bytes),
-                each.shapes,
-                self.run.hardware.area_mm2,
-                each.model.space.base.global_batch_size,
-                PointStore(None),
-                most_steps=self.most_steps,
-            )
+            PointGroup.of(each, memory_bytes, self.run.hardware.area_mm2, PointStore(None), most_steps=self.most_steps)
             for each in self.shapes
         ]
 

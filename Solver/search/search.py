@@ -16,7 +16,7 @@ from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, Mod
 from Solver.search.costs import ModelShapes, model_shapes
 from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.point_store import PointStore
-from Solver.search.points import PointGroup, PointKey, PointStatus
+from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
 from Solver.search.references import expert_of, reference_points
 from Solver.search.run import Run
@@ -109,14 +109,7 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
         times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
         folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
-    return PointGroup(
-        PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
-        shapes.shapes,
-        run.hardware.area_mm2,
-        shapes.model.space.base.global_batch_size,
-        PointStore(folder),
-        roomier,
-    )
+    return PointGroup.of(shapes, memory_bytes, run.hardware.area_mm2, PointStore(folder), roomier)
 
 
 def scored_point(
