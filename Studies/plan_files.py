@@ -15,7 +15,7 @@ from typing import Any
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Common.units import GIB
-from Plans.plan import Plan
+from Plans.plan import Plan, plan_mapping
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.config_files import setting_beside
@@ -128,31 +128,9 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
 
 
 def _degrees(plan: Plan) -> dict[str, object]:
-    """Settings of a plan whose chunks are all trained alike, which is checked where their layers are known."""
-    first = plan.stages[0]
-    return {
-        "model": plan.model,
-        "sequence_length": plan.sequence_length,
-        "tp": first.layout.tp,
-        "pp": len(plan.stages) // plan.interleave,
-        "dp": first.dp,
-        "cp": first.layout.cp,
-        "ep": first.layout.ep,
-        "micro_batch_size": first.micro_batch_size,
-        "global_batch_size": plan.global_batch_size,
-        "interleave": plan.interleave,
-        "schedule": plan.schedule.value,
-        "stage_layers": [len(stage.layers) for stage in plan.stages],
-        "recompute": first.recompute.value,
-        "sequence_parallel": first.layout.sequence_parallel,
-        "zero_stage": first.zero_stage,
-        "optimizer": plan.optimizer,
-        "precision": plan.precision.value,
-        "attention": plan.attention.value,
-        "group_order": plan.group_order.value,
-        "overlap_gradients": plan.overlap_gradients,
-        "overlap_tensor": plan.overlap_tensor,
-    }
+    """Settings of a plan whose chunks are all trained alike; whose layers they hold is checked where these are known."""
+    held = tuple(layer for stage in plan.stages for layer in stage.layers)
+    return {"model": plan.model, "sequence_length": plan.sequence_length} | plan_mapping(plan.as_uniform(held))
 
 
 def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, ...], object]]:
