@@ -225,12 +225,9 @@ def _stacked(found: list[GroupRates]) -> GroupRates:
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """The same for plans whose experts, if any, have as many copies as all else, without going through them one by one."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
-    inner = shape.tp * shape.cp
-    joined = layouts.replica_strides == inner
-    sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
-    strides = np.stack([np.full(count, shape.tp), layouts.replica_strides])
+    sizes, strides = replica_levels(plans)
     ids = np.stack(
-        [_group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
+        [group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
     )  # (2, count, starts), -1: none
     ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
     used = ids >= 0
@@ -264,7 +261,15 @@ def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     return GroupRates(fixed_s, per_byte_s, group_sizes), alike.reshape(-1)
 
 
-def _group_starts(layouts: PipelineLayouts, strides: IntArray, members: int, period: int) -> IntArray:
+def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
+    """Sizes and strides of the two levels of devices with the same parameters, innermost first, shape (2, N) each."""
+    shape, strides = plans.shape, plans.layouts.replica_strides
+    joined = strides == shape.tp * shape.cp
+    sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
+    return sizes, np.stack([np.full(len(plans), shape.tp), strides])
+
+
+def group_starts(layouts: PipelineLayouts, strides: IntArray, members: int, period: int) -> IntArray:
     """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts), with -1 for repetitions."""
     stages, ranks = np.arange(min(int(layouts.pp.max()), period)), np.arange(min(members, period))
     stage = np.minimum(stages, layouts.pp[:, None] - 1) * layouts.stage_strides[:, None]

@@ -25,7 +25,7 @@ from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
 from Plans.plan import TrainingPlan
 from Solver.hardware import Hardware
-from Solver.plan_search.best_plan import ConfigurationPlans
+from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.plan_search.space import PlanSpace
 from Studies.problem import hardware_of, plan_space
@@ -73,10 +73,20 @@ def placements(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs:
     say(f"bounds of {len(plans):,} plans on one configuration", f"{1e3 * seconds:8.2f} ms")
     prepared = ConfigurationPlans(shared, costs, 0, 80e9)
     say("the best of them with its cut, proven", f"{1e3 * cpu_s(prepared.best, 3):8.2f} ms")
+    cluster = replace(hardware.cluster, num_devices=MANY_DEVICES)
+    many = replace(hardware.machine(0, 80e9), cluster=cluster)
     wide = replace(space, devices=MANY_DEVICES, use_all_devices=False)
-    count = len(wide.plans(shape, layers, hardware.cluster))
-    seconds = cpu_s(lambda: wide.plans(shape, layers, hardware.cluster), 1)
-    say(f"{count:,} plans of {MANY_DEVICES:,} devices, {layers} layers, listed", f"{seconds:8.2f} s")
+    for name, axes in (
+        ("without ZeRO", replace(wide, zero_stages=(0,), interleave=(1,))),
+        ("all stages of ZeRO, interleaved", wide),
+    ):
+        every = len(replace(axes, dp_degrees=tuple(range(1, MANY_DEVICES))).plans(shape, layers, cluster))
+
+        def best(axes: PlanSpace = axes) -> BestPlan:
+            plans = ShapePlans(graph, costs.sizes, axes.plans(shape, layers, cluster), many)
+            return ConfigurationPlans(plans, costs, 0, 80e9).best()
+
+        say(f"best of {every:,} plans of {MANY_DEVICES:,} devices, {name}", f"{cpu_s(best, 1):8.2f} s")
 
 
 def main() -> None:

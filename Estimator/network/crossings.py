@@ -85,39 +85,35 @@ class Crossings:
 def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first: IntArray) -> Crossings:
     """The tiers of ``cluster`` as groups see them, of which group n has the devices ``first[n] + k * strides[n]``.
 
-    All arrays have shape (N,). A group that starts where blocks of all inner tiers start, and whose stride divides those it
-    shares, fills them evenly; of others the members in every block are counted.
+    All arrays have shape (N,).
     """
-    fitting = [np.maximum(1, tier.group_size // strides) for tier in cluster.tiers[:-1]]
+    each = [_members(group_sizes, strides, first, size) for size in _inner_sizes(cluster.tiers)]
     # the outermost tier joins all, also where a last stride reaches beyond its end
-    most = np.minimum(group_sizes, np.array([np.ones_like(group_sizes), *fitting, group_sizes]))
-    blocks, left = -(-group_sizes // most), group_sizes % most
-    fewest = np.where(left, left, most)
-    sizes = np.array([tier.group_size for tier in cluster.tiers[:-1]], dtype=np.int64)[:, None]
-    uneven = ((first % sizes != 0) | ((strides < sizes) & (sizes % strides != 0))).any(axis=0) & (group_sizes > 1)
-    if uneven.any():
-        at = np.flatnonzero(uneven)
-        counted = _counted(group_sizes[at], strides[at], cluster, first[at])
-        blocks[:, at], most[:, at], fewest[:, at] = counted.blocks, counted.most, counted.fewest
+    blocks, most, fewest = (
+        np.stack(rows) for rows in zip(*each, (np.ones_like(group_sizes), group_sizes, group_sizes), strict=True)
+    )
     return Crossings(cluster.tiers, group_sizes, blocks, most, fewest)
 
 
-def _counted(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first: IntArray) -> Crossings:
-    """The same for groups that start anywhere, by counting how many of their devices share each block."""
-    groups = np.arange(len(group_sizes))
-    group = np.repeat(groups, group_sizes)  # of every member of every group
-    position = np.arange(len(group)) - np.repeat(np.cumsum(group_sizes) - group_sizes, group_sizes)
-    device = first[group] + position * strides[group]
-    shape = (len(cluster.tiers) + 1, len(group_sizes))
-    blocks, most, fewest = (np.empty(shape, dtype=np.int64) for _ in range(3))
-    for row, size in enumerate(_inner_sizes(cluster.tiers)):
-        block = device // size
-        starts = np.flatnonzero((np.diff(block, prepend=-1) != 0) | (np.diff(group, prepend=-1) != 0))
-        members, first_block = np.diff(starts, append=len(group)), np.searchsorted(group[starts], groups)
-        blocks[row] = np.diff(first_block, append=len(starts))
-        most[row], fewest[row] = np.maximum.reduceat(members, first_block), np.minimum.reduceat(members, first_block)
-    blocks[-1], most[-1], fewest[-1] = 1, group_sizes, group_sizes
-    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest)
+def _members(group_sizes: IntArray, strides: IntArray, first: IntArray, size: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Of blocks of ``size`` devices: how many hold members of each group, the most and the fewest that one of them holds.
+
+    Between the first and the last block of a group the numbers of members repeat after as many blocks as ``strides`` measures
+    in greatest common divisors with ``size``.
+    """
+    within = first % size
+    last = within + (group_sizes - 1) * strides
+    blocks = np.where(strides >= size, group_sizes, last // size + 1)
+    head = np.minimum(group_sizes, -(-(size - within) // strides))
+    tail = np.minimum(group_sizes, last % size // strides + 1)
+    most, fewest = np.maximum(head, tail), np.minimum(head, tail)
+    between = np.where(strides >= size, 0, np.minimum(blocks - 2, strides // np.gcd(strides, size)))
+    for block in range(1, int(between.max(initial=0)) + 1):
+        seen = between >= block
+        members = -((within - size * (block + 1)) // strides) + (within - size * block) // strides
+        most = np.where(seen, np.maximum(most, members), most)
+        fewest = np.where(seen, np.minimum(fewest, members), fewest)
+    return blocks, most, fewest
 
 
 def _inner_sizes(tiers: tuple[Tier, ...]) -> list[int]:

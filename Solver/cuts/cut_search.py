@@ -1,9 +1,4 @@
-"""Compiled loops of the search for the best cut: a bound by dynamic programming, then depth first under it.
-
-A cut is a path of edges from the node that holds all layers to the empty one. Position j counts the stages behind a stage. The
-iteration of a cut is exact only once the whole cut is known (``Plans.pipeline.one_f_one_b``); a stage alone bounds it by
-``stage_bound_s``, which needs the load of what lies behind it and of everything, known up to messages whose least is taken.
-"""
+"""Compiled search for the best cut of a plan into stages: depth first under the bounds of ``Solver.cuts.cut_bounds``."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -14,186 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import inlined, inner, outer
-from Plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s, stage_bound_s
+from Plans.compiled import inner, outer
+from Plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
+from Solver.cuts.cut_bounds import DEPTH, FIRST, LOAD, PART, ROUNDING, STEP, TO_END, Problem, fits_at, most_load_s, stage_at
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
-
-
-# Columns of ``Problem.edges``: seconds of a stage's passes without and with what its degrees cost, and bytes.
-LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
-# Columns of ``Problem.nodes``, as in ``Loads``
-BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
-# Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
-WHOLE, PART = range(2)
-FIRST, TO_END, DEPTH = range(3)
-
-
-class Problem(NamedTuple):
-    """One plan on one configuration. ``tied_s`` follows the synchronisation of both ends where there are several stages.
-
-    Compiled functions take it by value and count references to each of its arrays, so these are few and their columns named.
-    """
-
-    edges: FloatArray  # (edges, 7)
-    nodes: FloatArray  # (nodes, 3)
-    ends: IntArray  # (edges, 2)
-    spans: IntArray  # (nodes + 1, 3)
-    chain: bool
-    least_behind_s: FloatArray
-    least_ahead_s: FloatArray
-    messages_s: FloatArray
-    kind_of: IntArray
-    least_messages_s: FloatArray
-    most_one_way_s: float  # over a boundary
-    follows: bool  # whether all data-parallel communication follows the last backward pass
-    shorter_part: float  # of a stage's load that its shorter pass has at most, messages left out
-    pp: int
-    micro_batches: int
-    tied_s: float
-    least_step_s: float  # of the largest stage, however the layers are cut
-    memory_bytes: float
-
-
-class Stage(NamedTuple):
-    """A stage at its place: seconds with its messages, what it costs the pipeline at least, alone and with what follows it."""
-
-    forward_s: float
-    backward_s: float
-    pipeline_s: float
-    own_s: float
-    after_s: float
-    deep_s: float  # seconds of a path through all stages that runs the most micro-batches here
-    lag_s: float  # what follows its last backward pass, less what the pipeline still runs then
-
-
-@inlined
-def fits_at(problem: Problem, edge: int, behind: int) -> bool:
-    """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
-    held = min(behind + 1, problem.micro_batches)
-    return problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES] <= problem.memory_bytes
-
-
-@inlined
-def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
-    """Stage ``edge`` with ``behind`` stages behind it."""
-    whole, part = problem.ends[edge, WHOLE], problem.ends[edge, PART]
-    is_first = behind == problem.pp - 1
-    forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
-    after_s, back_s = problem.edges[edge, AFTER], 0.0
-    behind_s = problem.nodes[part, BEHIND]
-    if behind > 0:
-        kind = problem.kind_of[behind - 1]
-        forward_s += problem.messages_s[kind, 0, part]
-        behind_s += problem.messages_s[kind, 1, part] + problem.least_messages_s[behind - 1, part]
-    if not is_first:
-        back_s = problem.messages_s[problem.kind_of[behind], 1, whole]
-        backward_s += back_s
-    if (is_first or behind == 0) and problem.pp > 1:
-        after_s += problem.tied_s
-    total_s = problem.nodes[len(problem.nodes) - 1, BEHIND] + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
-    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches)
-    mine_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
-    own_s = stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches) + after_s - back_s
-    more = problem.micro_batches - 1
-    deep_s = total_s
-    if more >= behind:
-        deep_s += (more - behind) * (forward_s + backward_s) + behind_s
-    lag_s = after_s - back_s
-    if not is_first:
-        if problem.follows:
-            lag_s -= problem.nodes[whole, AHEAD_BACKWARD] + (problem.pp - 2 - behind) * problem.most_one_way_s
-        else:
-            lag_s = -np.inf
-    return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
-
-
-@inner
-def most_load_s(problem: Problem, limit_s: float) -> float:
-    """What a stage of a cut that takes less than ``limit_s`` (without the step) can take per micro-batch, messages left out.
-
-    ``least_pipeline_s`` of the largest load, solved for it, under the first stage that leaves it the most room.
-    """
-    pp, more, everything = problem.pp, problem.micro_batches - 1, len(problem.nodes) - 1
-    warm_up = min(pp - 1, more)
-    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
-    most_s = -np.inf
-    for edge in range(problem.spans[everything, FIRST], problem.spans[everything + 1, FIRST]):
-        part = problem.ends[edge, PART]
-        if (part == 0) != (pp == 1) or problem.spans[part, DEPTH] < pp - 1:
-            continue
-        if pp == 1:
-            return np.inf
-        room_s = limit_s - problem.edges[edge, AFTER] - problem.tied_s
-        load_s = np.inf
-        if more > 0:
-            load_s = (room_s - total_s) / (more - 0.5 * warm_up)
-            shorter_s = warm_up * problem.most_one_way_s
-            load_s = min(load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up))
-        if more >= pp:
-            if room_s < total_s + more * total_s / pp:
-                load_s = min(load_s, (room_s - total_s) / more)
-            elif more > pp:
-                load_s = min(load_s, (room_s - 2.0 * total_s) / (more - pp))
-        if load_s >= max(problem.edges[edge, LOAD], problem.least_behind_s[pp - 2, part]):
-            most_s = max(most_s, load_s)
-    return most_s * (1.0 + ROUNDING)
-
-
-@outer
-def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
-    """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
-
-    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of ``pipeline_s``, ``own_s``,
-    ``deep_s`` and ``lag_s``. The last two belong together: what follows any stage's last backward pass follows any path, less
-    the backward passes of the stages before it.
-    """
-    pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
-    pp, everything = problem.pp, len(problem.nodes) - 1
-    limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
-    load_s = most_load_s(problem, limit_s)
-    best_s = np.inf
-    for behind in range(pp):
-        first = behind == pp - 1
-        for node in range(everything + 1):
-            for table in range(4):
-                tables[table, behind, node] = np.inf
-            if (node == everything) != first or problem.spans[node, DEPTH] <= behind:
-                continue
-            if not first and problem.least_ahead_s[pp - 2 - behind, node] > load_s:
-                continue
-            low, high = problem.spans[node, FIRST], problem.spans[node + 1, FIRST]
-            if behind == 0:
-                low, high = problem.spans[node, TO_END], problem.spans[node, TO_END] + 1
-                if low < 0:
-                    continue
-            for edge in range(high - 1, low - 1, -1):
-                if problem.edges[edge, LOAD] > load_s:
-                    if problem.chain:
-                        break
-                    continue
-                part = problem.ends[edge, PART]
-                if problem.spans[part, DEPTH] < behind or (behind > 0 and pipeline[behind - 1, part] == np.inf):
-                    continue
-                if not fits_at(problem, edge, behind):
-                    continue
-                stage = stage_at(problem, edge, behind)
-                here_s, mine_s, deep_s, lag_s = stage.pipeline_s, stage.own_s, stage.deep_s, stage.lag_s
-                if behind > 0:
-                    here_s, mine_s = max(here_s, pipeline[behind - 1, part]), max(mine_s, own[behind - 1, part])
-                    deep_s, lag_s = max(deep_s, deep[behind - 1, part]), max(lag_s, lag[behind - 1, part])
-                if first:
-                    best_s = min(best_s, max(here_s + stage.after_s, mine_s, deep_s + lag_s))
-                if here_s >= limit_s or mine_s >= limit_s or deep_s + lag_s >= limit_s:
-                    continue
-                pipeline[behind, node] = min(pipeline[behind, node], here_s)
-                own[behind, node] = min(own[behind, node], mine_s)
-                deep[behind, node] = min(deep[behind, node], deep_s)
-                lag[behind, node] = min(lag[behind, node], lag_s)
-    return best_s + problem.least_step_s
+SEEN = 4  # ways to first stages that are remembered for each node they leave
+SHORT = 1000  # steps within which a search ends without remembering any
 
 
 class Found(NamedTuple):
@@ -204,6 +28,42 @@ class Found(NamedTuple):
     leaves: int
 
 
+class Begun(NamedTuple):
+    """What the rest of a cut sees of its first stages where these only warm up and cool down, seconds."""
+
+    load_s: float  # of all of them
+    way_s: float  # of all their forward passes: a later stage ends its last pass when the backward ones here are still to come
+    forward_s: float  # of the slowest pass
+    backward_s: float  # of the slowest pass
+    step_s: float
+    lag_s: float  # what follows a last backward pass, less those of the stages before it: the largest
+    since_lag_s: float  # slowest backward pass from that stage on
+
+
+@inner
+def is_repeated(begun: Begun, seen: FloatArray) -> bool:
+    """Whether other first stages up to the same node, of those in ``seen`` (SEEN, 6), let any rest end as soon; else they join.
+
+    With fewer micro-batches than stages, first stages bear on the end (``fill_last_backward_end_s``) by their sums of passes, the
+    slowest of these and what follows them: no later than the largest lag behind the slowest pass, no earlier than that behind
+    the slowest since.
+    """
+    for each in seen:
+        if (
+            each[0] <= begun.load_s * (1.0 + ROUNDING)
+            and each[1] <= begun.way_s * (1.0 + ROUNDING)
+            and each[2] <= begun.forward_s * (1.0 + ROUNDING)
+            and each[3] <= begun.since_lag_s * (1.0 + ROUNDING)
+            and each[4] <= begun.step_s * (1.0 + ROUNDING)
+            and each[5] <= begun.lag_s + ROUNDING * begun.load_s
+        ):
+            return True
+    for place in range(SEEN - 1, 0, -1):
+        seen[place] = seen[place - 1]
+    seen[0, 0], seen[0, 1], seen[0, 2], seen[0, 3], seen[0, 4], seen[0, 5] = begun[:6]
+    return False
+
+
 @outer
 def search_cuts(
     problem: Problem,
@@ -211,10 +71,13 @@ def search_cuts(
     tables: FloatArray,
     most_steps: int,
     nodes: IntArray,
+    short: int = SHORT,
 ) -> Found:
     """The best cut that beats ``incumbent_s``, depth first from the first stage under the tables of ``bound_cut``.
 
-    Fills ``nodes`` (pp + 1,) with its path, from all layers to none. Gives up after ``most_steps`` stages were tried.
+    Fills ``nodes`` (pp + 1,) with its path, from all layers to none. Gives up after ``most_steps`` stages were tried. Of first
+    stages that run no round of forward and backward passes (``is_repeated``), only the best to the same node are gone on with
+    once there were ``short`` steps.
     """
     pp, everything = problem.pp, len(problem.nodes) - 1
     best_s, complete, leaves, steps = incumbent_s, True, 0, 0
@@ -226,6 +89,9 @@ def search_cuts(
     pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
     step_s[0] = problem.least_step_s
     scratch = np.empty((SCRATCH_ROWS + 1, pp))
+    warming = max(0, pp - problem.micro_batches)  # stages
+    seen = np.empty((0, 0, SEEN, 6))
+    way_s, slowest_forward_s, slowest_backward_s, since_lag_s = np.zeros((4, pp + 1))
     node[0] = everything
     load_s = most_load_s(problem, incumbent_s * (1.0 - ROUNDING) - problem.least_step_s)
     place = 0
@@ -244,6 +110,8 @@ def search_cuts(
         if steps > most_steps:
             complete = False
             break
+        if steps == short and warming > 0:
+            seen = np.full((warming + 1, everything + 1, SEEN, 6), np.inf)
         if problem.edges[edge[place], LOAD] > load_s:
             if problem.chain:
                 place -= 1
@@ -270,6 +138,16 @@ def search_cuts(
                 load_s = most_load_s(problem, best_s * (1.0 - ROUNDING) - problem.least_step_s)
                 nodes[:] = node
             continue
+        way_s[place + 1] = way_s[place] + stage.forward_s
+        slowest_forward_s[place + 1] = max(slowest_forward_s[place], stage.forward_s)
+        slowest_backward_s[place + 1] = max(slowest_backward_s[place], stage.backward_s)
+        since_lag_s[place + 1] = stage.backward_s if lagging_s > lag_s[place] else max(since_lag_s[place], stage.backward_s)
+        if place < warming and len(seen) > 0:
+            begun_s = way_s[place + 1] + ahead_s[place] + stage.backward_s, way_s[place + 1]
+            slowest_s = slowest_forward_s[place + 1], slowest_backward_s[place + 1]
+            begun = Begun(*begun_s, *slowest_s, largest_s, lagging_s, since_lag_s[place + 1])
+            if is_repeated(begun, seen[place + 1, part]):
+                continue
         pipeline_s[place + 1], own_s[place + 1], step_s[place + 1] = here_s, mine_s, largest_s
         deep_s[place + 1], lag_s[place + 1], ahead_s[place + 1] = deepest_s, lagging_s, ahead_s[place] + stage.backward_s
         place += 1

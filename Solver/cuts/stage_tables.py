@@ -25,17 +25,18 @@ class Loads(NamedTuple):
     forward_s: FloatArray  # (edges,)
     backward_s: FloatArray  # (edges,), with what is recomputed
     stage_s: FloatArray  # (edges,): both
+    fitting_s: FloatArray  # (edges,): the same, infinite where a stage is too large for the memory under any plan
     behind_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
     ahead_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
     ahead_backward_s: FloatArray  # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
-    least_behind_s: FloatArray  # (most stages, nodes): the largest of j + 1 stages that share the node takes at least this
-    least_ahead_s: FloatArray  # (most stages, nodes): the largest of j + 1 stages that share all other layers
+    least_behind_s: FloatArray  # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
+    least_ahead_s: FloatArray  # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
 
 
 def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
     """Loads to be filled."""
     of_nodes = (np.empty(nodes) for _ in range(3))
-    return Loads(*(np.empty(edges) for _ in range(3)), *of_nodes, *(np.empty((most_stages, nodes)) for _ in range(2)))
+    return Loads(*(np.empty(edges) for _ in range(4)), *of_nodes, *(np.empty((most_stages, nodes)) for _ in range(2)))
 
 
 class Links(NamedTuple):
@@ -62,11 +63,19 @@ class Priced(NamedTuple):
 
 @outer
 def fill_loads(
-    rates: PlanRates, stages: Stages, times: StageTimes, sizes: StageSizes, layers: StageTimes, members: Members, loads: Loads
+    rates: PlanRates,
+    stages: Stages,
+    times: StageTimes,
+    sizes: StageSizes,
+    layers: StageTimes,
+    members: Members,
+    fits: Members,
+    loads: Loads,
 ) -> None:
     """Fill ``loads``: as one stage and without data-parallel communication layers take no longer than in several.
 
-    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node.
+    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node, ``fits`` (edges,) the stages
+    that fit in memory under some plan.
     """
     alone_s = np.empty(members.shape[1])
     for layer in range(len(alone_s)):
@@ -78,6 +87,7 @@ def fill_loads(
         again_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
         loads.backward_s[edge] = again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
         loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
+        loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
     for node in range(len(loads.behind_s)):
         edge = stages.to_end[node]
         loads.behind_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
@@ -87,8 +97,8 @@ def fill_loads(
         for layer in range(len(alone_s)):
             if not members[node, layer]:
                 loads.ahead_backward_s[node] += alone_s[layer]
-    least_largest(stages, loads.stage_s, loads.least_behind_s)
-    least_largest_ahead(stages, loads.stage_s, loads.least_ahead_s)
+    least_largest(stages, loads.fitting_s, loads.least_behind_s)
+    least_largest_ahead(stages, loads.fitting_s, loads.least_ahead_s)
 
 
 @outer

@@ -15,7 +15,8 @@ from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import TrainingPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
-from Solver.cuts.cut_search import FIRST, FIXED_BYTES, PART, SAVED_BYTES, Problem, bound_cut, cut_s, search_cuts
+from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, SAVED_BYTES, Problem, bound_cut
+from Solver.cuts.cut_search import cut_s, search_cuts
 from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads, fill_prices
 from Solver.plan_search.bounds import plan_bounds_s
 from Solver.plan_search.shape_plans import DegreesKey, ShapePlans
@@ -80,7 +81,8 @@ class ConfigurationPlans:
         if len(shared):
             rates = shared.rates(0)
             layers = times_of(time_columns(costs, configuration))
-            fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, self.loads)
+            fits = shared.stages_fit(memory_bytes)
+            fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, fits, self.loads)
             passes = self.loads.forward_s, self.loads.backward_s
             part = np.divide(np.minimum(*passes), self.loads.stage_s, out=np.zeros(edges), where=self.loads.stage_s > 0.0)
             self._shorter_part = float(part.max())

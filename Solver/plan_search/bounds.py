@@ -79,13 +79,15 @@ def plan_bounds_s(
         best_s = np.inf
         for edge in range(stages.first[everything + 1] - 1, stages.first[everything] - 1, -1):
             part = stages.part[edge]
-            if (part == 0) != (pp == 1) or stages.depth[part] < pp - 1:
+            if (part == 0) != (pp == 1) or stages.depth[part] < pp - 1 or loads.fitting_s[edge] == np.inf:
                 continue
             if pp == 1:
                 after_s = least_sync_s(bounds, plan, bounds.parameters[edge] - bounds.tied_parameters)
                 best_s = min(best_s, (more + 1) * whole_s + after_s)
                 continue
             first_s, rest_s = loads.stage_s[edge], loads.least_behind_s[pp - 2, part]
+            if rest_s == np.inf:
+                continue
             load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]
             shorter_s = min(0.5 * load_s, shorter_part * load_s + bounds.most_one_way_s[plan])
             unwaited_s = min(pp - 1, more) * shorter_s

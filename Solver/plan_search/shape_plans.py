@@ -27,6 +27,7 @@ from Solver.plan_search.bounds import PlanBounds
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+ROUNDING = 1e-12  # relative: bytes this close fit
 AT_ONCE = 64  # plans whose rates are priced together
 MOST_ALGORITHMS = 6  # of a collective on any cluster
 
@@ -158,6 +159,15 @@ class ShapePlans:
         if memory_bytes not in self._fit:
             self._fit[memory_bytes] = self._found_fit(memory_bytes)
         return self._fit[memory_bytes]
+
+    def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
+        """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
+        plans = self.plans
+        kinds = plans.zero_stage * 2 + (plans.pp == 1)
+        most = np.lexsort((plans.dp, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
+        least_bytes = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
+        fits: NDArray[np.bool_] = least_bytes + self.stages.sizes.saved_bytes <= memory_bytes * (1.0 + ROUNDING)
+        return fits
 
     def _found_fit(self, memory_bytes: float) -> bool:
         for index in np.argsort(self.least_bytes, kind="stable"):

@@ -14,6 +14,7 @@ from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from Plans.many_rates import UniformPlans
 from Plans.plan import GroupOrder, TrainingPlan
+from Solver.plan_search.replicas import undominated
 
 IntArray = NDArray[np.int64]
 
@@ -24,8 +25,6 @@ class PlanSpace:
 
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. Interleaved
     plans have equal chunks, as Megatron-LM requires; the stages of the others may differ. None stands for every value there is.
-    With ``least_replicas`` only the least of the data parallel degrees with as many micro-batches are looked at, which can miss
-    one that lies better on the tiers of a network.
     """
 
     devices: int
@@ -45,7 +44,6 @@ class PlanSpace:
     group_orders: tuple[GroupOrder, ...] = tuple(GroupOrder)
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
-    least_replicas: bool = False
 
     def shapes(self) -> Iterator[TrainingPlan]:
         """Plans that differ in what decides the seconds of a layer."""
@@ -73,10 +71,9 @@ class PlanSpace:
         return "; ".join(rules)
 
     def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> UniformPlans:
-        """Plans of one shape for a model of ``layers`` layers, embedding and head among them."""
+        """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
         groups = self.devices // (shape.tp * shape.cp)
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
-        alike = len(cluster.tiers) == 1 and shape.ep == 1
         movable = len(cluster.tiers) > 1 or shape.cp > 1  # else replicas and context-parallel groups may part
         kinds: list[tuple[int, int, bool, int, bool]] = []
         replicas: list[IntArray] = [np.empty(0, np.int64)]
@@ -85,10 +82,9 @@ class PlanSpace:
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
-            least = self._least_degrees(every, shape) if alike or self.least_replicas else every
             axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(self.group_orders), self._chunks(pp, layers)
             for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
-                degrees = every if zero else least
+                degrees = every
                 if zero > min(self.zero_stages) or another_overlap:
                     degrees = degrees[degrees * shape.cp > 1]
                 if another_order:
@@ -99,7 +95,7 @@ class PlanSpace:
                 replicas.append(degrees)
         table = np.repeat(np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0)
         pp_column, zero_column, inner, chunk_column, overlaps = (np.ascontiguousarray(column) for column in table.T)
-        return UniformPlans(
+        plans = UniformPlans(
             shape=shape,
             pp=pp_column,
             dp=np.concatenate(replicas),
@@ -109,6 +105,8 @@ class PlanSpace:
             pipeline_inner=inner > 0,
             overlap_gradients=overlaps > 0,
         )
+        several = self.dp_degrees is None and not self.use_all_devices
+        return plans.some(undominated(plans, cluster)) if several else plans
 
     def _replicas(self, room: int, most: int) -> IntArray:
         """Data parallel degrees where there is room for so many replicas."""
@@ -118,14 +116,6 @@ class PlanSpace:
         if self.use_all_devices:
             return np.array([room] if room <= most else [], dtype=np.int64)
         return np.arange(1, min(room, most) + 1)
-
-    def _least_degrees(self, degrees: IntArray, shape: TrainingPlan) -> IntArray:
-        """Of degrees with as many micro-batches the least: more replicas only slow the gradients down (one tier, no ZeRO)."""
-        if self.dp_degrees is not None:
-            return degrees
-        micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * degrees))
-        _, first = np.unique(micro_batches, return_index=True)
-        return np.sort(degrees[first])
 
     def _chunks(self, pp: int, layers: int) -> tuple[int, ...]:
         """Chunks per stage for which the blocks between embedding and head divide evenly."""

@@ -90,9 +90,7 @@ class _Chip:
         if cluster is self._hardware.cluster:
             return self._given
         more = cluster.num_devices - self._hardware.cluster.num_devices
-        spaces = [  # as many devices as can be used are too many to try each degree
-            replace(model.space, devices=model.space.devices + more, least_replicas=True) for model in self._run.problem.models
-        ]
+        spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]
         return priced(with_spaces(self._run, spaces), self._hardware.in_cluster(cluster))
 
 
