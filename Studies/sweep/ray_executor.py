@@ -32,7 +32,7 @@ class RayExecutor:
         """
         if find_spec("ray") is None:
             raise InputError(
-                "--executor ray needs Ray, which is not installed; install it with: .venv/bin/pip install 'ray>=2.40'"
+                "--executor ray needs Ray, which is not installed; install it with: .venv/bin/python -m pip install ray"
             )
         self._workers = workers
         self._address = address
