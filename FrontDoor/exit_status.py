@@ -6,16 +6,24 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from threading import current_thread, main_thread
+from typing import NoReturn
 
 from Common.errors import PhazeError
 
 DONE = 0
 FAILED = 1
 NOTHING_FEASIBLE = 3
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+INTERRUPTED = 128 + signal.SIGINT  # as shells report it
+TERMINATED = 128 + signal.SIGTERM
+
+
+class TerminatedError(KeyboardInterrupt):
+    """Somebody asked this process to end, which it does as after an interrupt."""
 
 
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
@@ -23,13 +31,18 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     _prepare_streams()
     try:
         try:
-            status = run()
+            with _terminable():
+                status = run()
         except SystemExit as stop:  # --help and --version
+            if stop.code == signal.SIGTERM:  # Ray's way to end
+                raise TerminatedError from stop
             status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        _say("interrupted; everything finished so far is kept, and the same command goes on from there")
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        terminated = isinstance(stop, TerminatedError)
+        what = "terminated" if terminated else "interrupted"
+        _say(f"{what}; everything finished so far is kept, and the same command goes on from there")
+        return TERMINATED if terminated else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()
         return DONE
@@ -55,6 +68,23 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         )
         return FAILED
     return status
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM is an exception meanwhile, as SIGINT always is; only the main thread can have it so."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise TerminatedError
 
 
 def _prepare_streams() -> None:

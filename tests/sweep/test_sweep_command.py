@@ -86,8 +86,10 @@ def test_wrong_input_is_one_sentence_and_status_2(swept, tmp_path, more, said):
 
 @pytest.mark.kill
 @pytest.mark.cluster
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers):
+@pytest.mark.parametrize(
+    ("workers", "sent", "said"), [(1, "SIGINT", "interrupted"), (2, "SIGINT", "interrupted"), (2, "SIGTERM", "terminated")]
+)
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers, sent, said):
     path = write(tmp_path, SMALL | {"hbm_size": [size / 8 for size in range(8, 400)]})
     output = with_graphs_of(warm, tmp_path / "out")
     more = words(path, "--output", output, "--workers", workers)
@@ -95,12 +97,13 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path
     with started(more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         while len(list(output.glob("points/*/point.json"))) < 3 and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        os.killpg(child.pid, signal.SIGINT)
+        os.killpg(child.pid, signal.Signals[sent])
         stdout, stderr = child.communicate(timeout=60)
-        assert child.returncode == 130, stderr
+        assert child.returncode == 128 + signal.Signals[sent], stderr
         assert stdout == ""
-        assert stderr.splitlines()[-1].startswith("phaze: interrupted; everything finished so far is kept")
-        assert "Traceback" not in stderr
+        last = stderr.splitlines()[-1]
+        assert last.startswith(f"phaze: {said}; everything finished so far is kept")
+        assert all(line.startswith(("[", "points of ")) for line in stderr.splitlines()[:-1]), stderr
         assert len(list(output.glob("points/*/point.json"))) >= 3
         while is_there(child.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
