@@ -13,7 +13,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import user_path
-from Common.settings import ALL
+from Common.settings import ALL, COMMAND_LINE
 from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -48,9 +48,9 @@ def resolve(
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
     """
     table = settings_for(mode)
-    below, above = table.read(config, source), table.read(given, "command line")
+    below, above = table.read(config, source), table.read(given, COMMAND_LINE)
     stated = {key: value for key, value in table.override(below, above).items() if value is not None}
-    check_hardware_settings(stated, {key: "command line" if key in above else source for key in stated}, mode)
+    check_hardware_settings(stated, {key: COMMAND_LINE if key in above else source for key in stated}, mode)
     models = _models(stated, mode)
     families = {model.name: find_model(model.name) for model in models}
     values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}

@@ -43,7 +43,7 @@ def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
 def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
     done = run(sys.executable, REPOSITORY / "phaze.py", "--model", "bertlarge", "--hbm-size", "-1", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("phaze: command line: hbm_size is '-1'")
+    assert done.stderr.startswith("phaze: command line: --hbm-size is '-1'")
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
