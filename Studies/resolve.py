@@ -7,9 +7,9 @@ one wins).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from Common.errors import InputError
 from Common.files import user_path
@@ -27,6 +27,7 @@ from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, con
 from Studies.request import Request, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
+Record = TypeVar("Record")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -157,7 +158,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         space = files.design_space(space_name, given.get("technology"))
         chip = files.chip(given["chip"], space) if "chip" in given else None
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
-    whole, software = files.cluster(cluster_name), files.software(software_name)
+    whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
+    software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
     cluster = with_devices(whole, values["devices"]) if "devices" in values and mode is Mode.SEARCH else whole
     records = {"device": device, "cluster": whole, "software": software, "chip": chip}
     names["cluster"] = cluster_name
@@ -165,6 +167,14 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
     return names, ResolvedHardware(cluster, software, device, space, chip, contents)
+
+
+def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:
+    """``load(name)``; a refusal says which ``device`` names it, if one does."""
+    try:
+        return load(name)
+    except InputError as error:
+        raise InputError(str(error) if device is None else f"{device}: {error}") from error
 
 
 def _is_file(name: str | None) -> bool:
