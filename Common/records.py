@@ -44,21 +44,16 @@ def read_yaml(path: Path) -> Any:
     Raises:
         InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
-    return parse_yaml(read_text(path, "YAML"), str(path))
+    return parse_yaml(read_text(path, "a YAML file"), str(path))
 
 
-def read_text(path: Path, kind: str) -> str:
-    """Text of a file of some ``kind``.
-
-    Raises:
-        InputError: the file is missing, not readable or not text.
-    """
+def read_text(path: Path, what: str) -> str:
+    """Text of the file at ``path``; a refusal says that it should be ``what``."""
     try:
         return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8; give a {kind} file") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give the path of an existing {kind} file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"cannot read {path}: {reason}; give the path of {what}") from error
 
 
 def parse_yaml(text: str, source: str) -> Any:
@@ -94,8 +89,8 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
         InputError: names ``source``, the key and what was expected.
     """
     if is_dataclass(cls) and not isinstance(data, dict):
-        held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls))
-        raise InputError(f"{source} holds {held}, but must hold {keys}")
+        held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
+        raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
     try:
         text = json.dumps(data, default=str, allow_nan=False)
     except (ValueError, RecursionError) as error:

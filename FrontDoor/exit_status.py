@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import current_thread, main_thread
 from typing import NoReturn
 
@@ -22,27 +22,22 @@ INTERRUPTED = 128 + signal.SIGINT  # as shells report it
 TERMINATED = 128 + signal.SIGTERM
 
 
-class TerminatedError(KeyboardInterrupt):
-    """Somebody asked this process to end, which it does as after an interrupt."""
-
-
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
     _prepare_streams()
+    handler = signal.signal(signal.SIGTERM, _terminate) if current_thread() is main_thread() else None  # no other can
     try:
         try:
-            with _terminable():
-                status = run()
+            status = run()
         except SystemExit as stop:  # --help and --version
             if stop.code == signal.SIGTERM:  # Ray's way to end
-                raise TerminatedError from stop
+                _terminate()
             status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        terminated = isinstance(stop, TerminatedError)
-        what = "terminated" if terminated else "interrupted"
+        what, status = ("terminated", TERMINATED) if TERMINATED in stop.args else ("interrupted", INTERRUPTED)
         _say(f"{what}; everything finished so far is kept, and the same command goes on from there")
-        return TERMINATED if terminated else INTERRUPTED
+        return status
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()
         return DONE
@@ -67,24 +62,15 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
             + ("" if verbose else "; run again with --verbose to see where it came from")
         )
         return FAILED
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
     return status
 
 
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM is an exception meanwhile, as SIGINT always is; only the main thread can have it so."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _terminate(*_: object) -> NoReturn:
-    raise TerminatedError
+    """End as after an interrupt."""
+    raise KeyboardInterrupt(TERMINATED)
 
 
 def _prepare_streams() -> None:

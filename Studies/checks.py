@@ -99,8 +99,7 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for model in request.models:
         family = families[model.name]
-        others = any(each.experts for each in families.values())
-        degrees = (1,) if others and not family.experts else request.ep  # only models with experts divide them
+        degrees = (1,) if any(each.experts for each in families.values()) else request.ep  # see _check_experts
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
 
@@ -182,7 +181,9 @@ def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None]
 
 def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
-    if 1 in request.ep:
+    experts = math.gcd(*(family.experts for family in families.values()))
+    odd = [ep for ep in request.ep if experts % ep]
+    if 1 in request.ep and not odd:
         return
     devices, every = _devices(request), request.use_all_devices
     groups = sorted(
@@ -192,10 +193,13 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             if degrees.fit(devices, all_used=every)
         }
     )
-    if any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
+    if not odd and any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
         return
-    experts = math.gcd(*(family.experts for family in families.values() if family.experts)) or 1
     would = [ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)]
+    if odd:
+        raise InputError(
+            f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest as it is: ep {_listed(would)}"
+        )
     if len(groups) == 1 and groups[0][2]:
         dp, cp, _ = groups[0]
         raise InputError(

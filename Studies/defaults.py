@@ -134,7 +134,8 @@ def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int])
     replica = math.prod(degrees.values())
     shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
     if devices % replica:
-        raise InputError(f"devices is {devices}, which is no multiple of {shown} = {replica}; {_multiples(devices, replica)}")
+        allowed = " or ".join(str(times * replica) for times in (devices // replica, devices // replica + 1) if times)
+        raise InputError(f"devices is {devices}, which is no multiple of {shown} = {replica}; give --devices {allowed}")
     if dp is not None and dp * replica != devices:
         raise InputError(
             f"devices is {devices}, but {shown} x dp {dp} = {dp * replica}; "
@@ -143,28 +144,17 @@ def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int])
     return devices // replica
 
 
-def _multiples(devices: int, replica: int) -> str:
-    below = devices // replica * replica
-    return f"give --devices {f'{below} or ' if below else ''}{below + replica}, or other degrees"
-
-
 def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
     """The order of the passes: as stated, else the one that the chunks per stage ask for.
 
     Raises:
         InputError: they contradict each other.
     """
-    if stated is PipelineSchedule.ONE_F_ONE_B and interleave > 1:
-        raise InputError(
-            f"schedule 1f1b runs one chunk per stage, given interleave {interleave}; "
-            f"give --interleave 1, or --schedule interleaved"
-        )
+    if stated in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
+        given = f"schedule {stated} runs one chunk per stage, given interleave {interleave}"
+        raise InputError(f"{given}; give --interleave 1, or --schedule interleaved")
     if stated is PipelineSchedule.INTERLEAVED and interleave == 1:
         raise InputError("schedule interleaved needs several chunks per stage, given interleave 1; give --interleave 2 or more")
-    if stated is PipelineSchedule.GPIPE and interleave > 1:
-        raise InputError(
-            f"GPipe runs one chunk per stage, given interleave {interleave}; give --interleave 1, or leave GPipe out"
-        )
     return stated or (PipelineSchedule.INTERLEAVED if interleave > 1 else PipelineSchedule.ONE_F_ONE_B)
 
 

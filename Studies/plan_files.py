@@ -95,7 +95,7 @@ def _parsed(path: Path) -> Any:
     """Content of a YAML file, or of a JSON file, which a search may have made large."""
     if path.suffix != ".json":
         return read_yaml(path)
-    text = read_text(path, "plan")
+    text = read_text(path, "a plan file")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

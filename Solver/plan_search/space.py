@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,19 +65,12 @@ class PlanSpace:
         """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there are plans."""
         if self._has_plans(layers, cluster):
             return ""
-        batch = self.base.global_batch_size
-        rules: tuple[tuple[dict[str, Any], str], ...] = (
-            ({"interleave": (1,)}, self._chunk_rule(layers)),
-            ({"ep_degrees": (1,)}, "ep must divide dp x cp"),
-            ({"pp_degrees": None}, f"pp must be at most the {layers} layers of the model"),
-            (
-                {"base": replace(self.base, global_batch_size=batch * self.devices)},
-                f"micro-batch size x dp must be at most the global batch size {batch}",
-            ),
-        )
-        for relaxed, rule in rules:
-            if replace(self, **relaxed)._has_plans(layers, cluster):
-                return rule
+        if replace(self, interleave=(1,))._has_plans(layers, cluster):
+            return self._chunk_rule(layers)
+        if replace(self, ep_degrees=(1,))._has_plans(layers, cluster):
+            return "ep must divide dp x cp"
+        if replace(self, pp_degrees=None)._has_plans(layers, cluster):
+            return f"pp must be at most the {layers} layers of the model"
         return f"tp x cp x pp x dp must be {'exactly' if self.use_all_devices else 'at most'} {self.devices:,} devices"
 
     def _has_plans(self, layers: int, cluster: Cluster) -> bool:
@@ -87,7 +79,7 @@ class PlanSpace:
     def _chunk_rule(self, layers: int) -> str:
         """What keeps every plan from interleaving, where that is what leaves none."""
         given, blocks = ", ".join(map(str, self.interleave or ())), layers - 2
-        degrees = [pp for pp in self.pp_degrees or range(2, min(self.devices, layers) + 1) if pp > 1]
+        degrees = [pp for pp in self.pp_degrees or range(2, layers) if pp > 1]
         if not degrees:
             return f"interleave {given} needs pp of at least 2; give a larger --pp, or --interleave 1"
         would = {chunks for pp in degrees for chunks in range(1, blocks // pp + 1) if blocks % (pp * chunks) == 0} | {1}

@@ -185,10 +185,16 @@ FILES = {
     [
         ("evaluate --plan braces.json", "braces.json names no model and no device; add what is lacking, or give --model and --d"),
         ("evaluate --plan empty.yaml --model bertlarge", "empty.yaml names no device; "),
-        ("evaluate --plan binary.yaml", "binary.yaml is not text in UTF-8; give a YAML file"),
-        ("evaluate --model bertlarge --device binary.yaml", "binary.yaml is not text in UTF-8; give a YAML file"),
-        ("evaluate --model bertlarge --device empty.yaml", "empty.yaml holds nothing, but must hold "),
-        ("run_solver --model bertlarge --cluster list.yaml", "list.yaml holds a list, but must hold name, "),
+        ("evaluate --plan binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
+        ("evaluate --model bertlarge --device binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
+        (
+            "evaluate --model bertlarge --device empty.yaml",
+            "empty.yaml holds nothing, but must be a mapping of keys such as name",
+        ),
+        (
+            "run_solver --model bertlarge --cluster list.yaml",
+            "list.yaml holds a list, but must be a mapping of keys such as name, ",
+        ),
         ("evaluate --model bertlarge --device moved.yaml", "moved.yaml: no cluster named 'nowhere'"),
     ],
 )

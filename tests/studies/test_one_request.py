@@ -141,7 +141,10 @@ BAD = {
     "width that divides no heads": (DEVICE | {"tp": 3}, "use one of 1, 2, 4"),
     "context that does not divide": (DEVICE | {"cp": 3}, "context parallel degree 3 does not divide the 128 tokens"),
     "experts of none": (DEVICE | {"ep": 2}, "has no experts; use ep 1"),
-    "experts that do not divide": (MIXTRAL | {"ep": 3}, "does not divide the 8 experts of mixtral-8x7b; use one of 1, 2, 4, 8"),
+    "experts that do not divide": (
+        MIXTRAL | {"ep": 3},
+        "does not divide the 8 experts; possible with the rest as it is: ep 1, 2, 4, 8",
+    ),
     "degrees that leave devices idle": (DEVICE | {"pp": 3}, "possible with the rest as it is: pp 1, 2, 4, 8"),
     "all degrees, too few": (DEVICE | {"tp": 2, "pp": 2, "dp": 4}, "tp 1, or pp 1, or dp 2"),
     "degrees beyond the devices": (BERT | {"pp": 8, "dp": 256}, "pp 8 x dp 256 needs 2048 devices, phaze_icml24 has 1024; "),

@@ -304,7 +304,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "devices that do not agree": ({"devices": 16, "tp": 4, "dp": 2}, "tp 4 x pp 1 x cp 1 x dp 2 = 8; give --dp 4 or --devices 8"),
     "1F1B of several chunks": ({"pp": 2, "interleave": 2, "schedule": "1f1b"}, "schedule 1f1b runs one chunk per stage"),
     "interleaved without chunks": ({"pp": 2, "schedule": "interleaved"}, "interleave 2 or more"),
-    "GPipe of several chunks": ({"pp": 2, "interleave": 2, "schedule": "gpipe"}, "GPipe runs one chunk per stage"),
+    "GPipe of several chunks": ({"pp": 2, "interleave": 2, "schedule": "gpipe"}, "schedule gpipe runs one chunk per stage"),
     "too few stages": ({"pp": 2, "stage_layers": [26]}, "stage_layers has 1 entries"),
     "interleaving of one stage": ({"interleave": 2}, "needs pp and interleave of at least 2, given pp 1 and interleave 2"),
     "more chunks than blocks": (
