@@ -50,7 +50,7 @@ def read_yaml(path: Path) -> Any:
 def read_text(path: Path, what: str) -> str:
     """Text of the file at ``path``; a refusal says that it should be ``what``."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise InputError(f"cannot read {path}: {reason}; give the path of {what}") from error

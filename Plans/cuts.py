@@ -70,9 +70,7 @@ def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
     if pp == 1:
         return ()
     if not 1 <= pp <= blocks:
-        raise InputError(
-            f"pp x interleave is {pp}, but there are {blocks} blocks to place; give at most {max(blocks, 1)}, or --stage-layers"
-        )
+        raise InputError(f"pp x interleave is {pp}, for {blocks} blocks; give at most {max(blocks, 1)}, or --stage-layers")
     sizes = [blocks // pp + (stage < blocks % pp) for stage in range(pp)]
     return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
 

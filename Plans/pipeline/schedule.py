@@ -106,15 +106,11 @@ def check(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batc
         raise InputError(f"a pipeline of {pp} stages and {micro_batches} micro-batches is empty; give at least 1 of each")
     if schedule is not PipelineSchedule.INTERLEAVED:
         if chunks_per_stage != 1:
-            raise InputError(
-                f"{schedule} runs 1 chunk per stage, given {chunks_per_stage}; give --interleave 1, or --schedule interleaved"
-            )
+            raise InputError(f"{schedule} runs 1 chunk per stage, given interleave {chunks_per_stage}; give --interleave 1")
         return
     if pp < 2 or chunks_per_stage < 2:
-        raise InputError(
-            f"an interleaved schedule needs pp and interleave of at least 2, given pp {pp} and interleave {chunks_per_stage}; "
-            "give a larger --pp or --interleave, or --interleave 1"
-        )
+        given = f"pp {pp} and interleave {chunks_per_stage}; give larger ones, or --interleave 1"
+        raise InputError(f"an interleaved schedule needs pp and interleave of at least 2, given {given}")
     if micro_batches % pp:
         below, above = micro_batches // pp * pp, (micro_batches // pp + 1) * pp
         allowed = f"{below} or {above}" if below else f"{above}"

@@ -199,7 +199,7 @@ FILES = {
     ],
 )
 def test_files_that_hold_something_else_are_named(
-    ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
 ) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)

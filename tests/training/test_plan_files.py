@@ -309,7 +309,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "interleaving of one stage": ({"interleave": 2}, "needs pp and interleave of at least 2, given pp 1 and interleave 2"),
     "more chunks than blocks": (
         {"pp": 8, "interleave": 4, "global_batch_size": 8},
-        "24 blocks to place; give at most 24",
+        "pp x interleave is 32, for 24 blocks; give at most 24",
     ),
     "small batch": ({"dp": 8, "global_batch_size": 4}, "need a global batch of at least 8"),
 }
