@@ -25,19 +25,23 @@ TERMINATED = 128 + signal.SIGTERM
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
     _prepare_streams()
-    handler = signal.signal(signal.SIGTERM, _terminate) if current_thread() is main_thread() else None  # no other can
+    told: list[int] = []  # to terminate; libraries raise an interrupt of their own instead of ours
+
+    def terminate(*_: object) -> NoReturn:
+        told.append(TERMINATED)
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGTERM, terminate) if current_thread() is main_thread() else None  # no other can
     try:
         try:
             status = run()
         except SystemExit as stop:  # --help and --version
-            if stop.code == signal.SIGTERM:  # Ray's way to end
-                _terminate()
             status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
-    except KeyboardInterrupt as stop:
-        what, status = ("terminated", TERMINATED) if TERMINATED in stop.args else ("interrupted", INTERRUPTED)
+    except KeyboardInterrupt:
+        what = "terminated" if told else "interrupted"
         _say(f"{what}; everything finished so far is kept, and the same command goes on from there")
-        return status
+        return told[0] if told else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()
         return DONE
@@ -66,11 +70,6 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         if handler is not None:
             signal.signal(signal.SIGTERM, handler)
     return status
-
-
-def _terminate(*_: object) -> NoReturn:
-    """End as after an interrupt."""
-    raise KeyboardInterrupt(TERMINATED)
 
 
 def _prepare_streams() -> None:
