@@ -26,8 +26,10 @@ def user_path(text: str) -> Path:
     """Absolute path of what a user typed; ``~`` and ``~name`` are home folders.
 
     Raises:
-        InputError: there is no such user, or no home folder.
+        InputError: there is no such user, or no home folder, or nothing was typed.
     """
+    if not text.strip():
+        raise InputError("a path is empty; write . for the current folder")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
@@ -97,7 +99,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise PhazeError(
-            f"cannot write {path}: {error.strerror}; make room or choose another --output, then run it again"
+            f"cannot write {path}: {error.strerror}; make room or choose another place, then run it again"
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -43,12 +44,16 @@ def read_yaml(path: Path) -> Any:
     Raises:
         InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
+    return parse_yaml(read_text(path, "a YAML file"), str(path))
+
+
+def read_text(path: Path, what: str) -> str:
+    """Text of the file at ``path``; a refusal says that it should be ``what``."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of an existing YAML file") from error
-    return parse_yaml(text, str(path))
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"cannot read {path}: {reason}; give the path of {what}") from error
 
 
 def parse_yaml(text: str, source: str) -> Any:
@@ -83,6 +88,9 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
     Raises:
         InputError: names ``source``, the key and what was expected.
     """
+    if is_dataclass(cls) and not isinstance(data, dict):
+        held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
+        raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
     try:
         text = json.dumps(data, default=str, allow_nan=False)
     except (ValueError, RecursionError) as error:

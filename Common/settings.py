@@ -17,6 +17,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
+COMMAND_LINE = "command line"  # as a source of settings
 ALL = "all"  # in place of a list: every value that is possible
 
 
@@ -117,7 +118,13 @@ def _is_original(name: str) -> bool:
     return name.startswith("phaze_") or name == "force_reextract_model"
 
 
+def shown(key: str, source: str) -> str:
+    """A setting in refusals: by its flag where that was typed, else by its key."""
+    return f"--{key.replace('_', '-')}" if source == COMMAND_LINE else key
+
+
 def _read(setting: Setting, value: object, source: str) -> object:
+    name = shown(setting.key, source)
     try:
         if not setting.many:
             return _item(setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
@@ -127,11 +134,11 @@ def _read(setting: Setting, value: object, source: str) -> object:
         if not items:
             raise _NotAllowedError(value, "a list of at least one value")
     except _NotAllowedError as problem:
-        shown = repr(problem.given) if len(repr(problem.given)) <= 80 else repr(problem.given)[:77] + "..."
-        raise InputError(f"{source}: {setting.key} is {shown}, but must be {problem.allowed}") from problem
+        given = repr(problem.given) if len(repr(problem.given)) <= 80 else repr(problem.given)[:77] + "..."
+        raise InputError(f"{source}: {name} is {given}, but must be {problem.allowed}") from problem
     if not setting.repeats and len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
-        raise InputError(f"{source}: {setting.key} lists {twice} twice; list every value once")
+        raise InputError(f"{source}: {name} lists {twice} twice; list every value once")
     return items
 
 

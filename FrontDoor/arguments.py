@@ -63,7 +63,7 @@ def parse(words: Sequence[str]) -> Command:
     parser, modes = _parsers()
     options, unknown = parser.parse_known_args(_mode_first(list(words)))
     if unknown:
-        raise InputError(_unknown(unknown[0], options.mode, modes[options.mode].flags))
+        raise InputError(_unknown(unknown[0], options.mode, modes))
     read: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in vars(options).items()}
     return Command(**{name: each for name, each in read.items() if each is not None})
 
@@ -98,11 +98,13 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     return parser, add_modes(parser)
 
 
-def _unknown(word: str, mode: str, flags: list[str]) -> str:
+def _unknown(word: str, mode: str, modes: dict[str, Parser]) -> str:
     listed = f"'phaze {mode} --help' lists what is allowed"
     if word.startswith("-"):
         flag = word.partition("=")[0]
-        return f"unknown flag {flag!r} of {mode}; {nearest(flag, flags, listed)}"
+        others = [each for each in modes if flag in modes[each].flags]
+        remedy = f"it is one of {', '.join(others)}, and {listed}" if others else nearest(flag, modes[mode].flags, listed)
+        return f"unknown flag {flag!r} of {mode}; {remedy}"
     if word in MODES:
         return f"the mode {word!r} comes after other words; put it first: phaze {word} ..."
     return f"unexpected argument {word!r}; " + (f"name models with --model {word}" if mode in STUDY_MODES else listed)

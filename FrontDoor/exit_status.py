@@ -6,21 +6,32 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from threading import current_thread, main_thread
+from typing import NoReturn
 
 from Common.errors import PhazeError
 
 DONE = 0
 FAILED = 1
 NOTHING_FEASIBLE = 3
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+INTERRUPTED = 128 + signal.SIGINT  # as shells report it
+TERMINATED = 128 + signal.SIGTERM
 
 
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
     _prepare_streams()
+    told: list[int] = []  # to terminate; libraries raise an interrupt of their own instead of ours
+
+    def terminate(*_: object) -> NoReturn:
+        told.append(TERMINATED)
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGTERM, terminate) if current_thread() is main_thread() else None  # no other can
     try:
         try:
             status = run()
@@ -28,8 +39,9 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
             status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
     except KeyboardInterrupt:
-        _say("interrupted; everything finished so far is kept, and the same command goes on from there")
-        return INTERRUPTED
+        what = "terminated" if told else "interrupted"
+        _say(f"{what}; everything finished so far is kept, and the same command goes on from there")
+        return told[0] if told else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()
         return DONE
@@ -54,6 +66,9 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
             + ("" if verbose else "; run again with --verbose to see where it came from")
         )
         return FAILED
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
     return status
 
 

@@ -33,10 +33,10 @@ MODES = STUDY_MODES | OTHER_MODES
 
 _STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
 where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 nothing feasible, 1 failure, 130 interrupted."""
+Exit status: 0 done, 2 wrong input, 3 nothing feasible, 1 failure, 130 interrupted, 143 terminated."""
 _EVALUATE_EPILOG = """Settings come from, weakest first: defaults, the --plan file (the same names as the flags), the command
 line, where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure, 130 interrupted."""
+Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure, 130 interrupted, 143 terminated."""
 _EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
 
 

@@ -131,9 +131,11 @@ def doctor(command: Command) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
     from Common.files import user_path
     from FrontDoor.doctor import Verdict, examine
-    from Studies.folders import folders_of
+    from Studies.folders import check_output, folders_of
 
     output = None if command.output is None else user_path(command.output)
+    if output is not None:
+        check_output(output)
     findings = examine(folders_of(output, "study"))
     print_rows("doctor", [asdict(finding) for finding in findings], command)
     return FAILED if any(finding.verdict is Verdict.MISSING for finding in findings) else DONE

@@ -25,6 +25,7 @@ def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from Common.files import output_file, user_path, write_atomically
     from Studies.finished_run import open_run
+    from Studies.folders import check_output
 
     if len(command.runs) > 2:
         raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
@@ -32,8 +33,8 @@ def report(command: Command) -> int:
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
         raise InputError(f"output {output} would not be taken for a page; give a name that ends in .html")
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise InputError(f"figures {folder} is a file; give a folder for the figures")
+    if folder is not None:
+        check_output(folder, "--figures")
     _need_libraries()
     runs = [open_run(user_path(run)) for run in command.runs]
     from Reporter.report.export import write_figures

@@ -7,6 +7,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE, FAILED
 from FrontDoor.printing import print_answer, print_rows
@@ -43,13 +44,22 @@ def sweep(command: Command) -> int:
 
     points = run_sweep(asked, executor, progress_for(sys.stderr, quiet=command.quiet), tell)
     write_table(asked, points)
-    failed = sum(point.point is None for point in points)
-    rows = {"name": asked.name, "folder": str(asked.folder), "failed": failed, "points": sweep_rows(asked, points)}
+    impossible = sum(point.impossible for point in points)
+    failed = sum(point.point is None for point in points) - impossible
+    ends = {"failed": failed, "impossible": impossible}
+    rows = {"name": asked.name, "folder": str(asked.folder), **ends, "points": sweep_rows(asked, points)}
     print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
     logger.info("table: %s, a run per point in %s", asked.folder / "table.parquet", asked.store)
     if failed:
         logger.warning("%d of %d points failed; the same command tries them again", failed, total)
-    return FAILED if failed else DONE
+    return FAILED if failed else _status(impossible, total)
+
+
+def _status(impossible: int, total: int) -> int:
+    """Of a sweep in which nothing went wrong but what was asked."""
+    if impossible:
+        logger.warning("%d of %d points are impossible; give other values in their place", impossible, total)
+    return InputError.exit_status if impossible else DONE
 
 
 def _print_points(asked: Sweep, command: Command) -> int:
@@ -61,4 +71,4 @@ def _print_points(asked: Sweep, command: Command) -> int:
     there = [point.point is not None and store.load(point.point.key) is not None for point in points]
     sizes = [None if point.point is None else point.point.size for point in points]
     print_rows(f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command)
-    return DONE
+    return _status(sum(point.point is None for point in points), len(points))

@@ -23,12 +23,14 @@ def validate(command: Command) -> int:
     """Predict every run of the table, print how far off that is, and draw it where a file was named."""
     from Common.files import named_file, user_path
     from Common.progress import progress_for
-    from Studies.folders import folders_of
+    from Studies.folders import check_output, folders_of
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     device, cluster, software = (named_file(key, named[key]) if key in named else None for key in HARDWARE)
     output = user_path(named["output"]) if "output" in named else None
     runs_file = user_path(command.runs[0]) if command.runs else None
+    if output is not None:
+        check_output(output)
     picture = None if command.plot is None else _picture(command.plot)
     from Reporter.validation_tables import report_json, report_tables
     from Validation.measured_runs import read_runs
@@ -47,9 +49,9 @@ def validate(command: Command) -> int:
 
 
 def _picture(text: str) -> Path:
-    from Common.files import user_path
+    from Common.files import output_file
 
-    path = user_path(text)
+    path = output_file(text)
     if path.suffix.lower() not in PICTURES:
         raise InputError(f"plot {text!r} is neither a PNG nor an SVG; give a file name that ends in {' or '.join(PICTURES)}")
     return path

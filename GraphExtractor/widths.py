@@ -11,8 +11,12 @@ from GraphExtractor.models.base import ModelFamily
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
     """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can tell."""
-    common = math.gcd(*family.divided_sizes.values()) or 1
-    return tuple(width for width in range(1, common + 1) if common % width == 0)
+    return divisors(math.gcd(*family.divided_sizes.values()) or 1)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Whole numbers that divide ``number``, ascending."""
+    return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
 def check_key(key: GraphKey, family: ModelFamily) -> None:
@@ -41,9 +45,10 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         )
     if key.ep > 1 and (not family.experts or family.experts % key.ep):
         raise InputError(
-            f"expert parallel degree {key.ep} does not divide the {family.experts} experts of {key.model}; use a divisor of them"
+            f"ep is {key.ep}, which does not divide the {family.experts} experts of {key.model}; "
+            f"use one of {', '.join(map(str, divisors(family.experts)))}"
             if family.experts
-            else f"{key.model} has no experts; use expert parallel degree 1"
+            else f"ep is {key.ep}, but {key.model} has no experts; use ep 1"
         )
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(

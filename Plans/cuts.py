@@ -70,7 +70,7 @@ def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
     if pp == 1:
         return ()
     if not 1 <= pp <= blocks:
-        raise InputError(f"{pp} pipeline stages were asked for {blocks} blocks; give 1 to {max(blocks, 1)} stages")
+        raise InputError(f"pp x interleave is {pp}, for {blocks} blocks; give at most {max(blocks, 1)}, or --stage-layers")
     sizes = [blocks // pp + (stage < blocks % pp) for stage in range(pp)]
     return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
 

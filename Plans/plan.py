@@ -12,6 +12,7 @@ from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
+from Plans.pipeline.schedule import check as check_schedule
 
 
 def usual_precision(device: Device) -> Precision:
@@ -261,8 +262,7 @@ def check_plan(plan: TrainingPlan) -> None:
             f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global batch of at least "
             f"{plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; raise it or lower dp or the micro-batch size"
         )
-    if plan.gpipe and plan.interleave > 1:
-        raise InputError(f"GPipe runs one chunk per stage, given interleave {plan.interleave}; give 1, or leave GPipe out")
+    check_schedule(plan.schedule, plan.pp, plan.interleave, plan.micro_batches)
     if not 0 <= plan.zero_stage <= 3:
         raise InputError(f"zero_stage is {plan.zero_stage}; it must be 0, 1, 2 or 3")
     if plan.stage_layers is not None and (len(plan.stage_layers) != plan.chunks or min(plan.stage_layers) < 1):

@@ -13,8 +13,8 @@ from Reporter.tables import new_table
 from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
-from Studies.sweep.run import ResolvedPoint, SweptPoint
-from Studies.sweep.table import FAILED, value_text
+from Studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
+from Studies.sweep.table import value_text
 from Studies.wording import UNITS, accelerator_words
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def point_line(sweep: Sweep, point: SweptPoint, ended: int, total: int) -> str:
     """How a point ended, the ``ended``-th of ``total``, in one line."""
     head = f"[{ended:>{len(str(total))}}/{total}] {settings_text(sweep, point.settings)}: "
     if point.point is None:
-        return f"{head}failed: {point.problem}"
+        return f"{head}{point.status}: {point.problem}"
     took = "already there" if point.found else duration(point.point.seconds)
     return f"{head}{result_text(point.point.result, point.settings)} ({took}, {sweep.store.name}/{point.key})"
 
@@ -57,8 +57,8 @@ def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
         )
         for point in others:
             result = point.point.result if point.point else None
-            status, why = (FAILED, point.problem) if result is None else (result.status.value, result.reason)
-            table.add_row(str(point.number), settings_text(sweep, point.settings), status, why)
+            why = point.problem if result is None else result.reason
+            table.add_row(str(point.number), settings_text(sweep, point.settings), point.status, why)
         tables.append(table)
     return tables if any(map(_has_result, points)) else tables[1:]
 
@@ -111,7 +111,7 @@ def asked_rows(
                 "model": _model_text(settings),
                 **{key: value_text(settings[key]) for key in sweep.swept if key != MODELS},
                 "design_points": size if size is not None else "",
-                "state": "already there" if found else f"cannot be: {point.problem}" if point.problem else "to compute",
+                "state": "already there" if found else f"{IMPOSSIBLE}: {point.problem}" if point.problem else "to compute",
             }
         )
     return rows

@@ -10,10 +10,13 @@ from typing import Any
 
 from Common.choices import Precision
 from Common.errors import InputError
+from Common.settings import shown
 from Estimator.devices.files import device_names
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.widths import check_key
+from GraphExtractor.widths import check_key, divisors
+from Plans.cuts import balanced_cuts
+from Plans.plan import check_plan
 from Studies.annotations import Hardware, Mode
 from Studies.folders import check_name, check_output
 from Studies.request import Request, request_fields
@@ -28,15 +31,16 @@ def check_hardware_settings(values: Mapping[str, Any], origins: Mapping[str, str
     """
     if mode is Mode.EVALUATE and not {"device", "chip"} & values.keys():
         raise InputError(f"no device was given; name one with --device: {', '.join(device_names())}")
+    flags = {key: shown(key, origin) for key, origin in origins.items()}
     given = "device" in values
     for field in request_fields():
         key, about = field.key, field.about
         if key in values and given and about.hardware is Hardware.CHIPS:
             raise InputError(
-                f"{origins[key]}: {key} is about chips to design, but the device is given; leave {key} or --device out"
+                f"{origins[key]}: {flags[key]} is about chips to design, but the device is given; leave it or --device out"
             )
         if key in values and not given and about.hardware is Hardware.DEVICES:
-            raise InputError(f"{key} belongs to devices that exist; add --device, or leave {key} out")
+            raise InputError(f"{flags[key]} belongs to devices that exist; add --device, or leave it out")
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
@@ -53,7 +57,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_models(request, families)
     _check_degrees(request)
     _check_experts(request, families)
-    _check_stages(request)
+    _check_plans(request, families)
 
 
 def _check_designed(request: Request) -> None:
@@ -74,13 +78,13 @@ def _check_batch(request: Request) -> None:
         if too_large:
             raise InputError(
                 f"micro-batch size {too_large[0]} exceeds the global batch size {batch}; "
-                f"make the micro-batch smaller or raise --global-batch-size"
+                f"lower --micro-batch-size or raise --global-batch-size"
             )
     dp, size = min(request.dp or (1,)), min(request.micro_batch_size)
     if dp * size > batch:
         raise InputError(
             f"dp {dp} replicas with micro-batches of {size} need a global batch of at least {dp * size}, given {batch}; "
-            f"raise it or lower dp or the micro-batch size"
+            f"raise --global-batch-size, or lower --dp or --micro-batch-size"
         )
 
 
@@ -95,8 +99,7 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for model in request.models:
         family = families[model.name]
-        others = any(each.experts for each in families.values())
-        degrees = (1,) if others and not family.experts else request.ep  # only models with experts divide them
+        degrees = (1,) if any(each.experts for each in families.values()) else request.ep  # see _check_experts
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
 
@@ -166,7 +169,7 @@ def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None]
         free = [each for each in ("pp", "dp") if axes[each] is None]
         fitting = {devices // rest for rest in rests if (devices % rest == 0 if request.use_all_devices else rest <= devices)}
         if request.use_all_devices and free:
-            fitting = {degree for most in fitting for degree in _divisors(most)}
+            fitting = {degree for most in fitting for degree in divisors(most)}
         if fitting and request.use_all_devices:
             remedies.append(f"{name} {_listed(sorted(fitting))}")
         elif fitting:
@@ -178,7 +181,9 @@ def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None]
 
 def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
-    if 1 in request.ep:
+    experts = math.gcd(*(family.experts for family in families.values()))
+    odd = [ep for ep in request.ep if experts % ep]
+    if 1 in request.ep and not odd:
         return
     devices, every = _devices(request), request.use_all_devices
     groups = sorted(
@@ -188,10 +193,13 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             if degrees.fit(devices, all_used=every)
         }
     )
-    if any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
+    if not odd and any(_divides(ep, *group, every=every) for ep in request.ep for group in groups):
         return
-    experts = math.gcd(*(family.experts for family in families.values() if family.experts)) or 1
-    would = [ep for ep in _divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)]
+    would = [ep for ep in divisors(experts) if any(_divides(ep, *group, every=every) for group in groups)]
+    if odd:
+        raise InputError(
+            f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest as it is: ep {_listed(would)}"
+        )
     if len(groups) == 1 and groups[0][2]:
         dp, cp, _ = groups[0]
         raise InputError(
@@ -211,15 +219,22 @@ def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) 
     return ep // math.gcd(ep, cp) <= most_replicas
 
 
-def _check_stages(request: Request) -> None:
-    if request.stage_layers is None or request.pp is None or request.interleave is None:
-        return
-    chunks = request.pp[0] * request.interleave[0]
-    if len(request.stage_layers) != chunks:
-        raise InputError(
-            f"stage_layers has {len(request.stage_layers)} entries {list(request.stage_layers)}; give {chunks} positive numbers, "
-            f"one per pipeline stage{' and chunk' if request.interleave[0] > 1 else ''}"
-        )
+def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse plans that contradict themselves, or the layers of a model where these are known: its blocks, embedding and head."""
+    from Studies.problem import plan_space, single_plan
+
+    searched, cluster = request.mode is Mode.SEARCH, request.hardware.cluster
+    if not searched:
+        check_plan(single_plan(request))
+    for model, family in families.items():
+        if not family.layers or len(family.blocks) != 1:
+            continue
+        layers = family.layers + 2
+        why = plan_space(request, model).why_empty(layers, cluster) if searched else ""
+        if why:
+            raise InputError(f"no plan of {model} is as asked: {why}")
+        if not searched and request.stage_layers is None:
+            balanced_cuts(layers, single_plan(request).chunks)
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
@@ -235,10 +250,6 @@ def _devices(request: Request) -> int:
 
 def _open(values: tuple[int, ...] | None) -> Sequence[int | None]:
     return (None,) if values is None else values
-
-
-def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -134,10 +134,12 @@ def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int])
     replica = math.prod(degrees.values())
     shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
     if devices % replica:
-        raise InputError(f"devices is {devices}, which is no multiple of {shown} = {replica}; give a multiple, or other degrees")
+        allowed = " or ".join(str(times * replica) for times in (devices // replica, devices // replica + 1) if times)
+        raise InputError(f"devices is {devices}, which is no multiple of {shown} = {replica}; give --devices {allowed}")
     if dp is not None and dp * replica != devices:
         raise InputError(
-            f"devices is {devices}, but {shown} x dp {dp} = {dp * replica}; leave one of devices and dp out, or make them agree"
+            f"devices is {devices}, but {shown} x dp {dp} = {dp * replica}; "
+            f"give --dp {devices // replica} or --devices {dp * replica}"
         )
     return devices // replica
 
@@ -148,14 +150,11 @@ def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSch
     Raises:
         InputError: they contradict each other.
     """
-    if stated is PipelineSchedule.ONE_F_ONE_B and interleave > 1:
-        raise InputError(
-            f"schedule 1f1b runs one chunk per stage, given interleave {interleave}; give schedule interleaved, or interleave 1"
-        )
+    if stated in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
+        given = f"schedule {stated} runs one chunk per stage, given interleave {interleave}"
+        raise InputError(f"{given}; give --interleave 1, or --schedule interleaved")
     if stated is PipelineSchedule.INTERLEAVED and interleave == 1:
-        raise InputError("schedule interleaved needs several chunks per stage, given interleave 1; give interleave 2 or more")
-    if stated is PipelineSchedule.GPIPE and interleave > 1:
-        raise InputError(f"GPipe runs one chunk per stage, given interleave {interleave}; give 1, or leave GPipe out")
+        raise InputError("schedule interleaved needs several chunks per stage, given interleave 1; give --interleave 2 or more")
     return stated or (PipelineSchedule.INTERLEAVED if interleave > 1 else PipelineSchedule.ONE_F_ONE_B)
 
 

@@ -41,12 +41,13 @@ def check_name(name: str) -> None:
         )
 
 
-def check_output(folder: Path) -> None:
+def check_output(folder: Path, flag: str = "--output") -> None:
     """Refuse a folder of results that cannot be one."""
     try:
         str(folder).encode()
-        taken = folder.exists() and not folder.is_dir()
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        taken = not there.is_dir()
     except (UnicodeEncodeError, OSError) as error:  # bytes that are no text, or a name the file system cannot hold
-        raise InputError(f"output {str(folder)!r:.120} cannot name a folder; give another") from error
+        raise InputError(f"{flag} {str(folder)!r:.120} cannot name a folder; give another") from error
     if taken:
-        raise InputError(f"output {folder} is a file; give a folder")
+        raise InputError(f"{flag} {folder} cannot be a folder, since {there} is a file; give another")

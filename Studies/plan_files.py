@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.records import read_yaml, to_record
+from Common.records import read_text, read_yaml, to_record
 from Common.units import GIB
 from Plans.plan import Plan, plan_mapping
 from Solver.results import HardwareReport
@@ -56,6 +56,9 @@ def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
     above = table.read(given, "command line")
     file = read_plan(path, above.get("model"))
     below = table.read(file.settings, str(path))
+    lacking = [key for key, others in (("model", ()), ("device", ("chip",))) if not {key, *others} & {*above, *below}]
+    if lacking:
+        raise InputError(f"{path} names no {' and no '.join(lacking)}; add what is lacking, or give --{' and --'.join(lacking)}")
     changed = {key for key in above if above[key] != below.get(key)}
     outdated = {old for new in changed & OUTDATES.keys() for old in OUTDATES[new]}
     if "chip" in changed and "device" in below:
@@ -92,11 +95,9 @@ def _parsed(path: Path) -> Any:
     """Content of a YAML file, or of a JSON file, which a search may have made large."""
     if path.suffix != ".json":
         return read_yaml(path)
+    text = read_text(path, "a plan file")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of an existing plan file") from error
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
 

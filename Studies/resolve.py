@@ -7,13 +7,13 @@ one wins).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from Common.errors import InputError
 from Common.files import user_path
-from Common.settings import ALL
+from Common.settings import ALL, COMMAND_LINE
 from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -27,6 +27,7 @@ from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, con
 from Studies.request import Request, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
+Record = TypeVar("Record")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -48,9 +49,9 @@ def resolve(
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
     """
     table = settings_for(mode)
-    below, above = table.read(config, source), table.read(given, "command line")
+    below, above = table.read(config, source), table.read(given, COMMAND_LINE)
     stated = {key: value for key, value in table.override(below, above).items() if value is not None}
-    check_hardware_settings(stated, {key: "command line" if key in above else source for key in stated}, mode)
+    check_hardware_settings(stated, {key: COMMAND_LINE if key in above else source for key in stated}, mode)
     models = _models(stated, mode)
     families = {model.name: find_model(model.name) for model in models}
     values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}
@@ -157,7 +158,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         space = files.design_space(space_name, given.get("technology"))
         chip = files.chip(given["chip"], space) if "chip" in given else None
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
-    whole, software = files.cluster(cluster_name), files.software(software_name)
+    whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
+    software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
     cluster = with_devices(whole, values["devices"]) if "devices" in values and mode is Mode.SEARCH else whole
     records = {"device": device, "cluster": whole, "software": software, "chip": chip}
     names["cluster"] = cluster_name
@@ -165,6 +167,14 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
     return names, ResolvedHardware(cluster, software, device, space, chip, contents)
+
+
+def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:
+    """``load(name)``; a refusal says which ``device`` names it, if one does."""
+    try:
+        return load(name)
+    except InputError as error:
+        raise InputError(str(error) if device is None else f"{device}: {error}") from error
 
 
 def _is_file(name: str | None) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.records import read_text
 from Validation.published_numbers import number_in
 from Validation.records import MeasuredRun
 
@@ -117,18 +119,14 @@ def read_runs(path: Path | None = None) -> tuple[MeasuredRun, ...]:
 
 def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
     """Lines as cells, each with the number of its first line in the file."""
+    reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs")), strict=True)
+    number = 1
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            number = 1
-            for cells in reader:
-                yield number, cells
-                number = reader.line_num + 1
+        for cells in reader:
+            yield number, cells
+            number = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of a CSV file of measured runs") from error
 
 
 def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, str]], Mapping[str, str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.records import read_text
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import CollectiveKind
 
@@ -73,11 +75,9 @@ def read_collectives(path: Path) -> tuple[CollectiveSample, ...]:
 
 def _rows(path: Path) -> list[dict[str, str | None]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows: list[dict[str, str | None]] = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of a CSV file with a header") from error
+        rows: list[dict[str, str | None]] = list(csv.DictReader(io.StringIO(read_text(path, "a CSV file with a header"))))
+    except csv.Error as error:
+        raise InputError(f"cannot read {path}: {error}; give the path of a CSV file with a header") from error
     if not rows:
         raise InputError(f"{path} holds no rows; give a CSV file with a header and a row for every measurement")
     return rows

@@ -106,14 +106,15 @@ def check(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batc
         raise InputError(f"a pipeline of {pp} stages and {micro_batches} micro-batches is empty; give at least 1 of each")
     if schedule is not PipelineSchedule.INTERLEAVED:
         if chunks_per_stage != 1:
-            raise InputError(f"{schedule} runs 1 chunk per stage, given {chunks_per_stage}; give 1, or use interleaved")
+            raise InputError(f"{schedule} runs 1 chunk per stage, given interleave {chunks_per_stage}; give --interleave 1")
         return
     if pp < 2 or chunks_per_stage < 2:
-        given = f"pp {pp} and {chunks_per_stage} chunks per stage"
-        raise InputError(f"interleaved needs pp of at least 2 and at least 2 chunks per stage, given {given}; use 1f1b")
+        given = f"pp {pp} and interleave {chunks_per_stage}; give larger ones, or --interleave 1"
+        raise InputError(f"an interleaved schedule needs pp and interleave of at least 2, given {given}")
     if micro_batches % pp:
         below, above = micro_batches // pp * pp, (micro_batches // pp + 1) * pp
         allowed = f"{below} or {above}" if below else f"{above}"
         raise InputError(
-            f"interleaved needs micro-batches in multiples of pp {pp}, given {micro_batches} per pipeline; use {allowed}, or 1f1b"
+            f"an interleaved schedule needs micro-batches in multiples of pp {pp}, given {micro_batches} per pipeline; give a "
+            f"--global-batch-size that makes {allowed} of them, or --interleave 1"
         )

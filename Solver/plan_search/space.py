@@ -59,16 +59,37 @@ class PlanSpace:
                 for overlap in self.overlap_tensor if sequence else (None,):
                     yield replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
 
-    def requirements(self, layers: int | None = None) -> str:
-        """What plans of the space must fulfil, in words, for refusals where none does; ``layers`` of the model."""
-        devices = f"{'exactly' if self.use_all_devices else 'at most'} {self.devices:,} devices"
-        number = "" if layers is None else f"{layers} "
-        rules = [f"tp x cp x pp x dp must be {devices}", f"pp at most the {number}layers of the model"]
-        if self.ep_degrees != (1,):
-            rules.append("ep must divide dp x cp")
-        if self.interleave is not None and 1 not in self.interleave:
-            rules.append("pp x interleave must divide the blocks, and pp, at least 2, the micro-batches of a pipeline")
-        return "; ".join(rules)
+    def why_empty(self, layers: int, cluster: Cluster) -> str:
+        """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there are plans."""
+        if self._has_plans(layers, cluster):
+            return ""
+        if replace(self, interleave=(1,))._has_plans(layers, cluster):
+            return self._chunk_rule(layers)
+        if replace(self, ep_degrees=(1,))._has_plans(layers, cluster):
+            return "ep must divide dp x cp"
+        if replace(self, pp_degrees=None)._has_plans(layers, cluster):
+            return f"pp must be at most the {layers} layers of the model"
+        return f"tp x cp x pp x dp must be {'exactly' if self.use_all_devices else 'at most'} {self.devices:,} devices"
+
+    def _has_plans(self, layers: int, cluster: Cluster) -> bool:
+        return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
+
+    def _chunk_rule(self, layers: int) -> str:
+        """What keeps every plan from interleaving, where that is what leaves none."""
+        given, blocks = ", ".join(map(str, self.interleave or ())), layers - 2
+        degrees = [pp for pp in self.pp_degrees or range(2, layers) if pp > 1]
+        if not degrees:
+            return f"interleave {given} needs pp of at least 2; give a larger --pp, or --interleave 1"
+        would = {chunks for pp in degrees for chunks in range(1, blocks // pp + 1) if blocks % (pp * chunks) == 0} | {1}
+        if would.isdisjoint(self.interleave or ()):
+            allowed = ", ".join(map(str, sorted(would)))
+            return (
+                f"pp x interleave must divide the {blocks} blocks of the model, given interleave {given}; possible are {allowed}"
+            )
+        return (
+            f"interleave {given} needs micro-batches in multiples of pp; give a --global-batch-size that is a multiple of "
+            "micro-batch size x dp x pp, or --interleave 1"
+        )
 
     def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""

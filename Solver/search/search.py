@@ -11,6 +11,7 @@ from Common.errors import InputError
 from Common.files import content_key
 from Common.records import to_json
 from Common.units import GIB
+from GraphExtractor import load_or_extract
 from Plans.results import Status
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
 from Solver.search.costs import ModelShapes, model_shapes
@@ -54,12 +55,9 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
     for model in problem.models:
         if not any(each.model is model for each in shapes):
-            space = model.space
-            raise InputError(
-                f"no plan uses {'' if space.use_all_devices else 'at most '}{space.devices} devices for {model.name}, with "
-                f"{space.base.global_batch_size} samples a batch: {space.requirements()}; "
-                "allow other degrees, another number of devices or a larger global batch"
-            )
+            layers = {len(load_or_extract(model.graph_key(shape), run.stores.graphs).sequence) for shape in model.space.shapes()}
+            why = model.space.why_empty(max(layers, default=2), run.hardware.cluster)
+            raise InputError(f"no plan of {model.name} is as asked: {why}")
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("winners"):

@@ -50,12 +50,12 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     Raises:
         InputError: no accelerator, chip or plan has what was asked for; says what there is.
     """
+    request, axes = constrained(search, constraint), _axes(search, constraint)  # these refuse before anything is priced
     best = search.best
     if has_what_is_asked(best.point, constraint, search):
         sentence = "The best design of all has what was asked for."
         return Alternative(constraint.asked, best.point.status, best.point, 1.0, terms_of(best.point, best.point), (sentence,))
-    candidates = _candidates(search, constraint)
-    request = constrained(search, constraint)
+    candidates = _candidates(search, constraint, axes)
     found, priced = _best(search, request, candidates)
     if priced.without_plans:
         raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
@@ -74,9 +74,8 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
 
 def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: RepeatedSearch) -> bool:
     """Whether ``point`` satisfies ``constraint``, the plans of all its models included."""
-    axes = _axes_of(search, constraint.chip) if constraint.chip is not None else constraint.axes
     return (
-        all(getattr(point.accelerator, name) == value for name, value in axes.items())
+        all(getattr(point.accelerator, name) == value for name, value in _axes(search, constraint).items())
         and constraint.hbm_bytes in {None, point.hbm_bytes}
         and all(getattr(plan, name) == value for plan in point.models.values() for name, value in constraint.of_the_plan.items())
     )
@@ -130,20 +129,17 @@ def _some(hardware: Hardware, rows: NDArray[np.int64]) -> Hardware:
     return hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()])
 
 
-def _candidates(search: RepeatedSearch, constraint: Constraint) -> _Candidates:
-    axes = _axes_of(search, constraint.chip) if constraint.chip is not None else constraint.axes
+def _candidates(search: RepeatedSearch, constraint: Constraint, axes: dict[str, int]) -> _Candidates:
     hardware = search.run.hardware
     if not axes or not isinstance(hardware, DesignedChips):
         return _Candidates(search.hardware, np.array([np.inf]))
     space = hardware.accelerators
-    chosen = np.logical_and.reduce([getattr(space, name) == value for name, value in axes.items()])
+    chosen = _having(space, axes)
     if chosen.any():
         some = hardware.only([space.accelerator(row) for row in np.flatnonzero(chosen).tolist()])
         return _Candidates(some, _reach(search, constraint, some.accelerators))
-    if len(axes) == len(AXES):
-        note = "This chip is not in the design space; it is priced all the same."
-        return _Candidates(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
-    raise InputError(_nobody_has(space, constraint, axes))
+    note = "This chip is not in the design space; it is priced all the same."
+    return _Candidates(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
 
 
 def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet) -> FloatArray:
@@ -162,10 +158,25 @@ def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: Acceler
     return np.array([known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))])
 
 
-def _axes_of(search: RepeatedSearch, chip: str) -> dict[str, int]:
-    """Axes of a known chip of the design space."""
-    found = chip_named(chip, design_space_of(search.request))
-    return {name: getattr(found, name) for name in AXES}
+def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:
+    """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there is one, or all are named.
+
+    Raises:
+        InputError: there is none.
+    """
+    if constraint.chip is not None:
+        found = chip_named(constraint.chip, design_space_of(search.request))
+        return {name: getattr(found, name) for name in AXES}
+    axes, hardware = constraint.axes, search.run.hardware
+    if 0 < len(axes) < len(AXES) and isinstance(hardware, DesignedChips) and not _having(hardware.accelerators, axes).any():
+        raise InputError(_nobody_has(hardware.accelerators, constraint, axes))
+    return axes
+
+
+def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
+    """Which accelerators have the values of ``axes``, one or more."""
+    having: NDArray[np.bool_] = np.logical_and.reduce([getattr(space, name) == value for name, value in axes.items()])
+    return having
 
 
 def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
@@ -207,7 +218,8 @@ def _not_searched(request: Request, constraint: Constraint) -> str:
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
     """Refusal where no plan of ``model`` has what was asked for."""
     layers = sum(len(stage.layers) for stage in search.best.point.models[model].stages)
-    return f"--instead {constraint.asked}: no plan has that; {plan_space(request, model).requirements(layers)}"
+    why = plan_space(request, model).why_empty(layers, request.hardware.cluster)
+    return f"--instead {constraint.asked}: no plan has that; {why}"
 
 
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:

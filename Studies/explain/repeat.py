@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from Common.errors import InputError
 from Common.progress import Progress
@@ -34,23 +35,58 @@ class Designed:
 
 @dataclass(frozen=True, eq=False)
 class RepeatedSearch:
-    """The search of ``run`` under other constraints. ``best`` is the best design, priced as everything is now.
+    """The search of ``run`` under other constraints. ``hardware`` is that of the best design alone.
 
-    ``hardware`` is that of the best design alone. ``unchanged`` tells whether the design is worth what the run says, so that the
-    run's other numbers can be relied upon too.
+    ``alone`` is the run of its plan alone, where it has one model.
     """
 
     request: Request
     run: Run
     finished: FinishedRun
     hardware: Hardware
-    best: Designed
-    unchanged: bool
+    alone: Run
+
+    @cached_property
+    def best(self) -> Designed:
+        """The best design, priced as everything is now, once it is asked for.
+
+        Raises:
+            InputError: it does not fit any more.
+        """
+        said = self.finished.result.best
+        assert said is not None  # repeat_search refuses others
+        with self.run.progress.phase("pricing the best design again", 1) as advance:
+            now = best_design(priced(self.alone, self.hardware), (said.hbm_bytes,))
+            advance(1)
+        if now is None:
+            raise InputError(
+                f"the best design of {self.finished.folder} does not fit any more: the code or files that its study names have "
+                "changed; run the study again"
+            )
+        if not _is_worth(now, said):
+            logger.warning(
+                "the best design now comes out at %.6g instead of %.6g: the code or files that the study names have changed "
+                "since the run, and all that follows is priced as they are now; run the study again to be sure that it is still "
+                "the best",
+                now.point.value,
+                said.value,
+            )
+        return now
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the design is worth what the run says, so that the run's other numbers can be relied upon too."""
+        said = self.finished.result.best
+        return said is not None and _is_worth(self.best, said)
 
     def price(self, hardware: Hardware, request: Request | None = None) -> PricedHardware:
         """``hardware`` priced for the models of the run; ``request`` may ask for other memory and plans."""
         problem = self.run.problem if request is None else search_problem(request)
         return priced(replace(self.run, problem=problem), hardware)
+
+
+def _is_worth(now: Designed, said: DesignPoint) -> bool:
+    return abs(now.point.value / said.value - 1.0) <= EQUAL
 
 
 def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
@@ -66,24 +102,7 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
         request = request_of(finished)
         run = run_of(request, progress)
         alone = replace(run, problem=search_problem(_only_its_plan(finished, best))) if len(best.models) == 1 else run
-    hardware = hardware_alone(run.hardware, best)
-    with progress.phase("pricing the best design again", 1) as advance:
-        now = best_design(priced(alone, hardware), (best.hbm_bytes,))
-        advance(1)
-    if now is None:
-        raise InputError(
-            f"the best design of {finished.folder} does not fit any more: the code or files that its study names have changed; "
-            "run the study again"
-        )
-    unchanged = abs(now.point.value / best.value - 1.0) <= EQUAL
-    if not unchanged:
-        logger.warning(
-            "the best design now comes out at %.6g instead of %.6g: the code or files that the study names have changed since "
-            "the run, and all that follows is priced as they are now; run the study again to be sure that it is still the best",
-            now.point.value,
-            best.value,
-        )
-    return RepeatedSearch(request, run, finished, hardware, now, unchanged)
+    return RepeatedSearch(request, run, finished, hardware_alone(run.hardware, best), alone)
 
 
 def _only_its_plan(finished: FinishedRun, best: DesignPoint) -> Request:

@@ -113,8 +113,9 @@ def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> I
 
 
 def _start_worker(parent: int) -> None:
-    """Leave interrupts to the parent, and end with it, however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave interrupts and terminations to the parent, and end with it, however it ends."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:

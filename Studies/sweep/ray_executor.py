@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
+from threading import current_thread, main_thread
 from typing import Any
 
 from Common.errors import InputError
@@ -32,7 +34,7 @@ class RayExecutor:
         """
         if find_spec("ray") is None:
             raise InputError(
-                "--executor ray needs Ray, which is not installed; install it with: .venv/bin/pip install 'ray>=2.40'"
+                "--executor ray needs Ray, which is not installed; install it with: .venv/bin/python -m pip install ray"
             )
         self._workers = workers
         self._address = address
@@ -69,6 +71,7 @@ class RayExecutor:
             _check_address(self._address)
         import ray
 
+        terminate = signal.getsignal(signal.SIGTERM)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if self._address is None:
@@ -80,6 +83,8 @@ class RayExecutor:
             raise InputError(
                 f"{where} ({' '.join(str(error).split())}); check 'ray status' there, and RAY_AUTH_MODE where it asks for a token"
             ) from error
+        if current_thread() is main_thread():
+            signal.signal(signal.SIGTERM, terminate)  # which Ray has replaced by one that writes a page of addresses
 
 
 def _check_address(address: str) -> None:

@@ -21,6 +21,8 @@ from Studies.sweep.work import Ending, Outcome, Task
 
 logger = logging.getLogger(__name__)
 
+FAILED, IMPOSSIBLE = "failed", "impossible"  # points without a result: what went wrong may go well again, or cannot
+
 
 @dataclass(frozen=True)
 class ResolvedPoint:
@@ -33,7 +35,7 @@ class ResolvedPoint:
 
 @dataclass(frozen=True)
 class SweptPoint:
-    """A point as it ended: finished, or the sentence why it failed. ``found`` where an earlier sweep had computed it."""
+    """A point as it ended: finished, or the sentence why there is none. ``found`` where an earlier sweep had computed it."""
 
     number: int
     settings: Mapping[str, Any]
@@ -41,6 +43,14 @@ class SweptPoint:
     point: FinishedPoint | None
     problem: str
     found: bool
+    impossible: bool
+
+    @property
+    def status(self) -> str:
+        """That of the search, or why there is none."""
+        if self.point is not None:
+            return self.point.result.status.value
+        return IMPOSSIBLE if self.impossible else FAILED
 
 
 OnPoint = Callable[[SweptPoint], None]
@@ -67,7 +77,7 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
 def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint) -> list[SweptPoint]:
     """Compute what is not in the store yet; every point, in the order of the sweep, and to ``on_point`` as it ends.
 
-    A point that fails is among them, and is tried again by the next run.
+    A point that fails is among them, and is tried again by the next run; so is one that is impossible.
 
     Raises:
         InputError: no point is possible.
@@ -79,7 +89,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
     ended = _Ended(resolved, on_point)
     for each in resolved:
         if each.point is None:
-            ended.failed(each)
+            ended.impossible(each)
     by_key = {each.point.key: each.point for each in resolved if each.point}
     missing = []
     for key, point in by_key.items():
@@ -87,7 +97,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
         if finished is None:
             missing.append(point)
         else:
-            ended.tell(key, finished, "", found=True)
+            ended.tell(Outcome(key, Ending.THERE, finished))
     tasks = [Task(each, sweep.store, store.identity()) for each in _spread(missing)]
     if tasks:
         with progress.phase(f"points of {sweep.name}", len(tasks)) as advance:
@@ -96,13 +106,13 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
                 if outcome.ending is Ending.BUSY:
                     busy.append(outcome.key)
                 else:
-                    ended.tell(outcome.key, outcome.point, outcome.problem, found=outcome.ending is Ending.THERE)
+                    ended.tell(outcome)
                     advance(1)
             if busy:
                 logger.info("%d points are being computed by another sweep; waiting for it", len(busy))
                 again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
                 for outcome in _outcomes(executor, again, store):
-                    ended.tell(outcome.key, outcome.point, outcome.problem, found=outcome.ending is Ending.THERE)
+                    ended.tell(outcome)
                     advance(1)
     return ended.in_order()
 
@@ -118,15 +128,16 @@ class _Ended:
             if each.point:
                 self._by_key[each.point.key].append(each.combination)
 
-    def failed(self, resolved: ResolvedPoint) -> None:
+    def impossible(self, resolved: ResolvedPoint) -> None:
         """A combination that cannot be."""
         combination = resolved.combination
-        self._add(SweptPoint(combination.number, combination.settings, "", None, resolved.problem, found=False))
+        self._add(SweptPoint(combination.number, combination.settings, "", None, resolved.problem, found=False, impossible=True))
 
-    def tell(self, key: str, point: FinishedPoint | None, problem: str, *, found: bool) -> None:
+    def tell(self, outcome: Outcome) -> None:
         """All combinations that are the same point, which is run once."""
-        for combination in self._by_key[key]:
-            self._add(SweptPoint(combination.number, combination.settings, key, point, problem, found))
+        found, impossible = outcome.ending is Ending.THERE, outcome.ending is Ending.IMPOSSIBLE
+        for each in self._by_key[outcome.key]:
+            self._add(SweptPoint(each.number, each.settings, outcome.key, outcome.point, outcome.problem, found, impossible))
 
     def in_order(self) -> list[SweptPoint]:
         """All points in the order of the sweep."""

@@ -20,7 +20,6 @@ from Studies.sweep.run import SweptPoint
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FAILED = "failed"
 _PLAN_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bool_"}
 
 
@@ -81,7 +80,7 @@ def _row(each: SweptPoint, shown: Sequence[str], chips: Sequence[str], *, severa
     return {
         "point": each.number,
         **{key: each.settings[key] for key in shown},
-        "status": result.status.value if result else FAILED,
+        "status": each.status,
         "optimal": result.optimal if result else None,
         "objective_value": result.value if result else None,
         "objective_bound": result.bound if result else None,

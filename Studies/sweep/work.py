@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from time import perf_counter
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
 from Common.progress import SilentProgress
 from Studies.request import Request
 from Studies.sweep.points import SweepPoint, key_of
@@ -31,6 +31,7 @@ class Ending(Enum):
     THERE = auto()  # another sweep had finished it meanwhile
     BUSY = auto()  # another process is computing it
     FAILED = auto()
+    IMPOSSIBLE = auto()  # what is asked cannot be
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def compute(task: Task) -> Outcome:
     key = task.point.key
     try:
         return _computed(task)
+    except InputError as error:
+        return Outcome(key, Ending.IMPOSSIBLE, problem=str(error))
     except PhazeError as error:
         problem = str(error)
     except MemoryError:

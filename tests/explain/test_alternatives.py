@@ -143,18 +143,19 @@ def test_what_does_not_fit_says_by_how_much(search, asked):
         ("chip=tpu_v9", "no known chip 'tpu_v9'; it has outside"),
         ("tp=5", "use one of 1, 2"),
         ("tp=64", "exceeds the 16 devices"),
-        ("pp=15", "no plan has that; .*pp at most the 14 layers of the model"),
+        ("pp=15", "pp must be at most the 14 layers of the model"),
         ("pp=4,dp=8", "pp 4 x dp 8 needs 32 devices, sixteen has 16; possible with the rest as it is: pp of at most 2"),
         ("dp=100", "dp 100 replicas with micro-batches of 1 need a global batch of at least 100, given 64"),
-        ("interleave=5", "no plan has that; .*pp x interleave must divide the blocks"),
+        ("interleave=5", "pp x interleave must divide the 12 blocks of the model, given interleave 5"),
         ("sequence_parallel=yes", "ask for a tp above 1 with it, such as tp=2"),
         ("micro_batch_size=128", "exceeds the global batch size 64"),
         ("width=32,width_vc=128", "has width 32 and width_vc 128 together"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(search, asked, message):
+def test_what_cannot_be_asked_is_refused_before_anything_is_priced(finished, monkeypatch, asked, message):
+    monkeypatch.setattr("Studies.explain.repeat.priced", None)
     with pytest.raises(InputError, match=message):
-        alternative(search, asked_of(asked))
+        alternative(repeat_search(finished, SilentProgress()), asked_of(asked))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_a_run_whose_prices_have_changed_is_priced_anew_and_says_so(finished, ca
     assert not search.unchanged and "have changed since" in caplog.text
     found = alternative(search, asked_of("num_tc=1"))  # the bounds of the run cannot be relied upon
     assert math.isfinite(found.point.value)
-    same = alternative(dataclasses.replace(search, unchanged=True, finished=finished), asked_of("num_tc=1"))
+    same = alternative(dataclasses.replace(search, finished=finished), asked_of("num_tc=1"))
     assert found.point == same.point
 
 

@@ -96,7 +96,7 @@ def test_every_axis_of_a_plan_can_be_asked_for(search):
         ("pp=3", "no plan with .* x pp 3 uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, 4, 8"),
         ("dp=16", "uses all 8 devices of .*; possible with the rest as it is: dp 1, 2, 4, 8"),
         ("pp=4,dp=4", "uses all 8 devices of .*; possible with the rest as it is: pp 1, 2, or dp 1, 2"),
-        ("pp=8,micro_batch_size=1,interleave=2", "no plan has that; .*pp x interleave must divide the blocks"),
+        ("pp=8,micro_batch_size=1,interleave=2", "pp x interleave must divide the 6 blocks of the model, given interleave 2"),
         ("tp=3", "use one of 1, 2, 4"),
         ("ep=2", "has no experts"),
         ("zero_stage=4", "zero_stage is '4', but must be a whole number from 0 to 3"),

@@ -77,6 +77,7 @@ def test_graphs_are_sound_and_communicate_as_megatron_does(model, widths, traces
             if layer.name not in ("embedding", "head"):  # the ends keep little besides what enters them
                 assert 0 < layer.saved.full <= layer.saved.selective <= layer.saved.none
         parameters.add(graph.total_parameter_count)
+        assert len(family.blocks) != 1 or len(graph.sequence) == family.layers + 2  # what is refused before tracing rests on it
     assert len(parameters) == 1
     published = family.published_parameter_count
     if published % 10**6:

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import phaze
 from Common.errors import ArtefactError, InfeasibleError, PhazeError
+from Estimator.hardware_files import HARDWARE
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
 from FrontDoor.flags import MODES, STUDY_MODES
@@ -153,6 +155,9 @@ BAD = {
     "flag of the search": ("evaluate --objective throughput", "unknown flag '--objective' of evaluate"),
     "missing plan": ("evaluate --plan nowhere.yaml", "cannot read nowhere.yaml"),
     "output that is a file": (f"--model bertlarge --output {__file__}", "is a file"),
+    "output below a device": ("--model bertlarge --output /dev/null/x", "--output /dev/null/x cannot be a folder, since"),
+    "flag of the search that resembles another": ("evaluate --use-all-devices", "it is one of run_solver, "),
+    "value that is not allowed": ("--hbm-size 0", "command line: --hbm-size is '0', but must be a number from"),
     "unknown boolean": ("--model bertlarge --force_reextract_model maybe", "true or false"),
 }
 
@@ -164,6 +169,54 @@ def test_bad_input_ends_with_status_2_and_one_sentence(
     assert phaze.main(words.split()) == 2
     assert said in one_sentence(capsys)
     assert not ran.commands
+
+
+FILES = {
+    "empty.yaml": b"",
+    "braces.json": b"{}",
+    "list.yaml": b"[1, 2]",
+    "binary.yaml": b"\xff\xfe\x00",
+    "moved.yaml": re.sub(rb"(?m)^cluster: .*", b"cluster: nowhere", (HARDWARE / "devices" / "h100.yaml").read_bytes()),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate --plan braces.json", "braces.json names no model and no device; add what is lacking, or give --model and --d"),
+        ("evaluate --plan empty.yaml --model bertlarge", "empty.yaml names no device; "),
+        ("evaluate --plan binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
+        ("evaluate --model bertlarge --device binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
+        (
+            "evaluate --model bertlarge --device empty.yaml",
+            "empty.yaml holds nothing, but must be a mapping of keys such as name",
+        ),
+        (
+            "run_solver --model bertlarge --cluster list.yaml",
+            "list.yaml holds a list, but must be a mapping of keys such as name, ",
+        ),
+        ("evaluate --model bertlarge --device moved.yaml", "moved.yaml: no cluster named 'nowhere'"),
+    ],
+)
+def test_files_that_hold_something_else_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main(words.split()) == 2
+    assert said in one_sentence(capsys)
+
+
+@pytest.mark.parametrize("mode", ["report", "explain", "trace"])
+def test_an_empty_path_is_not_the_current_folder(capsys: pytest.CaptureFixture[str], mode: str) -> None:
+    assert phaze.main([mode, ""]) == 2
+    assert "a path is empty" in one_sentence(capsys)
+
+
+def test_figures_below_a_file_are_refused_by_their_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["report", ".", "--figures", f"{__file__}/figures"]) == 2
+    assert f"--figures {__file__}/figures cannot be a folder, since {__file__} is a file" in one_sentence(capsys)
 
 
 @pytest.mark.parametrize("kind", ["design_space", "cluster"])
@@ -303,7 +356,7 @@ def test_a_full_disk_ends_with_one_sentence_and_leaves_nothing_behind(
 
     monkeypatch.setattr("os.fsync", full)
     assert phaze.main(["accelerators", "--output", str(tmp_path / "cores.json")]) == 1
-    assert "No space left on device; make room or choose another --output" in one_sentence(capsys)
+    assert "No space left on device; make room or choose another place" in one_sentence(capsys)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -138,7 +138,7 @@ def test_a_plan_that_does_not_fit_is_printed_with_status_3(
 
 REFUSED = {
     "more devices than there are": ("--dp 100000 --global-batch-size 100000", "devices"),
-    "more stages than blocks": ("--pp 13", "13 pipeline stages were asked for 12 blocks"),
+    "more stages than blocks": ("--pp 13", "pp x interleave is 13, for 12 blocks; give at most 12"),
     "stages that are not the model's": ("--pp 2 --stage-layers 3 3", "adds up to 6 layers, but the model has 14"),
     "width that does not divide": ("--tp 5", "use one of 1, 2, 3, 4"),
     "uneven interleaving": ("--pp 2 --interleave 2 --global-batch-size 5", "multiples of pp 2"),

@@ -43,7 +43,7 @@ def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
 def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
     done = run(sys.executable, REPOSITORY / "phaze.py", "--model", "bertlarge", "--hbm-size", "-1", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("phaze: command line: hbm_size is '-1'")
+    assert done.stderr.startswith("phaze: command line: --hbm-size is '-1'")
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
@@ -74,17 +74,18 @@ def test_a_log_on_a_full_disk_does_not_end_the_run() -> None:
 
 
 @pytest.mark.kill
-def test_an_interrupt_ends_with_one_line_and_status_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")])
+def test_an_interrupt_ends_with_one_line_and_its_status(sent: signal.Signals, status: int, word: str) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
     code = f"import phaze, time; from FrontDoor import modes; modes.RUNNERS['doctor'] = {wait}"
     words = [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"]
     with started(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
-        child.send_signal(signal.SIGINT)
+        child.send_signal(sent)
         _, said = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert said == "phaze: interrupted; everything finished so far is kept, and the same command goes on from there\n"
+    assert child.returncode == status
+    assert said == f"phaze: {word}; everything finished so far is kept, and the same command goes on from there\n"
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)

@@ -262,11 +262,11 @@ def costs_of(forward_s: list[float], links: int) -> PipelineCosts:
 @pytest.mark.parametrize(
     ("costs", "schedule", "micro_batches", "message"),
     [
-        (like_chunks(4, 2, 1.0, 1.0), INTERLEAVED, 10, "use 8 or 12, or 1f1b"),
-        (like_chunks(4, 2, 1.0, 1.0), INTERLEAVED, 3, "use 4, or 1f1b"),
-        (like_chunks(4, 1, 1.0, 1.0), INTERLEAVED, 8, "at least 2 chunks per stage, given pp 4 and 1 chunks"),
-        (like_chunks(1, 2, 1.0, 1.0), INTERLEAVED, 8, "pp of at least 2"),
-        (like_chunks(4, 2, 1.0, 1.0), ONE_F_ONE_B, 8, "1f1b runs 1 chunk per stage, given 2"),
+        (like_chunks(4, 2, 1.0, 1.0), INTERLEAVED, 10, "makes 8 or 12 of them, or --interleave 1"),
+        (like_chunks(4, 2, 1.0, 1.0), INTERLEAVED, 3, "makes 4 of them, or --interleave 1"),
+        (like_chunks(4, 1, 1.0, 1.0), INTERLEAVED, 8, "needs pp and interleave of at least 2, given pp 4 and interleave 1"),
+        (like_chunks(1, 2, 1.0, 1.0), INTERLEAVED, 8, "pp and interleave of at least 2, given pp 1"),
+        (like_chunks(4, 2, 1.0, 1.0), ONE_F_ONE_B, 8, "1f1b runs 1 chunk per stage, given interleave 2"),
         (like_chunks(4, 1, 1.0, 1.0), GPIPE, 0, "give at least 1 of each"),
         (costs_of([1.0, 1.0, 1.0], 2), GPIPE, 1, "a multiple of pp 2 chunks"),
         (costs_of([1.0, 1.0], 2), GPIPE, 1, "one transfer less each way"),

@@ -181,5 +181,5 @@ def test_a_space_without_plans_is_refused(searched: Searching) -> None:
     case = random_case(1)
     (model,) = case.problem.models
     space = replace(model.space, devices=7, use_all_devices=True, tp_widths=(2,))
-    with pytest.raises(InputError, match="no plan uses 7 devices"):
+    with pytest.raises(InputError, match="tp x cp x pp x dp must be exactly 7 devices"):
         searched(replace(case, problem=replace(case.problem, models=(replace(model, space=space),))))

@@ -131,7 +131,7 @@ def test_the_same_question_has_the_same_name_however_it_is_put(tmp_path: Path) -
 BAD = {
     "name that is a path, on devices": (DEVICE | {"name": "../x"}, "cannot name a folder"),
     "output that is a file, on devices": (DEVICE | {"output": __file__}, "is a file"),
-    "HBM of a device": (DEVICE | {"hbm_size": 32}, "hbm_size is about chips to design"),
+    "HBM of a device": (DEVICE | {"hbm_size": 32}, "(hbm_size|--hbm-size) is about chips to design"),
     "objective of devices": (DEVICE | {"objective": "throughput"}, "objective is about chips to design"),
     "a chip and a device": (DEVICE | {"chip": "tpuv4_like"}, "chip is about chips to design"),
     "framework of no device": (BERT | {"software": "megatron_core"}, "software belongs to devices that exist"),
@@ -140,8 +140,11 @@ BAD = {
     "format that a device lacks": (DEVICE | {"precision": "fp8"}, "no matrix units for float8"),
     "width that divides no heads": (DEVICE | {"tp": 3}, "use one of 1, 2, 4"),
     "context that does not divide": (DEVICE | {"cp": 3}, "context parallel degree 3 does not divide the 128 tokens"),
-    "experts of none": (DEVICE | {"ep": 2}, "has no experts; use expert parallel degree 1"),
-    "experts that do not divide": (MIXTRAL | {"ep": 3}, "does not divide the 8 experts"),
+    "experts of none": (DEVICE | {"ep": 2}, "has no experts; use ep 1"),
+    "experts that do not divide": (
+        MIXTRAL | {"ep": 3},
+        "does not divide the 8 experts; possible with the rest as it is: ep 1, 2, 4, 8",
+    ),
     "degrees that leave devices idle": (DEVICE | {"pp": 3}, "possible with the rest as it is: pp 1, 2, 4, 8"),
     "all degrees, too few": (DEVICE | {"tp": 2, "pp": 2, "dp": 4}, "tp 1, or pp 1, or dp 2"),
     "degrees beyond the devices": (BERT | {"pp": 8, "dp": 256}, "pp 8 x dp 256 needs 2048 devices, phaze_icml24 has 1024; "),
@@ -152,6 +155,16 @@ BAD = {
     ),
     "experts beyond any plan": (MIXTRAL | {"ep": 8, "tp": 8}, "divides dp x cp of no plan on 32 devices; .* ep 1, 2, 4"),
     "replicas beyond the batch": (DEVICE | {"dp": 8, "global_batch_size": 4}, "need a global batch of at least 8"),
+    "interleaving of one stage": (DEVICE | {"pp": 1, "interleave": 2}, "interleave 2 needs pp of at least 2; give a larger --pp"),
+    "interleaving of no blocks": (
+        DEVICE | {"pp": 2, "interleave": 3},
+        "must divide the 4 blocks .* possible are 1, 2$",
+    ),
+    "interleaving of an odd batch": (
+        DEVICE | {"pp": 2, "dp": 4, "tp": 1, "interleave": 2, "micro_batch_size": 1, "global_batch_size": 12},
+        "interleave 2 needs micro-batches in multiples of pp; give a --global-batch-size",
+    ),
+    "more stages than layers": (BERT | {"pp": 27}, "pp must be at most the 26 layers of the model$"),
     "micro-batch beyond the batch": (DEVICE | {"micro_batch_size": 64, "global_batch_size": 32}, "exceeds the global batch"),
 }
 

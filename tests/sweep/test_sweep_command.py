@@ -35,7 +35,7 @@ def swept(warm, tmp_path_factory):
 
 def test_a_dry_run_lists_the_points_with_their_sizes_and_computes_nothing(swept):
     listed = swept[0]
-    assert listed.returncode == 0 and listed.stderr == ""
+    assert (listed.returncode, listed.stderr) == (2, "warning: 2 of 4 points are impossible; give other values in their place\n")
     lines = [line.split() for line in listed.stdout.splitlines() if line.strip()[:1].isdigit()]
     assert [line[:4] for line in lines] == [
         ["1", "bertbase", "1", "1"],
@@ -44,17 +44,17 @@ def test_a_dry_run_lists_the_points_with_their_sizes_and_computes_nothing(swept)
         ["4", "bertbase", "0.001", "5"],
     ]
     assert lines[0][4:] == ["108", "to", "compute"]
-    assert "cannot be: tensor parallel width 5 does not divide bertbase" in listed.stdout
+    assert "impossible: tensor parallel width 5 does not divide bertbase" in listed.stdout
 
 
 def test_lines_go_to_standard_error_and_the_table_to_standard_output(swept):
     first = swept[1]
-    assert first.returncode == 1, first.stderr  # two points failed
+    assert first.returncode == 2, first.stderr
     assert first.stdout.startswith("small: 1 of 4 points\n") and "points without an answer" in first.stdout
     lines = first.stderr.splitlines()
-    assert lines[0].startswith("warning: [1/4] bertbase, hbm_size 1, tp 5: failed: tensor parallel width 5")
+    assert lines[0].startswith("warning: [1/4] bertbase, hbm_size 1, tp 5: impossible: tensor parallel width 5")
     assert any((line.startswith("[3/4] bertbase, hbm_size ") and "proven (" in line) or "infeasible" in line for line in lines)
-    assert lines[-1] == "warning: 2 of 4 points failed; the same command tries them again"
+    assert lines[-1] == "warning: 2 of 4 points are impossible; give other values in their place"
     assert "\x1b" not in first.stdout + first.stderr
     assert (swept[3] / "sweep.yaml").exists() and (swept[3] / "table.parquet").exists()
 
@@ -62,7 +62,8 @@ def test_lines_go_to_standard_error_and_the_table_to_standard_output(swept):
 def test_a_second_run_finds_everything_and_gives_clean_json(swept):
     second = swept[2]
     rows = json.loads(second.stdout)
-    assert rows["failed"] == 2 and [row["status"] for row in rows["points"]] == ["optimal", "failed", "infeasible", "failed"]
+    assert (rows["failed"], rows["impossible"]) == (0, 2)
+    assert [row["status"] for row in rows["points"]] == ["optimal", "impossible", "infeasible", "impossible"]
     assert second.stderr.count("already there") == 2
 
 
@@ -85,8 +86,10 @@ def test_wrong_input_is_one_sentence_and_status_2(swept, tmp_path, more, said):
 
 @pytest.mark.kill
 @pytest.mark.cluster
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers):
+@pytest.mark.parametrize(
+    ("workers", "sent", "said"), [(1, "SIGINT", "interrupted"), (2, "SIGINT", "interrupted"), (2, "SIGTERM", "terminated")]
+)
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers, sent, said):
     path = write(tmp_path, SMALL | {"hbm_size": [size / 8 for size in range(8, 400)]})
     output = with_graphs_of(warm, tmp_path / "out")
     more = words(path, "--output", output, "--workers", workers)
@@ -94,12 +97,13 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path
     with started(more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         while len(list(output.glob("points/*/point.json"))) < 3 and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        os.killpg(child.pid, signal.SIGINT)
+        os.killpg(child.pid, signal.Signals[sent])
         stdout, stderr = child.communicate(timeout=60)
-        assert child.returncode == 130, stderr
+        assert child.returncode == 128 + signal.Signals[sent], stderr
         assert stdout == ""
-        assert stderr.splitlines()[-1].startswith("phaze: interrupted; everything finished so far is kept")
-        assert "Traceback" not in stderr
+        last = stderr.splitlines()[-1]
+        assert last.startswith(f"phaze: {said}; everything finished so far is kept")
+        assert all(line.startswith(("[", "points of ")) for line in stderr.splitlines()[:-1]), stderr
         assert len(list(output.glob("points/*/point.json"))) >= 3
         while is_there(child.pid) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -33,7 +33,7 @@ def test_a_row_per_point_in_their_order_with_what_came_out(mixed):
     table = pd.read_parquet(sweep.folder / "table.parquet")
     assert table["point"].tolist() == [1, 2, 3, 4, 5, 6]
     assert table["hbm_size"].tolist() == [32, 32, 0.001, 0.001, 32, 32] and table["tp"].tolist() == [1, 5] * 3
-    assert table["status"].tolist() == ["optimal", "failed", "infeasible", "failed", "optimal", "failed"]
+    assert table["status"].tolist() == ["optimal", "impossible", "infeasible", "impossible", "optimal", "impossible"]
     assert table["problem"].str.contains("does not divide").tolist()[1::2] == [True] * 3
     assert "needs" in table["problem"][2]
     best = open_run(sweep.store / points[0].key).result.best
