@@ -8,15 +8,9 @@ from typing import Any
 from Common.choices import GroupOrder as GroupOrder
 from Common.choices import Precision as Precision
 from Common.errors import InputError
-from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-
-
-def usual_precision(device: Device) -> Precision:
-    """What a plan trains in unless it says otherwise: bf16, or fp16 on devices without it."""
-    return Precision.BF16 if Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class PricedPlan:
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
-        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches).last_backward_end_s
+        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
         return finished
 

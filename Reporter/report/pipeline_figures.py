@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Flow, Process, Shown, Slice, Thread, nanoseconds
 
