@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from GraphExtractor.layer_modules import LayerModules
 
@@ -147,6 +147,14 @@ class TransformerFamily(ModelFamily):
     def __post_init__(self) -> None:
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
+
+    @classmethod
+    def sized(cls, layers: int, hidden: int, heads: int, published: float = 0, **others: Any) -> Self:
+        """A published configuration, whose ``ffn`` is 4·hidden where ``others`` do not say it."""
+        return cls(
+            **{"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **others},
+            published_parameter_count=round(published),
+        )
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:

@@ -48,12 +48,14 @@ class DeepseekV3(LlamaLikeFamily):
         """See base class."""
         heads = config.size("num_attention_heads", 128)
         config.expect_architecture("DeepseekV3ForCausalLM")
-        config.expect("hidden_act", "silu", "silu")
-        config.expect("attention_bias", False, False)
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("num_key_value_heads", heads, heads)
-        config.expect("tie_word_embeddings", False, False)
-        config.expect("moe_layer_freq", 1, 1)
+        config.expect_each(
+            hidden_act="silu",
+            attention_bias=False,
+            attention_dropout=0.0,
+            num_key_value_heads=heads,
+            tie_word_embeddings=False,
+            moe_layer_freq=1,
+        )
         config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))  # without it queries are not compressed
         return cls(
             layers=config.size("num_hidden_layers", 61),

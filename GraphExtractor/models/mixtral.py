@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
@@ -30,10 +31,7 @@ class Mixtral(LlamaLikeFamily):
         """See base class."""
         hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
         config.expect_architecture("MixtralForCausalLM")
-        config.expect("hidden_act", "silu", "silu")
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("sliding_window", None, None)
-        config.expect("tie_word_embeddings", False, False)
+        config.expect_each(hidden_act="silu", attention_dropout=0.0, sliding_window=None, tie_word_embeddings=False)
         config.expect("head_dim", None, None, hidden // heads)
         return cls(
             layers=config.size("num_hidden_layers", 32),
@@ -66,31 +64,11 @@ class Mixtral(LlamaLikeFamily):
         return model
 
 
+_mixtral = partial(Mixtral.sized, kv_heads=8, experts=8, sequence_length=4096)
+
 MODELS: Mapping[str, ModelFamily] = {
     # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
-    "mixtral-8x7b": Mixtral(
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        ffn=14336,
-        experts=8,
-        vocabulary=32000,
-        sequence_length=4096,
-        published_parameter_count=46_702_792_704,
-        published_active_count=12_879_925_248,
-    ),
-    "mixtral-8x22b": Mixtral(
-        layers=56,
-        hidden=6144,
-        heads=48,
-        kv_heads=8,
-        ffn=16384,
-        experts=8,
-        vocabulary=32768,
-        sequence_length=4096,
-        published_parameter_count=140_630_071_296,
-        published_active_count=39_161_468_928,
-    ),
+    "mixtral-8x7b": _mixtral(32, 4096, 32, 46_702_792_704, ffn=14336, vocabulary=32000, published_active_count=12_879_925_248),
+    "mixtral-8x22b": _mixtral(56, 6144, 48, 140_630_071_296, ffn=16384, vocabulary=32768, published_active_count=39_161_468_928),
 }
 ALIASES: Mapping[str, str] = {"mixtral": "mixtral-8x7b"}
