@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from Common.errors import ArtefactError, InputError, PhazeError
 
@@ -79,6 +79,32 @@ def beside(folder: Path, value: object) -> object:
 
 def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
+
+
+def read_text(path: Path, wanted: str, encoding: str = "utf-8") -> str:
+    """Text of a file that a user named; ``wanted`` says in a refusal what to give.
+
+    Raises:
+        InputError: the file is missing or not readable.
+    """
+    try:
+        return path.read_text(encoding=encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read {path}: {reason}; give {wanted}") from error
+
+
+def read_json(path: Path, wanted: str) -> Any:
+    """Content of a JSON file that a user named.
+
+    Raises:
+        InputError: as ``read_text``, or it is not JSON.
+    """
+    text = read_text(path, wanted)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import yaml
 
 from Common.errors import InputError
+from Common.files import read_text
 
 if TYPE_CHECKING:
     import pydantic
@@ -43,12 +44,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of an existing YAML file") from error
-    return parse_yaml(text, str(path))
+    return parse_yaml(read_text(path, "the path of an existing YAML file"), str(path))
 
 
 def parse_yaml(text: str, source: str) -> Any:

@@ -87,6 +87,12 @@ class PipelineReport:
     sync_s: tuple[float, ...]
     optimizer_s: float
 
+    def sent_s(self, forward: bool, chunk: int) -> float:
+        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""
+        if forward:
+            return self.transfer_s[chunk] if chunk < len(self.transfer_s) else 0.0
+        return self.backward_transfer_s[chunk - 1] if chunk else 0.0
+
 
 @dataclass(frozen=True)
 class Iteration:

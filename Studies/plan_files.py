@@ -6,13 +6,13 @@ value: no other file is read, except that of a model of one's own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.files import read_json
 from Common.records import read_yaml, to_record
 from Common.units import GIB
 from Plans.plan import Plan, plan_mapping
@@ -90,15 +90,7 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
 
 def _parsed(path: Path) -> Any:
     """Content of a YAML file, or of a JSON file, which a search may have made large."""
-    if path.suffix != ".json":
-        return read_yaml(path)
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of an existing plan file") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
+    return read_json(path, "the path of an existing plan file") if path.suffix == ".json" else read_yaml(path)
 
 
 def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> PlanFile:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from Common.errors import InputError
+from Common.files import read_text
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
@@ -63,11 +64,7 @@ def read_operator_table(path: Path) -> OperatorTable:
     Raises:
         InputError: the file cannot be read, is empty, or has a line that is no measurement; names file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {path}: {reason}; give the path of a CSV file") from error
+    text = read_text(path, "the path of a CSV file", "utf-8-sig")
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty; give a table with the columns {', '.join(COLUMNS)}")

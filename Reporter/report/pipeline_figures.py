@@ -98,7 +98,6 @@ def pipeline_figures(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
 
 def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segment]:
     """The passes of every stage, and what occupies the sender."""
-    last_chunk = len(report.forward_s) - 1
     for stage in range(report.pp):
         for forward, chunk, micro_batch, start, end in zip(
             passes.forward[stage].tolist(),
@@ -109,16 +108,9 @@ def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segmen
             strict=True,
         ):
             yield Segment(stage + 1, "forward" if forward else "backward", start, end, chunk + 1, micro_batch + 1)
-            if not report.overlap_transfers:
-                sent = _sent_s(report, forward, chunk, last_chunk)
-                if sent > 0.0:
-                    yield Segment(stage + 1, "send", end, end + sent, chunk + 1, micro_batch + 1)
-
-
-def _sent_s(report: PipelineReport, forward: bool, chunk: int, last_chunk: int) -> float:
-    if forward:
-        return report.transfer_s[chunk] if chunk < last_chunk else 0.0
-    return report.backward_transfer_s[chunk - 1] if chunk else 0.0
+            sent = 0.0 if report.overlap_transfers else report.sent_s(forward, chunk)
+            if sent > 0.0:
+                yield Segment(stage + 1, "send", end, end + sent, chunk + 1, micro_batch + 1)
 
 
 def _figure(
