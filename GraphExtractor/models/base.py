@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from GraphExtractor.layer_modules import LayerModules
@@ -182,7 +183,10 @@ class LanguageModelFamily(TransformerFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaLikeFamily(LanguageModelFamily):
-    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place."""
+    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place.
+
+    The names of transformers' classes begin with ``folder``.
+    """
 
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
@@ -206,6 +210,22 @@ class LlamaLikeFamily(LanguageModelFamily):
             "use_cache": False,
             "attn_implementation": attention,
         }
+
+    def part(self, name: str) -> Any:
+        """The class of transformers' modules whose name ends so."""
+        modeling = import_module(f"transformers.models.{self.model_type}.modeling_{self.model_type}")
+        return getattr(modeling, f"{self.folder}{name}")
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; RMSNorm is the fused kernel that every trainer uses."""
+        import transformers
+
+        from GraphExtractor.opaque import fuse_norms
+
+        config = getattr(transformers, f"{self.folder}Config")(**self.settings(key, vocabulary, attention))
+        model: torch.nn.Module = getattr(transformers, f"{self.folder}ForCausalLM")(config)
+        fuse_norms(model, self.part("RMSNorm"))
+        return model
 
 
 # of Llama-like blocks with experts, which divide themselves

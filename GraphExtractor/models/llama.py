@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
-    import torch
-
-    from GraphExtractor.graph import GraphKey
     from GraphExtractor.sources.config_values import ConfigValues
 
 
@@ -41,18 +38,6 @@ class Llama(LlamaLikeFamily):
             vocabulary=config.size("vocab_size", 32000),
             sequence_length=config.length("max_position_embeddings", 2048),
         )
-
-    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
-        """See base class."""
-        from transformers import LlamaConfig, LlamaForCausalLM
-        from transformers.models.llama.modeling_llama import LlamaRMSNorm
-
-        from GraphExtractor.opaque import fuse_norms
-
-        config = LlamaConfig(**self.settings(key, vocabulary, attention))
-        model = LlamaForCausalLM(config)
-        fuse_norms(model, LlamaRMSNorm)
-        return model
 
 
 _llama1 = partial(Llama.sized, vocabulary=32000, sequence_length=2048)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
@@ -45,22 +45,19 @@ class Mixtral(LlamaLikeFamily):
             sequence_length=config.length("max_position_embeddings", 131072),
         )
 
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """See base class."""
+        return super().settings(key, vocabulary, attention) | {
+            "num_local_experts": self.experts,
+            "num_experts_per_tok": self.chosen,
+        }
+
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from transformers import MixtralConfig, MixtralForCausalLM
-        from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
-
         from GraphExtractor.experts import put_experts
-        from GraphExtractor.opaque import fuse_norms
 
-        config = MixtralConfig(
-            **self.settings(key, vocabulary, attention),
-            num_local_experts=self.experts,
-            num_experts_per_tok=self.chosen,
-        )
-        model = MixtralForCausalLM(config)
-        fuse_norms(model, MixtralRMSNorm)
-        put_experts(model, MixtralSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
+        model = super().build(key, vocabulary, attention)
+        put_experts(model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
-    import torch
-
     from GraphExtractor.graph import GraphKey
     from GraphExtractor.sources.config_values import ConfigValues
 
@@ -44,21 +42,12 @@ class Qwen3(LlamaLikeFamily):
             tied=config.values.get("tie_word_embeddings", False),
         )
 
-    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-        from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
-
-        from GraphExtractor.opaque import fuse_norms
-
-        config = Qwen3Config(
-            **self.settings(key, vocabulary, attention),
-            head_dim=self.head_width,
-            tie_word_embeddings=self.tied,
-        )
-        model = Qwen3ForCausalLM(config)
-        fuse_norms(model, Qwen3RMSNorm)
-        return model
+        return super().settings(key, vocabulary, attention) | {
+            "head_dim": self.head_width,
+            "tie_word_embeddings": self.tied,
+        }
 
 
 _qwen3 = partial(Qwen3.sized, kv_heads=8, vocabulary=151936, sequence_length=4096)

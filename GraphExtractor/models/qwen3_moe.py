@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
@@ -53,24 +53,21 @@ class Qwen3Moe(LlamaLikeFamily):
             sequence_length=config.length("max_position_embeddings", 32768),
         )
 
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """See base class."""
+        return super().settings(key, vocabulary, attention) | {
+            "head_dim": self.head_width,
+            "moe_intermediate_size": self.ffn,
+            "num_experts": self.experts,
+            "num_experts_per_tok": self.chosen,
+        }
+
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-        from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm, Qwen3MoeSparseMoeBlock
-
         from GraphExtractor.experts import put_experts
-        from GraphExtractor.opaque import fuse_norms
 
-        config = Qwen3MoeConfig(
-            **self.settings(key, vocabulary, attention),
-            head_dim=self.head_width,
-            moe_intermediate_size=self.ffn,
-            num_experts=self.experts,
-            num_experts_per_tok=self.chosen,
-        )
-        model = Qwen3MoeForCausalLM(config)
-        fuse_norms(model, Qwen3MoeRMSNorm)
-        put_experts(model, Qwen3MoeSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
+        model = super().build(key, vocabulary, attention)
+        put_experts(model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 
