@@ -1,7 +1,5 @@
 """Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries aside."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

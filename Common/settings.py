@@ -1,7 +1,5 @@
 """Tables of settings: of each its key in YAML files, its flags, what it may be. Reads values given as text or as YAML."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -1,7 +1,5 @@
 """One training iteration of a plan: its time, its memory, and where both go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """The price of one plan on one configuration of hardware: its chunks, when its gradients are complete, its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

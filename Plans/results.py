@@ -1,7 +1,5 @@
 """Records of what an iteration of a plan costs: how long it takes, what fills the memory, and where the time goes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

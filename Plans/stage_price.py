@@ -5,8 +5,6 @@ Everything that prices a stage calls these: one plan, many plans at once, and th
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Precedence, weakest first: defaults, the file, the command line. The best.json o
 value: no other file is read, except that of a model of one's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

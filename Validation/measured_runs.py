@@ -1,7 +1,5 @@
 """Measured training runs from CSV: the columns of published tables, or those of vTrain's single-node measurements."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

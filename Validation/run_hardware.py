@@ -1,7 +1,5 @@
 """The device and the cluster of a published run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import lru_cache

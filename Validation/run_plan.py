@@ -1,7 +1,5 @@
 """The training plan of a published run; several plans where it does not say which, for the fastest to be chosen."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The command line of a bridge that solves JSON cases: one case or a list of them from a file, answers as JSON to stdout."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

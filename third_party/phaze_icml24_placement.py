@@ -10,8 +10,6 @@ activations of all positions behind are in flight, only the first stage's parame
 4 (d-1)/d bytes per parameter byte, and the iteration is (micro-batches + stages - 1) times the largest load.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

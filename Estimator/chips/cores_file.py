@@ -1,7 +1,5 @@
 """Accelerators in the format of Phaze's ``cores.json``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import astuple, dataclass
 from pathlib import Path

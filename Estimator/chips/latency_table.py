@@ -1,7 +1,5 @@
 """Prices of all distinct operators of model graphs on all distinct core configurations, and their lookup per accelerator."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

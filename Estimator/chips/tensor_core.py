@@ -13,8 +13,6 @@ computation: what ZigZag's schedules show.
 bandwidths only extend or cheapen, so none of them ever slows an operator down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ Our own has a header and one row per measurement, empty where a column does not 
 ``row_length`` elements). Columns that no row needs may be left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tables of measured collectives, as nccl-tests and the like print them."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping

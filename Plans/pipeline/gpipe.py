@@ -1,7 +1,5 @@
 """Exact times of GPipe on unequal stages: identical jobs through a line of machines, forward and then back."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.pipeline.kernels import Chunks

@@ -18,8 +18,6 @@ at least these seconds over the difference of both slopes before, and the jump i
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.compiled import inner, outer

@@ -8,8 +8,6 @@ chunks pass k is on, counted from the model's first for forward and from its las
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

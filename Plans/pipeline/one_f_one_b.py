@@ -28,8 +28,6 @@ for every m >= 1; with equal stages, end(0) = (m+p-1) L. The maxima over s and e
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.compiled import outer

@@ -15,8 +15,6 @@ With chunks, a stage takes pp micro-batches through its first chunk, the same on
 pp micro-batches; backward in the reverse order of the chunks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

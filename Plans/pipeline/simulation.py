@@ -1,7 +1,5 @@
 """How long a pipeline takes and what its stages hold: closed forms where they are exact, else the schedule pass by pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pipeline's timeline: what every stage does when, from the first pass to the optimizer's step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Stages of a plan in the form that its figures take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Plans.results import PipelineReport

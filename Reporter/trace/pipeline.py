@@ -1,7 +1,5 @@
 """A training pipeline as processes, one per stage: passes, sends, gradient synchronisation, optimizer step, what is held."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

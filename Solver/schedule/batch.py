@@ -1,7 +1,5 @@
 """Exact schedules of one structure on many accelerators at once: certificate, then branch and bound, per series component."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ single-core operators first: within a percent or two of the best weights (a line
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.compiled import outer

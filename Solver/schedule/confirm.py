@@ -1,7 +1,5 @@
 """Independent confirmation of a schedule: the same problem solved as an ILP by Gurobi, or by HiGHS where Gurobi cannot."""
 
-from __future__ import annotations
-
 import logging
 
 from Common.errors import SolverError

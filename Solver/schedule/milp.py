@@ -19,8 +19,6 @@ at once iff no m + 1 operators overlap pairwise. Where there are many such sets 
 violate them. The s rows are implied; they make the relaxation as strong as chains and areas allow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The native exact solver, the default: no licence, no external software."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

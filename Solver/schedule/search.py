@@ -17,8 +17,6 @@ alone, or all that remain. Every rule keeps at least one optimal schedule:
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 Sets of operators are integers used as bitmasks. Everything is computed once per structure and cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

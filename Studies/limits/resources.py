@@ -1,7 +1,5 @@
 """What a chip is used with, and what there could be more of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
