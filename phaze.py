@@ -1,7 +1,5 @@
 """Front door: arguments -> one call per execution mode."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a user chooses among by name. Imports nothing, so that help texts can list the names at once."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -4,8 +4,6 @@ The compiler renews what it keeps of a function when the file of that function c
 another file does. Kept under a hash of all sources, nothing of another version is ever found.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import logging

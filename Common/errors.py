@@ -1,7 +1,5 @@
 """Error types. Each message says what was given, what is allowed and what to do; the front door maps types to exit statuses."""
 
-from __future__ import annotations
-
 
 class PhazeError(Exception):
     """Base of every error the framework raises on purpose (exit status 1 unless a subclass says otherwise)."""

@@ -1,7 +1,5 @@
 """Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries aside."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib
@@ -11,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from Common.errors import ArtefactError, InputError, PhazeError
 
@@ -81,6 +79,32 @@ def beside(folder: Path, value: object) -> object:
 
 def _is_path(text: str) -> bool:
     return "/" in text or text.endswith((".yaml", ".yml"))
+
+
+def read_text(path: Path, wanted: str) -> str:
+    """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed over.
+
+    Raises:
+        InputError: the file is missing, not readable or no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
+
+
+def read_json(path: Path, wanted: str) -> Any:
+    """Content of a JSON file that a user named.
+
+    Raises:
+        InputError: as ``read_text``, or it is not JSON.
+    """
+    text = read_text(path, wanted)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,7 +1,5 @@
 """Logging of a command: our packages' records on standard error, nothing of other people's below a warning."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

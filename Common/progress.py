@@ -1,7 +1,5 @@
 """Progress of long phases: a bar on a terminal, plain log lines with done, total and time left elsewhere, or nothing."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator

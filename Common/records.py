@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import yaml
 
 from Common.errors import InputError
+from Common.files import read_text
 
 if TYPE_CHECKING:
     import pydantic
@@ -45,15 +46,6 @@ def read_yaml(path: Path) -> Any:
         InputError: the file is missing, not readable, not YAML, or gives a key twice.
     """
     return parse_yaml(read_text(path, "a YAML file"), str(path))
-
-
-def read_text(path: Path, what: str) -> str:
-    """Text of the file at ``path``; a refusal says that it should be ``what``."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise InputError(f"cannot read {path}: {reason}; give the path of {what}") from error
 
 
 def parse_yaml(text: str, source: str) -> Any:

@@ -1,11 +1,9 @@
 """Tables of settings: of each its key in YAML files, its flags, what it may be. Reads values given as text or as YAML."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -127,10 +125,10 @@ def _read(setting: Setting, value: object, source: str) -> object:
     name = shown(setting.key, source)
     try:
         if not setting.many:
-            return _item(setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
+            return _READERS[setting.kind](setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
         if setting.takes_all and _says_all(value):
             return ALL
-        items = tuple(_item(setting, item) for item in _listed(value, setting.kind))
+        items = tuple(_READERS[setting.kind](setting, item) for item in _listed(value, setting.kind))
         if not items:
             raise _NotAllowedError(value, "a list of at least one value")
     except _NotAllowedError as problem:
@@ -181,20 +179,6 @@ def _names_file(text: str) -> bool:
         return False
 
 
-def _item(setting: Setting, value: object) -> int | float | str | bool:
-    match setting.kind:
-        case Kind.INTEGER:
-            return _integer(setting, value)
-        case Kind.NUMBER:
-            return _number(setting, value)
-        case Kind.CHOICE:
-            return _choice(setting, value)
-        case Kind.TEXT:
-            return _text(value)
-        case Kind.SWITCH:
-            return _switch(value)
-
-
 def _integer(setting: Setting, value: object) -> int:
     number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else value
     if isinstance(number, bool) or not isinstance(number, int) or not setting.least <= number <= setting.most:
@@ -223,14 +207,23 @@ def _choice(setting: Setting, value: object) -> str:
     return text
 
 
-def _text(value: object) -> str:
+def _text(setting: Setting, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip() or "\0" in str(value):
         raise _NotAllowedError(value, "a non-empty text")
     return str(value).strip()
 
 
-def _switch(value: object) -> bool:
+def _switch(setting: Setting, value: object) -> bool:
     text = str(value).strip().lower()
     if text not in _TRUE + _FALSE:
         raise _NotAllowedError(value, "true or false")
     return text in _TRUE
+
+
+_READERS: Mapping[Kind, Callable[[Setting, object], int | float | str | bool]] = {
+    Kind.INTEGER: _integer,
+    Kind.NUMBER: _number,
+    Kind.CHOICE: _choice,
+    Kind.TEXT: _text,
+    Kind.SWITCH: _switch,
+}

@@ -1,7 +1,5 @@
 """How many threads this process may use."""
 
-from __future__ import annotations
-
 import os
 
 SETTING = "OMP_NUM_THREADS"  # set by whoever runs several processes beside each other: joblib, Ray, batch systems

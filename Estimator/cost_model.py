@@ -5,8 +5,6 @@ that exist have one configuration and one stream. Collectives are priced by the 
 their groups lie: a cost model says what they cost besides (their issue by the host, their energy).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

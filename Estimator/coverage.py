@@ -1,7 +1,5 @@
 """Vector functions of training graphs that have no cost: priced as element-wise work, and never without a word."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Mapping
 

@@ -3,8 +3,6 @@
 Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, fields
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The time of a layer pass by cause: of each of its operators, and of the whole pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 

@@ -3,8 +3,6 @@
 Hugging Face's BLOOM and MPT spell their attention out, product by product; this one runs the attention that was asked for.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

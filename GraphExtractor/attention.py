@@ -1,7 +1,5 @@
 """Attention as one operator, or as separate products, in the place of every implementation a model may ask for."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

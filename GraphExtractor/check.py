@@ -1,7 +1,5 @@
 """What must hold of every training graph, as lists of violations in words."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ Flash attention gathers the keys and values of grouped queries as they are, eage
 models in which tokens meet elsewhere.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The graph of a deeper or shallower model from that of one with the same blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Hugging Face's T5 spells its attention out, product by product; here it runs the attention that was asked for.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -12,8 +12,6 @@ the device's own part of the tokens; routed rows are gathered behind the first e
 second; what a shared expert reads is gathered, what it writes scattered (Megatron-LM, ``MoEAlltoAllTokenDispatcher``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

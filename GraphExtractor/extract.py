@@ -1,7 +1,5 @@
 """From a model name to its training graph."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -7,8 +7,6 @@ their gradients are summed over the group, or under sequence parallelism they ar
 gradients reduced and scattered.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

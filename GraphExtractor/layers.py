@@ -1,7 +1,5 @@
 """From traced operators to layer graphs: fused DAGs per layer and pass, tensors between layers, structural hashes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

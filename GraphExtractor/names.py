@@ -4,8 +4,6 @@ A path is its own name, made absolute, so that it means the same wherever it is 
 ``label`` that is safe in file names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

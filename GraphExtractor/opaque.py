@@ -3,8 +3,6 @@
 Each is a shape function only: nothing is ever executed. Importing this module registers them with torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ Matrix products are described in ``products``, vector work in ``vocabulary``. An
 under its own name, which whoever prices it warns of: nothing is silently free.
 """
 
-from __future__ import annotations
-
 import operator as python_operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

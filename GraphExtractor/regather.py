@@ -5,8 +5,6 @@ all-gather before the weight gradient brings the rest back. The input gradient d
 keys and values of a context-parallel group are treated alike, before attention's backward operator.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ layer counts there, even if the layer before made it (a layer's input belongs to
 several layers keep or read, such as rotary tables, counts at its maker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ other: the embedding of a decoder is a layer of its own beside its encoder. Such
 brings branches together; else it joins the layer it follows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

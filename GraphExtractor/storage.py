@@ -1,7 +1,5 @@
 """Graphs on disk: versioned JSON, rebuilt when stale or damaged. Reading a good file needs neither torch nor transformers."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version

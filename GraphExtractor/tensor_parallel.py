@@ -6,8 +6,6 @@ With sequence parallelism (Korthikanti et al. 2022, section 4.2) all-gather and 
 between the blocks works on a part of the sequence (``regather`` sees to it that also only parts are kept).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from typing import Any, Protocol, runtime_checkable

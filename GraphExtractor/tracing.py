@@ -4,8 +4,6 @@ Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. 
 and module path by hooks; every backward node carries the autograd sequence number of the forward node it differentiates.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

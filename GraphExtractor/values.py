@@ -1,7 +1,5 @@
 """Tensors behind the nodes of a trace: views resolved to the data they look at, bookkeeping told from work."""
 
-from __future__ import annotations
-
 import math
 import operator as python_operator
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 An operator that is not listed becomes element-wise work under its own name, with a warning: nothing is silently free.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 from GraphExtractor.graph import OperatorKind

@@ -3,8 +3,6 @@
 Hugging Face's ResNet has them of one width. Batch norms keep no running statistics: updating them costs nothing worth counting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

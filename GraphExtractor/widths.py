@@ -1,7 +1,5 @@
 """Which sizes and tensor-parallel widths a model can be extracted for."""
 
-from __future__ import annotations
-
 import math
 
 from Common.errors import InputError

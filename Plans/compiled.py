@@ -1,7 +1,5 @@
 """How the inner loops of this room and of the searches are compiled: kept on disk, callable from other threads."""
 
-from __future__ import annotations
-
 from numba import njit
 
 outer = njit(cache=True, nogil=True)  # called from Python

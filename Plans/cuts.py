@@ -1,7 +1,5 @@
 """Cuts of a model's layers into the chunks of a pipeline, and what crosses them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ among ``ep`` of them that are neighbours in this order, and so have as many copi
 Groups of which only the cost matters are told apart by where they start within a ``period`` of the cluster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One training iteration of a plan: its time, its memory, and where both go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -10,7 +8,7 @@ import numpy as np
 from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
 from Plans.plan import TrainingPlan
-from Plans.pricing import PricedPlan, chunk_parts, layers_of
+from Plans.pricing import PricedPlan, layers_of, stage_parts
 from Plans.rates import Machine
 from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
 
@@ -47,9 +45,9 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
         _sums(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
     )
     accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
-    parts, _, hidden_once_s = chunk_parts(priced, stage)
+    parts = stage_parts(priced, stage)
     once_s = float(priced.after_s[stage])  # with the gradients of tied parameters
-    hidden_s = sum(each.hidden_tensor_s for each in parts)
+    hidden_s = parts.hidden_tensor_s
     tensor_s, sequence_s = (
         sum(getattr(each, name) for each in (forward, again, backward)) for name in ("tensor_s", "sequence_s")
     )
@@ -58,18 +56,18 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
     known = Breakdown(
         arithmetic_s=many * (forward.arithmetic_s + backward.arithmetic_s),
         memory_bound_s=many * (forward.memory_s + backward.memory_s + accumulated_s),
-        launch_s=many * (forward.launch_s + backward.launch_s + sum(each.launch_s for each in parts)),
+        launch_s=many * (forward.launch_s + backward.launch_s + parts.launch_s),
         recompute_s=many * again.work_s,
         tensor_communication_s=many * tensor_s * shown,
         sequence_communication_s=many * sequence_s * shown,
         context_communication_s=many * (forward.context_s + again.context_s + backward.context_s),
         expert_communication_s=many * (forward.expert_s + again.expert_s + backward.expert_s),
         pipeline_communication_s=transfer_s,
-        data_communication_s=many * sum(each.exposed_data_s for each in parts) + once_s,
+        data_communication_s=many * parts.exposed_data_s + once_s,
         bubble_s=0.0,
         optimizer_s=priced.step_s,
         hidden_tensor_communication_s=many * hidden_s,
-        hidden_data_communication_s=many * sum(each.hidden_data_s for each in parts) + hidden_once_s,
+        hidden_data_communication_s=many * parts.hidden_data_s + parts.hidden_once_s,
     )
     return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
 

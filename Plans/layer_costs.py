@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -170,13 +172,8 @@ def moded_layers(graph: ModelGraph, recompute: Recompute) -> tuple[tuple[ModedLa
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     """Name of every layer in execution order; those of one name, alike or not, are numbered from 0."""
     names = [graph.layers[index].name for index in graph.sequence]
-    seen: dict[str, int] = {}
-    numbered = []
-    for name in names:
-        number = seen.get(name, 0)
-        seen[name] = number + 1
-        numbered.append(f"{name}.{number}" if names.count(name) > 1 else name)
-    return tuple(numbered)
+    often, numbers = Counter(names), defaultdict[str, Iterator[int]](itertools.count)
+    return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
 def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from Common.choices import GroupOrder as GroupOrder
 from Common.choices import Precision as Precision
 from Common.errors import InputError
-from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.schedule import check as check_schedule
-
-
-def usual_precision(device: Device) -> Precision:
-    """What a plan trains in unless it says otherwise: bf16, or fp16 on devices without it."""
-    return Precision.BF16 if Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16
 
 
 @dataclass(frozen=True)
@@ -206,29 +201,20 @@ class Plan:
         )
 
 
+MAPPED = (  # keys of a plan's settings that are its fields or properties too
+    *("tp", "pp", "dp", "cp", "ep", "micro_batch_size", "global_batch_size", "interleave", "schedule", "stage_layers"),
+    *("recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention", "group_order"),
+    *("overlap_gradients", "overlap_tensor"),
+)
+
+
 def plan_mapping(plan: TrainingPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
-    return {
-        "tp": plan.tp,
-        "pp": plan.pp,
-        "dp": plan.dp,
-        "cp": plan.cp,
-        "ep": plan.ep,
-        "micro_batch_size": plan.micro_batch_size,
-        "global_batch_size": plan.global_batch_size,
-        "interleave": plan.interleave,
-        "schedule": plan.schedule.value,
-        "stage_layers": None if plan.stage_layers is None else list(plan.stage_layers),
-        "recompute": plan.recompute.value,
-        "sequence_parallel": plan.sequence_parallel,
-        "zero_stage": plan.zero_stage,
-        "optimizer": plan.optimizer,
-        "precision": plan.precision.value,
-        "attention": plan.attention.value,
-        "group_order": plan.group_order.value,
-        "overlap_gradients": plan.overlap_gradients,
-        "overlap_tensor": plan.overlap_tensor,
-    }
+
+    def plain(value: Any) -> Any:
+        return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+
+    return {name: plain(getattr(plan, name)) for name in MAPPED}
 
 
 def check_cluster(plan: TrainingPlan, cluster: Cluster) -> None:

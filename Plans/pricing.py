@@ -1,10 +1,9 @@
 """The price of one plan on one configuration of hardware: its chunks, when its gradients are complete, its memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import TrainingPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
-from Plans.stage_price import PlanRates, SyncPrice, exposed_s, pass_price, price_chunks, synchronisation
+from Plans.stage_price import PlanRates, SyncPrice, once_s, pass_price, price_chunks, synchronisation
 from Plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -96,7 +95,7 @@ class PricedPlan:
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
         chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((5, self.plan.pp))
-        _price_chunks(self.rates, self.times, self.sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
+        price_chunks(self.rates, self.times, self.sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
         return chunks_s, stages
 
     @property
@@ -141,48 +140,34 @@ class PricedPlan:
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
-        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches).last_backward_end_s
+        ends_s = simulate(costs, self.plan.schedule, self.plan.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.plan.pp).max(axis=0) + self.after_s
         return finished
 
 
-@dataclass(frozen=True)
-class ChunkParts:
-    """Seconds of one micro-batch on one chunk beyond what its layers' costs say."""
+class StageParts(NamedTuple):
+    """Seconds of one micro-batch on the chunks of a stage beyond what their layers' costs say, and once per iteration."""
 
     launch_s: float
     hidden_tensor_s: float
     exposed_data_s: float
     hidden_data_s: float
+    hidden_once_s: float  # of the communication after the last micro-batch
 
 
-def chunk_parts(priced: PricedPlan, stage: int) -> tuple[tuple[ChunkParts, ...], float, float]:
-    """Parts of every chunk of ``stage``, and its exposed and hidden communication after the last micro-batch."""
-    chunks = range(stage, priced.plan.chunks, priced.plan.pp)
-    parts = np.empty((len(chunks), 4))
-    once = _chunk_parts(
-        priced.rates,
-        priced.times,
-        priced.sizes,
-        np.array(chunks),
-        priced.tied_parameters if priced.plan.pp == 1 else 0.0,
-        parts,
-    )
-    return tuple(ChunkParts(*row) for row in parts.tolist()), *once
+def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
+    """The parts of ``stage``."""
+    chunks = np.arange(stage, priced.plan.chunks, priced.plan.pp)
+    tied = priced.tied_parameters if priced.plan.pp == 1 else 0.0
+    return StageParts(*_stage_parts(priced.rates, priced.times, priced.sizes, chunks, tied))
 
 
 @outer
-def _price_chunks(
-    rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, tied: float, chunks_s: FloatArray, stages: FloatArray
-) -> None:
-    price_chunks(rates, times, sizes, pp, tied, chunks_s, stages)
-
-
-@outer
-def _chunk_parts(
-    rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: NDArray[np.int64], shared: float, parts: FloatArray
-) -> tuple[float, float]:
-    """Fill (chunks, 4) with the fields of ``ChunkParts``; exposed and hidden seconds once per iteration."""
+def _stage_parts(
+    rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float
+) -> tuple[float, float, float, float, float]:
+    """The fields of ``StageParts``."""
+    launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s = 0.0, 0.0, 0.0, 0.0
     layers, parameters, experts = 0.0, -shared, 0.0
     for chunk in chunks:
         layers += sizes.layers[chunk]
@@ -190,9 +175,8 @@ def _chunk_parts(
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
     sync: SyncPrice = synchronisation(rates, parameters - experts, experts, layers)
     forward_s, backward_s = 0.0, 0.0
-    for place, chunk in enumerate(chunks):
+    for chunk in chunks:
         share = sizes.layers[chunk] / layers
-        parts[place] = 0.0
         for which in range(3):
             totals = times.forward if which == 0 else times.recompute if which == 1 else times.backward
             more_s = times.accumulation_s[chunk] * rates.accumulated if which == 2 else 0.0
@@ -206,19 +190,16 @@ def _chunk_parts(
                 data_s,
                 sizes.layers[chunk],
             )
-            parts[place, 0] += price.launch_s
-            parts[place, 1] += price.hidden_tensor_s
-            parts[place, 2] += price.exposed_data_s
-            parts[place, 3] += data_s - price.exposed_data_s
+            launch_s += price.launch_s
+            hidden_tensor_s += price.hidden_tensor_s
+            exposed_data_s += price.exposed_data_s
+            hidden_data_s += data_s - price.exposed_data_s
             if which == 0:
                 forward_s += price.total_s
             else:
                 backward_s += price.total_s
-    last_s = sync.last_reduce_s + sync.update_s
-    if not rates.overlap_data:
-        return last_s, 0.0
-    shown_s = exposed_s(sync.last_reduce_s, backward_s, layers) + exposed_s(sync.update_s, forward_s, layers)
-    return shown_s, last_s - shown_s
+    hidden_once_s = sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)
+    return launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s, hidden_once_s
 
 
 def layers_of(priced: PricedPlan, stage: int) -> Sequence[int]:

@@ -1,7 +1,5 @@
 """What a plan's degrees cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Records of what an iteration of a plan costs: how long it takes, what fills the memory, and where the time goes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -86,6 +84,12 @@ class PipelineReport:
     overlap_transfers: bool
     sync_s: tuple[float, ...]
     optimizer_s: float
+
+    def sent_s(self, forward: bool, chunk: int) -> float:
+        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""
+        if forward:
+            return self.transfer_s[chunk] if chunk < len(self.transfer_s) else 0.0
+        return self.backward_transfer_s[chunk - 1] if chunk else 0.0
 
 
 @dataclass(frozen=True)

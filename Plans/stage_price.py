@@ -5,14 +5,12 @@ Everything that prices a stage calls these: one plan, many plans at once, and th
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.compiled import inlined, inner
+from Plans.compiled import inlined, inner, outer
 from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]
@@ -199,7 +197,7 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     )
 
 
-@inner
+@outer
 def price_chunks(
     rates: PlanRates, times: StageTimes, sizes: StageSizes, pp: int, tied: float, chunks_s: FloatArray, stages: FloatArray
 ) -> None:

@@ -4,8 +4,6 @@ A stage is a set of layers: sums over the layers of E of them are one product of
 columns of the layers. The chunks of one plan follow one another in some order of the layers.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What words of an answer mean, for the terminal and for the page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Predicted against measured iteration times as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a search is asked: models with the plans that are compared for each, and what is to be maximised."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Common.choices import Objective as Objective

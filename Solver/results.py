@@ -1,7 +1,5 @@
 """Records of what a search answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Estimator.chips.accelerator import Accelerator

@@ -4,8 +4,6 @@ A field is a setting where its type is ``Annotated[..., About(...)]``. The type 
 an enumeration, switches, tuples of them where several may be given.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Settings in YAML files: read as they stand, with the files that they name made absolute."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

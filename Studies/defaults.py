@@ -1,7 +1,5 @@
 """What holds where nothing was given: the plans that a search compares, and the one plan that is priced."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

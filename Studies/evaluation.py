@@ -1,7 +1,5 @@
 """One plan, priced: what an evaluation found of the plan of a request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Estimator.coverage import check_functions

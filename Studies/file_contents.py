@@ -1,7 +1,5 @@
 """Content of the files that a request names, and the key of everything that decides its answer."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import asdict
 

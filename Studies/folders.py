@@ -1,7 +1,5 @@
 """Where artefacts go: one rule for every mode."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

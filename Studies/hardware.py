@@ -1,7 +1,5 @@
 """The hardware that a request names, each file of it read once."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Mapping

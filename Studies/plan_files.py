@@ -4,16 +4,14 @@ Precedence, weakest first: defaults, the file, the command line. The best.json o
 value: no other file is read, except that of a model of one's own.
 """
 
-from __future__ import annotations
-
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.records import read_text, read_yaml, to_record
+from Common.files import read_json
+from Common.records import read_yaml, to_record
 from Common.units import GIB
 from Plans.plan import Plan, plan_mapping
 from Solver.results import HardwareReport
@@ -93,13 +91,7 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
 
 def _parsed(path: Path) -> Any:
     """Content of a YAML file, or of a JSON file, which a search may have made large."""
-    if path.suffix != ".json":
-        return read_yaml(path)
-    text = read_text(path, "a plan file")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
+    return read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
 
 
 def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> PlanFile:

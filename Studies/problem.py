@@ -1,7 +1,5 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from __future__ import annotations
-
 from Common.choices import PipelineSchedule
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model

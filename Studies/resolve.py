@@ -4,8 +4,6 @@ Precedence, weakest first: defaults, the ``--config`` or ``--plan`` file, the co
 one wins).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace

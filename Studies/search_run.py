@@ -1,7 +1,5 @@
 """``run_solver``: answer a request and write its run directory."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The stated rules that fill in what published runs do not say, from ``assumptions.yaml``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

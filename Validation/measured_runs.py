@@ -1,7 +1,5 @@
 """Measured training runs from CSV: the columns of published tables, or those of vTrain's single-node measurements."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
-from Common.records import read_text
+from Common.files import read_text
 from Validation.published_numbers import number_in
 from Validation.records import MeasuredRun
 

@@ -1,7 +1,5 @@
 """The measured iteration time of a published run: as stated, or from the FLOP/s or the utilisation that it reports."""
 
-from __future__ import annotations
-
 from Common.errors import InputError
 from Estimator.devices.device import Device
 from GraphExtractor.models.dimensions import Dimensions

@@ -1,7 +1,5 @@
 """The network of a published run from the words that describe it: GPUs per node, and gigabits per second between nodes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

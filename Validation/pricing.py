@@ -1,7 +1,5 @@
 """Iterations of published runs: traces, layer prices and devices are shared among them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby

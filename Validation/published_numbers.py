@@ -1,7 +1,5 @@
 """Numbers as published tables write them: 50,257, 1.5k, ~60 s, 80GB, 1.5 (estimated)."""
 
-from __future__ import annotations
-
 import math
 import re
 

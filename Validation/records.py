@@ -1,7 +1,5 @@
 """Records of a validation: measured runs, what was predicted of them, and how far off that is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Plans.results import Breakdown

@@ -1,7 +1,5 @@
 """Predictions against published runs."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The device and the cluster of a published run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -10,7 +8,7 @@ from Common.errors import InputError
 from Estimator.devices.device import Device
 from Estimator.devices.files import device_of_run
 from Estimator.hardware_files import load_cluster
-from Estimator.network.cluster import Cluster
+from Estimator.network.cluster import Cluster, grown_to
 from Validation.assumptions import Assumptions, Notes, first_found
 from Validation.network_words import GIGABIT, network_in
 from Validation.records import MeasuredRun
@@ -65,10 +63,8 @@ def as_large_as(cluster: Cluster, devices: int) -> Cluster:
     """The cluster, with more of its nodes where it has fewer than ``devices`` devices."""
     if cluster.num_devices >= devices:
         return cluster
-    last = cluster.tiers[-1]
-    inner = cluster.tiers[-2].group_size if len(cluster.tiers) > 1 else 1
-    outer = -(-devices // inner) * inner
-    return replace(cluster, num_devices=outer, tiers=(*cluster.tiers[:-1], replace(last, group_size=outer)))
+    node = cluster.tiers[-2].group_size if len(cluster.tiers) > 1 else 1
+    return grown_to(cluster, -(-devices // node) * node)
 
 
 def _device_named(name: str) -> Device:

@@ -1,7 +1,5 @@
 """The model of a published run, by its dimensions, and the floating-point operations that published figures count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from Common.errors import InputError

@@ -1,7 +1,5 @@
 """The training plan of a published run; several plans where it does not say which, for the fastest to be chosen."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from GraphExtractor.graph import Attention, Recompute
 from Plans.plan import Precision, TrainingPlan
 from Validation.assumptions import Assumptions, Framework, Notes
 from Validation.published_numbers import number_in
-from Validation.records import MeasuredRun
+from Validation.records import Assumption, MeasuredRun
 
 MEBI = 2**20 / 1e6
 NEARLY = 0.1
@@ -30,19 +28,11 @@ _PRECISIONS = {
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What a rule chose among several values, to be noted for the plan that is taken."""
-
-    rule: str
-    value: str
-
-
-@dataclass(frozen=True)
 class CandidatePlan:
-    """A plan that the run may have had, and the choices it stands for."""
+    """A plan that the run may have had, and what rules chose for it among several values, to be noted if it is taken."""
 
     plan: TrainingPlan
-    choices: tuple[Choice, ...]
+    choices: tuple[Assumption, ...]
 
 
 @dataclass(frozen=True)
@@ -90,11 +80,11 @@ def candidate_plans(
         for recompute in _recomputations(run):
             plan, equal = _with_equal_stages(replace(sized, recompute=recompute), layers)
             choices = [
-                (batch != samples, Choice("batch", f"{batch}, of whole micro-batches")),
-                (run.micro_batch_size is None, Choice("micro_batch", str(size))),
-                (_stated_chunks(run.interleave) is None, Choice("interleave", str(plan.interleave))),
-                (recompute_of(run) is None, Choice("recompute", recompute.value)),
-                (equal, Choice("stages", f"{(layers + 2) // plan.chunks} layers per chunk")),
+                (batch != samples, Assumption("batch", f"{batch}, of whole micro-batches")),
+                (run.micro_batch_size is None, Assumption("micro_batch", str(size))),
+                (_stated_chunks(run.interleave) is None, Assumption("interleave", str(plan.interleave))),
+                (recompute_of(run) is None, Assumption("recompute", recompute.value)),
+                (equal, Assumption("stages", f"{(layers + 2) // plan.chunks} layers per chunk")),
             ]
             plans.append(CandidatePlan(plan, tuple(choice for made, choice in choices if made)))
     return tuple(plans)
@@ -246,11 +236,7 @@ def _interleave(run: MeasuredRun, plan: TrainingPlan, layers: int) -> int:
     if plan.micro_batches % plan.pp:  # the schedule does not exist
         return 1
     counts = [(blocks, chunks) for blocks in (layers, layers + 2) for chunks in range(2, layers // plan.pp + 1)]
-    return next((chunks for blocks, chunks in counts if _equal(blocks, plan.pp * chunks)), 1)
-
-
-def _equal(layers: int, chunks: int) -> bool:
-    return layers % chunks == 0
+    return next((chunks for blocks, chunks in counts if blocks % (plan.pp * chunks) == 0), 1)
 
 
 def _recomputations(run: MeasuredRun) -> tuple[Recompute, ...]:
@@ -260,6 +246,7 @@ def _recomputations(run: MeasuredRun) -> tuple[Recompute, ...]:
 
 def _with_equal_stages(plan: TrainingPlan, layers: int) -> tuple[TrainingPlan, bool]:
     """The plan with embedding and head counted as blocks where the blocks alone do not make equal chunks."""
-    if plan.pp == 1 or _equal(layers, plan.chunks) or not _equal(layers + 2, plan.chunks) or layers + 2 < 2 * plan.chunks:
+    each, rest = divmod(layers + 2, plan.chunks)
+    if plan.pp == 1 or layers % plan.chunks == 0 or rest or each < 2:
         return plan, False
-    return replace(plan, stage_layers=((layers + 2) // plan.chunks,) * plan.chunks), True
+    return replace(plan, stage_layers=(each,) * plan.chunks), True

@@ -4,8 +4,6 @@ Usage: python scripts/benchmark.py [--quick]     (--quick: bertlarge only)
 Everything runs through phaze.py as a fresh process into a temporary folder; nothing is compared with a limit.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Usage: python scripts/benchmark_plans.py
 Everything runs in this process with the graph held; figures are of processor time, and nothing is compared with a limit.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

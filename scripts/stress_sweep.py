@@ -7,8 +7,6 @@ Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--fol
   --ray         with Ray beside joblib; two workers either way
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The command line of a bridge that solves JSON cases: one case or a list of them from a file, answers as JSON to stdout."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError, PhazeError
+from Common.files import read_json
 
 Solve = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -20,12 +19,7 @@ def read_cases(path: Path) -> tuple[list[dict[str, Any]], bool]:
     Raises:
         InputError: the file is missing, not readable, not JSON or not made of objects.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give the path of an existing JSON file") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); correct the file") from error
+    document = read_json(path, "a JSON file")
     cases = document if isinstance(document, list) else [document]
     if not cases or not all(isinstance(case, dict) for case in cases):
         raise InputError(f"{path} does not hold a JSON object or a list of objects; give one case, or a list of cases")

@@ -8,8 +8,6 @@ as lists of layer ids, first stage first, and null in every field where nothing 
 stderr and exit status 2.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

@@ -18,8 +18,6 @@ faster than those within it:
 NEST's ZeRO is left out. Paths are those of the graph, so branches of a stage run side by side.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise

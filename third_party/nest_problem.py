@@ -12,8 +12,6 @@ One JSON object (further keys are ignored):
                   "edges": [[from id, to id, bytes], ...]}}}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate

@@ -7,8 +7,6 @@ A file may hold one case or a list of cases; the answer goes to stdout as JSON, 
 with one sentence on stderr and exit status 2.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

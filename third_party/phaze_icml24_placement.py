@@ -10,11 +10,10 @@ activations of all positions behind are in flight, only the first stage's parame
 4 (d-1)/d bytes per parameter byte, and the iteration is (micro-batches + stages - 1) times the largest load.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -180,25 +179,20 @@ def _chain(width: int, layers: list[Any], connections: list[Any]) -> LayerChain:
 
 def _chain_order(width: int, nodes: Any, edges: list[tuple[int, int, float]]) -> tuple[int, ...]:
     """The only topological order of a chain with skip edges."""
-    incoming = dict.fromkeys(nodes, 0)
-    following: dict[int, list[int]] = {node: [] for node in nodes}
+    sorter = TopologicalSorter(dict.fromkeys(nodes, ()))
     for source, destination, _ in edges:
-        incoming[destination] += 1
-        following[source].append(destination)
+        sorter.add(destination, source)
     order: list[int] = []
-    ready = [node for node, count in incoming.items() if count == 0]
-    while ready:
-        if len(ready) > 1:
-            raise InputError(
-                f"nodes {ready[0]} and {ready[1]} of width {width} branch; the original places chains of layers only"
-            )
-        order.append(ready.pop())
-        for destination in following[order[-1]]:
-            incoming[destination] -= 1
-            if incoming[destination] == 0:
-                ready.append(destination)
-    if len(order) < len(incoming):
-        raise InputError(f"the edges of width {width} have a cycle; layers must form a chain")
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise InputError(f"the edges of width {width} have a cycle; layers must form a chain") from error
+    while sorter:
+        node, *others = sorter.get_ready()
+        if others:
+            raise InputError(f"nodes {node} and {others[0]} of width {width} branch; the original places chains of layers only")
+        order.append(node)
+        sorter.done(node)
     return tuple(order)
 
 

@@ -4,8 +4,6 @@ Closed form of Phaze's area model (ICML 2024; it counts no DRAM interface, netwo
 ``num_tc (tc_pe w d + L2(16 w d)) + num_vc (vc_lane w_vc + L2(16 w_vc)) + GLB``, with an L2 of at least 1 KiB.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

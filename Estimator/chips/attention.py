@@ -6,8 +6,6 @@ read again for every tile, unless it stays in the buffer as a whole. From a buff
 scores themselves, they are kept in memory after all, as if attention were not fused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,12 +1,11 @@
 """Accelerators in the format of Phaze's ``cores.json``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from Common.errors import InputError
+from Common.files import read_json
 from Common.records import to_record
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
@@ -43,12 +42,7 @@ def read_cores_json(path: Path) -> AcceleratorSet:
     Raises:
         InputError: unreadable, not JSON, a field missing, of the wrong type or not positive, or no accelerator at all.
     """
-    try:
-        entries = to_record(tuple[CoresEntry, ...], json.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give an existing cores.json") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON ({error}); correct it or delete it to have it generated again") from error
+    entries = to_record(tuple[CoresEntry, ...], read_json(path, "a cores.json"), str(path))
     if not entries:
         raise InputError(f"{path} lists no accelerator; delete it to have it generated again")
     for position, entry in enumerate(entries):

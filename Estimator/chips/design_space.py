@@ -1,7 +1,5 @@
 """The accelerators that may be built: a grid of axes under an area budget, from YAML."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

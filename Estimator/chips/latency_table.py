@@ -1,7 +1,5 @@
 """Prices of all distinct operators of model graphs on all distinct core configurations, and their lookup per accelerator."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +16,7 @@ from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
 from Estimator.chips.signatures import DistinctWork, distinct_work, operator_signature
 from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
-from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, TensorCoreModel
+from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators, collective_positions
 from Estimator.network.collectives import wire_bytes
@@ -37,21 +35,6 @@ class OperatorTimes:
     all_s: FloatArray
     single_j: FloatArray
     all_j: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class CorePrices:
-    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work, core configurations).
-
-    ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand (``CoreEstimate``).
-    """
-
-    single_s: FloatArray
-    all_s: FloatArray
-    single_j: FloatArray
-    all_j: FloatArray
-    single_arithmetic_s: FloatArray
-    all_arithmetic_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False)

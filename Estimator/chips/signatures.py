@@ -1,7 +1,5 @@
 """What an operator's price depends on, and which cores it occupies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Ways to spread one product over the cores of an accelerator: parts along batch, m, k and n."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

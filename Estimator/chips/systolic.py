@@ -6,8 +6,6 @@ With it, the next fold loads while the current one streams, so filling and drain
 former for a single fold, and with ZigZag up to that fill, which ZigZag does not model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

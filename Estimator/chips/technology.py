@@ -1,7 +1,5 @@
 """Constants of a silicon process with their units and sources: area and energy. Numbers come from ``hardware/technologies``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, get_origin, get_type_hints
 

@@ -13,8 +13,6 @@ computation: what ZigZag's schedules show.
 bandwidths only extend or cheapen, so none of them ever slows an operator down.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +41,8 @@ class TensorWork:
 
 
 @dataclass(frozen=True, eq=False)
-class CoreEstimate:
-    """Price on one core and on all cores: seconds, joules, HBM bytes; arrays of shape (configurations,).
+class CorePrices:
+    """Prices on one kind of core, on one core and on all: seconds and joules, shape (distinct work, core configurations).
 
     ``arithmetic_s`` is the part of the seconds that is left where all operands are at hand: what the arrays or lanes compute,
     with filling and draining them.
@@ -54,10 +52,16 @@ class CoreEstimate:
     all_s: FloatArray
     single_j: FloatArray
     all_j: FloatArray
-    single_hbm_bytes: FloatArray
-    all_hbm_bytes: FloatArray
     single_arithmetic_s: FloatArray
     all_arithmetic_s: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class CoreEstimate(CorePrices):
+    """Prices of one piece of work, and the HBM bytes it moves; arrays of shape (configurations,)."""
+
+    single_hbm_bytes: FloatArray
+    all_hbm_bytes: FloatArray
 
 
 @dataclass(frozen=True, eq=False)

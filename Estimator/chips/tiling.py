@@ -10,8 +10,6 @@ Panel heights are the largest that fit. C tiles have a power-of-two side (or the
 that fits. Capacity only enlarges tiles, so a larger buffer never costs traffic and a larger product never saves any.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

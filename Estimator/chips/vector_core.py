@@ -5,8 +5,6 @@
 An operator on one core has that core's lanes and its part of the bandwidth; on all cores it has the whole chip.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ efficiency, the steps of k that a tile's start and end cost, and, many at once, 
 table does not determine stays as the device had it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

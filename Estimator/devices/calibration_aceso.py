@@ -6,8 +6,6 @@ Left out is what contains an all-reduce (row-parallel products forward and colum
 moves more than its operands (embedding, head, dropout with bias and residual), and the softmax that is not one kernel.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

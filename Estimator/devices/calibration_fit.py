@@ -4,8 +4,6 @@ The residual of a row is the logarithm of predicted over measured time, so that 
 device had before weighs as much as a fraction of one row: it decides where the rows do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ Our own has a header and one row per measurement, empty where a column does not 
 ``row_length`` elements). Columns that no row needs may be left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from Common.errors import InputError
-from Common.records import read_text
+from Common.files import read_text
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm

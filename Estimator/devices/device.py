@@ -1,7 +1,5 @@
 """Records of a device (a chip that exists) and of the software that runs on it. Numbers come from ``hardware/devices``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A device as the YAML file that ``load_device`` reads."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

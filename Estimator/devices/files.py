@@ -3,8 +3,6 @@
 Unknown names, unreadable files, bad keys, units and values are refused with an ``InputError``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache

@@ -4,8 +4,6 @@
 writes all. Profiled on a V100 (Aceso), forward and backward so reach 73 % of the bandwidth; were all read, more than there is.
 """
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 MASK_BYTES = 1  # of an element of a dropout mask

@@ -5,8 +5,6 @@ The output is cut into tiles, a wave is as many tiles as there are processors, a
 and add the parts up in memory. Of the tiles and splits the fastest is taken, as the library's heuristics would.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Seconds of an operator timed by itself, as operator tables have it: with its launch, at the clock of a short measurement."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Estimator.devices.device import Device

@@ -4,8 +4,6 @@ Least squares on the logarithm of predicted over measured seconds, so that short
 is linear for outliers. What data sheets say (sizes, bandwidths, topology) is kept; what is fitted stays within physical bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

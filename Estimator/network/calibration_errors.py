@@ -1,7 +1,5 @@
 """How far predictions of collectives are from measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tables of measured collectives, as nccl-tests and the like print them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
-from Common.records import read_text
+from Common.files import read_text
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import CollectiveKind
 

@@ -115,6 +115,14 @@ class Cluster:
         return max((tier.group_size for tier in self.tiers[:-1]), default=1)
 
 
+def grown_to(cluster: Cluster, num_devices: int) -> Cluster:
+    """``cluster`` with ``num_devices``, at least as many as it has, in more of the blocks that its last tier joins."""
+    *inner, last = cluster.tiers
+    block = inner[-1].group_size if inner else 1
+    outer = replace(last, group_size=max(last.group_size, -(-num_devices // block) * block))
+    return replace(cluster, num_devices=num_devices, tiers=(*inner, outer))
+
+
 def with_devices(cluster: Cluster, num_devices: int) -> Cluster:
     """The part of ``cluster`` that holds its first ``num_devices`` devices, without tiers that join nothing more.
 

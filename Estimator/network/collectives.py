@@ -6,8 +6,6 @@ fixed time plus a time for every byte (``AlgorithmCost``); a collective costs wh
 is what one device holds, in ``Estimator.network.exchange``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """What groups of devices cross on a cluster, tier by tier, for many groups at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

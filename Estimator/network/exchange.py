@@ -12,8 +12,6 @@ stay inside; nothing is combined on the way.
 In a torus bytes pass through other devices, a quarter of a ring on average, and in a hypercube over half of its dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -14,8 +14,6 @@ which share a block of the inner tiers (a node), runs as many rings as it has po
 * **Protocols.** For short messages a step is cheaper and slower, and a tree is not pipelined.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

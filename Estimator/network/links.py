@@ -4,8 +4,6 @@ Devices are numbered 0 .. num_devices-1, and the blocks of a tier are consecutiv
 that joins its two ends. Blocks of inner tiers nest in those of outer ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ A group that spans tiers runs the ring on each tier in turn, on what the inner t
 inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from Estimator.network.cluster import Topology

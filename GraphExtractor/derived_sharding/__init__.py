@@ -7,8 +7,6 @@ one all-reduce in the forward pass and one in the backward pass. Embedding and h
 is in no proven pair.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What the search for splits asks about a traced step that does not depend on any split."""
 
-from __future__ import annotations
-
 import math
 import operator as python_operator
 from dataclasses import dataclass

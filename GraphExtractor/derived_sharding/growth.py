@@ -1,7 +1,5 @@
 """Which parameters must be split for a value to be split: rules are turned round by trying them."""
 
-from __future__ import annotations
-
 import operator as python_operator
 from collections.abc import Mapping
 from itertools import islice, product

@@ -1,7 +1,5 @@
 """Which split the results of operators have that only look at, cut or join their operands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The search for linear pairs: a weight split by columns whose result reaches, on parts all the way, one split by rows."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Which split the results of matrix products and of attention have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

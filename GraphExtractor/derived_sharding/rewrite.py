@@ -1,7 +1,5 @@
 """One device's graph of a step whose values are split: local shapes, and an all-reduce behind every sum over the devices."""
 
-from __future__ import annotations
-
 import operator as python_operator
 from dataclasses import replace
 from functools import partial

@@ -5,8 +5,6 @@ operator gives on whole operands. An operator without a rule needs whole operand
 will be summed before, unless ``waiting_sum`` says that the sum may wait.
 """
 
-from __future__ import annotations
-
 import operator as python_operator
 from collections.abc import Callable
 from types import MappingProxyType

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from GraphExtractor.layer_modules import LayerModules
 
@@ -148,6 +149,14 @@ class TransformerFamily(ModelFamily):
         if not self.kv_heads:
             object.__setattr__(self, "kv_heads", self.heads)
 
+    @classmethod
+    def sized(cls, layers: int, hidden: int, heads: int, published: float = 0, **others: Any) -> Self:
+        """A published configuration, whose ``ffn`` is 4·hidden where ``others`` do not say it."""
+        return cls(
+            **{"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **others},
+            published_parameter_count=round(published),
+        )
+
     @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class; the vocabulary is padded to fit."""
@@ -174,7 +183,10 @@ class LanguageModelFamily(TransformerFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaLikeFamily(LanguageModelFamily):
-    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place."""
+    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or experts in its place.
+
+    The names of transformers' classes begin with ``folder``.
+    """
 
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
@@ -198,6 +210,22 @@ class LlamaLikeFamily(LanguageModelFamily):
             "use_cache": False,
             "attn_implementation": attention,
         }
+
+    def part(self, name: str) -> Any:
+        """The class of transformers' modules whose name ends so."""
+        modeling = import_module(f"transformers.models.{self.model_type}.modeling_{self.model_type}")
+        return getattr(modeling, f"{self.folder}{name}")
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class; RMSNorm is the fused kernel that every trainer uses."""
+        import transformers
+
+        from GraphExtractor.opaque import fuse_norms
+
+        config = getattr(transformers, f"{self.folder}Config")(**self.settings(key, vocabulary, attention))
+        model: torch.nn.Module = getattr(transformers, f"{self.folder}ForCausalLM")(config)
+        fuse_norms(model, self.part("RMSNorm"))
+        return model
 
 
 # of Llama-like blocks with experts, which divide themselves

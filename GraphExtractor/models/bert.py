@@ -36,14 +36,16 @@ class Bert(TransformerFamily):
     def from_config(cls, config: ConfigValues) -> Bert:
         """See base class."""
         config.expect_architecture("BertForPreTraining", "BertForMaskedLM", "MegatronBertForPreTraining")
-        config.expect("hidden_act", "gelu", "gelu")
-        for dropout in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            config.expect(dropout, 0.1, 0.1)
-        for switch in ("is_decoder", "add_cross_attention"):
-            config.expect(switch, False, False)
-        config.expect("position_embedding_type", "absolute", "absolute")
-        config.expect("type_vocab_size", 2, 2)
-        config.expect("tie_word_embeddings", True, True)
+        config.expect_each(
+            hidden_act="gelu",
+            hidden_dropout_prob=0.1,
+            attention_probs_dropout_prob=0.1,
+            is_decoder=False,
+            add_cross_attention=False,
+            position_embedding_type="absolute",
+            type_vocab_size=2,
+            tie_word_embeddings=True,
+        )
         large = cls.model_type == "megatron-bert"  # what is left out has the size of the large model there
         return cls(
             layers=config.size("num_hidden_layers", 24 if large else 12),
@@ -113,21 +115,9 @@ class MegatronBert(Bert):
         return model
 
 
-def _bert(family: type[Bert], layers: int, hidden: int, heads: int, vocabulary: int, published: int) -> Bert:
-    return family(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        vocabulary=vocabulary,
-        sequence_length=512,
-        published_parameter_count=published,
-    )
-
-
 MODELS: Mapping[str, ModelFamily] = {
     # Devlin et al. 2018 and its released checkpoints; Shoeybi et al. 2019, tables 1 and 4
-    "bertbase": _bert(Bert, 12, 768, 12, 30522, 110_106_428),
-    "bertlarge": _bert(Bert, 24, 1024, 16, 30522, 336_226_108),
-    "megatronbert": _bert(MegatronBert, 24, 1024, 16, 29056, 336_000_000),
+    "bertbase": Bert.sized(12, 768, 12, 110_106_428, vocabulary=30522, sequence_length=512),
+    "bertlarge": Bert.sized(24, 1024, 16, 336_226_108, vocabulary=30522, sequence_length=512),
+    "megatronbert": MegatronBert.sized(24, 1024, 16, 336_000_000, vocabulary=29056, sequence_length=512),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
@@ -37,10 +38,9 @@ class Bloom(LanguageModelFamily):
         """See base class."""
         hidden = config.size("n_embed", config.size("hidden_size", 64))
         config.expect_architecture("BloomForCausalLM")
-        config.expect("hidden_dropout", 0.0, 0.0)
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("apply_residual_connection_post_layernorm", False, False)
-        config.expect("tie_word_embeddings", True, True)
+        config.expect_each(
+            hidden_dropout=0.0, attention_dropout=0.0, apply_residual_connection_post_layernorm=False, tie_word_embeddings=True
+        )
         return cls(
             layers=config.size("n_layer", config.size("num_hidden_layers", 2)),
             hidden=hidden,
@@ -71,17 +71,7 @@ class Bloom(LanguageModelFamily):
         return model
 
 
-def _bloom(layers: int, hidden: int, heads: int, published: int) -> Bloom:
-    return Bloom(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        vocabulary=250880,
-        sequence_length=2048,
-        published_parameter_count=published,
-    )
-
+_bloom = partial(Bloom.sized, vocabulary=250880, sequence_length=2048)
 
 MODELS: Mapping[str, ModelFamily] = {
     # BigScience 2022, table 3 and the released checkpoints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
@@ -48,12 +48,14 @@ class DeepseekV3(LlamaLikeFamily):
         """See base class."""
         heads = config.size("num_attention_heads", 128)
         config.expect_architecture("DeepseekV3ForCausalLM")
-        config.expect("hidden_act", "silu", "silu")
-        config.expect("attention_bias", False, False)
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("num_key_value_heads", heads, heads)
-        config.expect("tie_word_embeddings", False, False)
-        config.expect("moe_layer_freq", 1, 1)
+        config.expect_each(
+            hidden_act="silu",
+            attention_bias=False,
+            attention_dropout=0.0,
+            num_key_value_heads=heads,
+            tie_word_embeddings=False,
+            moe_layer_freq=1,
+        )
         config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))  # without it queries are not compressed
         return cls(
             layers=config.size("num_hidden_layers", 61),
@@ -79,41 +81,39 @@ class DeepseekV3(LlamaLikeFamily):
         """See base class."""
         return {"attention heads": self.heads, "ffn width": self.ffn, "expert width": self.expert_ffn}
 
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """See base class."""
+        return super().settings(key, vocabulary, attention) | {
+            "moe_intermediate_size": self.expert_ffn,
+            "n_routed_experts": self.experts,
+            "num_experts_per_tok": self.chosen,
+            "n_shared_experts": self.shared,
+            "first_k_dense_replace": self.dense_layers,
+            "q_lora_rank": self.query_rank,
+            "kv_lora_rank": self.key_rank,
+            "qk_nope_head_dim": self.plain_width,
+            "qk_rope_head_dim": self.rotary_width,
+            "v_head_dim": self.value_width,
+        }
+
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from torch import nn
-        from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
-        from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MLP, DeepseekV3MoE, DeepseekV3RMSNorm
 
         from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
-        from GraphExtractor.opaque import fuse_norms
 
-        config = DeepseekV3Config(
-            **self.settings(key, vocabulary, attention),
-            moe_intermediate_size=self.expert_ffn,
-            n_routed_experts=self.experts,
-            num_experts_per_tok=self.chosen,
-            n_shared_experts=self.shared,
-            first_k_dense_replace=self.dense_layers,
-            q_lora_rank=self.query_rank,
-            kv_lora_rank=self.key_rank,
-            qk_nope_head_dim=self.plain_width,
-            qk_rope_head_dim=self.rotary_width,
-            v_head_dim=self.value_width,
-        )
         experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
         widths = LatentWidths(self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width)
-        model = DeepseekV3ForCausalLM(config)
+        model: Any = super().build(key, vocabulary, attention)
         for block in model.model.layers:
             block.self_attn = LatentAttention(self.hidden, self.heads, widths)
-            if isinstance(block.mlp, DeepseekV3MoE):
+            if isinstance(block.mlp, self.part("MoE")):
                 block.mlp = MixtureOfExperts(self.hidden, *experts)
-            elif isinstance(block.mlp, DeepseekV3MLP):
+            elif isinstance(block.mlp, self.part("MLP")):
                 dense = nn.Sequential()
                 dense.add_module("dense", block.mlp)
                 block.mlp = dense
-        fuse_norms(model, DeepseekV3RMSNorm)
         return model
 
 

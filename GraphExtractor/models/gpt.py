@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
@@ -39,11 +40,15 @@ class Gpt(LanguageModelFamily):
         hidden = config.size("n_embd", 768)
         config.expect_architecture("GPT2LMHeadModel")
         config.expect("activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh")
-        for dropout in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
-            config.expect(dropout, 0.1, 0.1)
-        for switch in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"):
-            config.expect(switch, False, False)
-        config.expect("tie_word_embeddings", True, True)
+        config.expect_each(
+            resid_pdrop=0.1,
+            embd_pdrop=0.1,
+            attn_pdrop=0.1,
+            scale_attn_by_inverse_layer_idx=False,
+            reorder_and_upcast_attn=False,
+            add_cross_attention=False,
+            tie_word_embeddings=True,
+        )
         return cls(
             layers=config.size("n_layer", 12),
             hidden=hidden,
@@ -71,25 +76,11 @@ class Gpt(LanguageModelFamily):
         return GPT2LMHeadModel(config)
 
 
-def _gpt(layers: int, hidden: int, heads: int, published: float, sequence_length: int = 1024, vocabulary: int = 50257) -> Gpt:
-    return Gpt(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        vocabulary=vocabulary,
-        sequence_length=sequence_length,
-        published_parameter_count=round(published),
-    )
+_gpt = partial(Gpt.sized, vocabulary=50257, sequence_length=1024)
 
+_gpt3 = partial(Gpt.sized, vocabulary=50257, sequence_length=2048)
 
-def _gpt3(layers: int, hidden: int, heads: int, published: float) -> Gpt:
-    return _gpt(layers, hidden, heads, published, sequence_length=2048)
-
-
-def _megatron(layers: int, hidden: int, heads: int, published: float) -> Gpt:
-    return _gpt(layers, hidden, heads, published, sequence_length=2048, vocabulary=51200)
-
+_megatron = partial(Gpt.sized, vocabulary=51200, sequence_length=2048)
 
 MODELS: Mapping[str, ModelFamily] = {
     "gpt2": _gpt(48, 1600, 25, 1_557_611_200),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import ATTENTION_PLAN, LlamaLikeFamily, ModelFamily, TensorParallelPlan
 
@@ -30,10 +31,7 @@ class Mixtral(LlamaLikeFamily):
         """See base class."""
         hidden, heads = config.size("hidden_size", 4096), config.size("num_attention_heads", 32)
         config.expect_architecture("MixtralForCausalLM")
-        config.expect("hidden_act", "silu", "silu")
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("sliding_window", None, None)
-        config.expect("tie_word_embeddings", False, False)
+        config.expect_each(hidden_act="silu", attention_dropout=0.0, sliding_window=None, tie_word_embeddings=False)
         config.expect("head_dim", None, None, hidden // heads)
         return cls(
             layers=config.size("num_hidden_layers", 32),
@@ -47,50 +45,27 @@ class Mixtral(LlamaLikeFamily):
             sequence_length=config.length("max_position_embeddings", 131072),
         )
 
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
+        """See base class."""
+        return super().settings(key, vocabulary, attention) | {
+            "num_local_experts": self.experts,
+            "num_experts_per_tok": self.chosen,
+        }
+
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from transformers import MixtralConfig, MixtralForCausalLM
-        from transformers.models.mixtral.modeling_mixtral import MixtralRMSNorm, MixtralSparseMoeBlock
-
         from GraphExtractor.experts import put_experts
-        from GraphExtractor.opaque import fuse_norms
 
-        config = MixtralConfig(
-            **self.settings(key, vocabulary, attention),
-            num_local_experts=self.experts,
-            num_experts_per_tok=self.chosen,
-        )
-        model = MixtralForCausalLM(config)
-        fuse_norms(model, MixtralRMSNorm)
-        put_experts(model, MixtralSparseMoeBlock, self.hidden, self.ffn, self.experts, self.chosen)
+        model = super().build(key, vocabulary, attention)
+        put_experts(model, self.part("SparseMoeBlock"), self.hidden, self.ffn, self.experts, self.chosen)
         return model
 
 
+_mixtral = partial(Mixtral.sized, kv_heads=8, experts=8, sequence_length=4096)
+
 MODELS: Mapping[str, ModelFamily] = {
     # Jiang et al. 2024, table 1, and the released checkpoints; the active part is theirs less the experts a token misses
-    "mixtral-8x7b": Mixtral(
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        ffn=14336,
-        experts=8,
-        vocabulary=32000,
-        sequence_length=4096,
-        published_parameter_count=46_702_792_704,
-        published_active_count=12_879_925_248,
-    ),
-    "mixtral-8x22b": Mixtral(
-        layers=56,
-        hidden=6144,
-        heads=48,
-        kv_heads=8,
-        ffn=16384,
-        experts=8,
-        vocabulary=32768,
-        sequence_length=4096,
-        published_parameter_count=140_630_071_296,
-        published_active_count=39_161_468_928,
-    ),
+    "mixtral-8x7b": _mixtral(32, 4096, 32, 46_702_792_704, ffn=14336, vocabulary=32000, published_active_count=12_879_925_248),
+    "mixtral-8x22b": _mixtral(56, 6144, 48, 140_630_071_296, ffn=16384, vocabulary=32768, published_active_count=39_161_468_928),
 }
 ALIASES: Mapping[str, str] = {"mixtral": "mixtral-8x7b"}

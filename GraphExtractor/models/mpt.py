@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
@@ -36,16 +37,9 @@ class Mpt(LanguageModelFamily):
         """See base class."""
         hidden = config.size("d_model", 2048)
         config.expect_architecture("MptForCausalLM", "MPTForCausalLM")
-        for dropout in ("resid_pdrop", "emb_pdrop"):
-            config.expect(dropout, 0.0, 0.0)
-        for switch in ("no_bias", "tie_word_embeddings"):
-            config.expect(switch, True, True)
+        config.expect_each(resid_pdrop=0.0, emb_pdrop=0.0, no_bias=True, tie_word_embeddings=True)
         attention = config.inside("attn_config")
-        attention.expect("alibi", True, True)
-        attention.expect("attn_pdrop", 0.0, 0.0)
-        attention.expect("clip_qkv", None, None)
-        attention.expect("qk_ln", False, False)
-        attention.expect("attn_type", "multihead_attention", "multihead_attention")
+        attention.expect_each(alibi=True, attn_pdrop=0.0, clip_qkv=None, qk_ln=False, attn_type="multihead_attention")
         return cls(
             layers=config.size("n_layers", 24),
             hidden=hidden,
@@ -80,17 +74,7 @@ class Mpt(LanguageModelFamily):
         return model
 
 
-def _mpt(layers: int, hidden: int, heads: int, published: float = 0) -> Mpt:
-    return Mpt(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        vocabulary=50432,
-        sequence_length=2048,
-        published_parameter_count=round(published),
-    )
-
+_mpt = partial(Mpt.sized, vocabulary=50432, sequence_length=2048)
 
 MODELS: Mapping[str, ModelFamily] = {
     # llm-foundry, scripts/train/yamls/pretrain/mpt-*.yaml; ALiBi and vocabulary of the released mpt-7b and mpt-30b

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
@@ -39,13 +40,16 @@ class Opt(TransformerFamily):
         """See base class."""
         hidden = config.size("hidden_size", 768)
         config.expect_architecture("OPTForCausalLM")
-        config.expect("activation_function", "relu", "relu")
-        config.expect("dropout", 0.1, 0.1)
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("layerdrop", 0.0, 0.0)
-        config.expect("_remove_final_layer_norm", False, False)
-        for switch in ("enable_bias", "layer_norm_elementwise_affine", "tie_word_embeddings"):
-            config.expect(switch, True, True)
+        config.expect_each(
+            activation_function="relu",
+            dropout=0.1,
+            attention_dropout=0.0,
+            layerdrop=0.0,
+            _remove_final_layer_norm=False,
+            enable_bias=True,
+            layer_norm_elementwise_affine=True,
+            tie_word_embeddings=True,
+        )
         config.expect("do_layer_norm_before", True, True, False)
         return cls(
             layers=config.size("num_hidden_layers", 12),
@@ -86,19 +90,7 @@ class Opt(TransformerFamily):
         return cross_entropy(output.logits, inputs["labels"])
 
 
-def _opt(layers: int, hidden: int, heads: int, published: float, word_embedding: int = 0, pre_norm: bool = True) -> Opt:
-    return Opt(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        vocabulary=50272,
-        sequence_length=2048,
-        published_parameter_count=round(published),
-        word_embedding=word_embedding,
-        pre_norm=pre_norm,
-    )
-
+_opt = partial(Opt.sized, vocabulary=50272, sequence_length=2048)
 
 MODELS: Mapping[str, ModelFamily] = {
     # Zhang et al. 2022, table 1; released checkpoints up to 30B

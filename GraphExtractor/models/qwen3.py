@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 
 if TYPE_CHECKING:
-    import torch
-
     from GraphExtractor.graph import GraphKey
     from GraphExtractor.sources.config_values import ConfigValues
 
@@ -29,10 +28,7 @@ class Qwen3(LlamaLikeFamily):
     def from_config(cls, config: ConfigValues) -> Qwen3:
         """See base class."""
         config.expect_architecture("Qwen3ForCausalLM")
-        config.expect("hidden_act", "silu", "silu")
-        config.expect("attention_bias", False, False)
-        config.expect("attention_dropout", 0.0, 0.0)
-        config.expect("use_sliding_window", False, False)
+        config.expect_each(hidden_act="silu", attention_bias=False, attention_dropout=0.0, use_sliding_window=False)
         config.expect("tie_word_embeddings", False, False, True)
         return cls(
             layers=config.size("num_hidden_layers", 32),
@@ -46,43 +42,22 @@ class Qwen3(LlamaLikeFamily):
             tied=config.values.get("tie_word_embeddings", False),
         )
 
-    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+    def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-        from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
-
-        from GraphExtractor.opaque import fuse_norms
-
-        config = Qwen3Config(
-            **self.settings(key, vocabulary, attention),
-            head_dim=self.head_width,
-            tie_word_embeddings=self.tied,
-        )
-        model = Qwen3ForCausalLM(config)
-        fuse_norms(model, Qwen3RMSNorm)
-        return model
+        return super().settings(key, vocabulary, attention) | {
+            "head_dim": self.head_width,
+            "tie_word_embeddings": self.tied,
+        }
 
 
-def _qwen3(layers: int, hidden: int, heads: int, ffn: int, published: int, tied: bool = False) -> Qwen3:
-    return Qwen3(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=8,
-        ffn=ffn,
-        vocabulary=151936,
-        sequence_length=4096,
-        published_parameter_count=published,
-        tied=tied,
-    )
-
+_qwen3 = partial(Qwen3.sized, kv_heads=8, vocabulary=151936, sequence_length=4096)
 
 MODELS: Mapping[str, ModelFamily] = {
     # Qwen3 technical report 2025, table 1, and the released configurations and checkpoints; pre-trained on 4,096 tokens
-    "qwen3-0.6b": _qwen3(28, 1024, 16, 3072, 596_049_920, tied=True),
-    "qwen3-1.7b": _qwen3(28, 2048, 16, 6144, 1_720_574_976, tied=True),
-    "qwen3-4b": _qwen3(36, 2560, 32, 9728, 4_022_468_096, tied=True),
-    "qwen3-8b": _qwen3(36, 4096, 32, 12288, 8_190_735_360),
-    "qwen3-14b": _qwen3(40, 5120, 40, 17408, 14_768_307_200),
-    "qwen3-32b": _qwen3(64, 5120, 64, 25600, 32_762_123_264),
+    "qwen3-0.6b": _qwen3(28, 1024, 16, 596_049_920, ffn=3072, tied=True),
+    "qwen3-1.7b": _qwen3(28, 2048, 16, 1_720_574_976, ffn=6144, tied=True),
+    "qwen3-4b": _qwen3(36, 2560, 32, 4_022_468_096, ffn=9728, tied=True),
+    "qwen3-8b": _qwen3(36, 4096, 32, 8_190_735_360, ffn=12288),
+    "qwen3-14b": _qwen3(40, 5120, 40, 14_768_307_200, ffn=17408),
+    "qwen3-32b": _qwen3(64, 5120, 64, 32_762_123_264, ffn=25600),
 }

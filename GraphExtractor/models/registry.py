@@ -4,8 +4,6 @@ A file adds its published configurations as ``MODELS``, by name, and other names
 digits are those of released checkpoints, rounded ones those of the papers named beside them.
 """
 
-from __future__ import annotations
-
 import difflib
 import pkgutil
 from collections.abc import Mapping

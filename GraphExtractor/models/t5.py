@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
@@ -44,10 +45,9 @@ class T5(TransformerFamily):
         depth = config.size("num_layers", 6)
         config.expect_architecture("T5ForConditionalGeneration")
         config.expect("num_decoder_layers", None, None, depth)
-        config.expect("feed_forward_proj", "relu", "relu")
-        config.expect("dropout_rate", 0.1, 0.1)
-        config.expect("relative_attention_num_buckets", 32, 32)
-        config.expect("tie_word_embeddings", True, True)
+        config.expect_each(
+            feed_forward_proj="relu", dropout_rate=0.1, relative_attention_num_buckets=32, tie_word_embeddings=True
+        )
         return cls(
             layers=2 * depth,
             hidden=config.size("d_model", 512),
@@ -84,24 +84,13 @@ class T5(TransformerFamily):
         return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])
 
 
-def _t5(layers: int, hidden: int, heads: int, head_width: int, ffn: int, published: int) -> T5:
-    return T5(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        head_width=head_width,
-        ffn=ffn,
-        vocabulary=32128,
-        sequence_length=512,
-        published_parameter_count=published,
-    )
-
+_t5 = partial(T5.sized, vocabulary=32128, sequence_length=512)
 
 MODELS: Mapping[str, ModelFamily] = {
     # Raffel et al. 2020, section 3.7; released configurations and checkpoints
-    "t5-small": _t5(12, 512, 8, 64, 2048, 60_506_624),
-    "t5-base": _t5(24, 768, 12, 64, 3072, 222_903_552),
-    "t5-large": _t5(48, 1024, 16, 64, 4096, 737_668_096),
-    "t5-3b": _t5(48, 1024, 32, 128, 16384, 2_851_598_336),
-    "t5-11b": _t5(48, 1024, 128, 128, 65536, 11_307_321_344),
+    "t5-small": _t5(12, 512, 8, 60_506_624, head_width=64, ffn=2048),
+    "t5-base": _t5(24, 768, 12, 222_903_552, head_width=64, ffn=3072),
+    "t5-large": _t5(48, 1024, 16, 737_668_096, head_width=64, ffn=4096),
+    "t5-3b": _t5(48, 1024, 32, 2_851_598_336, head_width=128, ffn=16384),
+    "t5-11b": _t5(48, 1024, 128, 11_307_321_344, head_width=128, ffn=65536),
 }

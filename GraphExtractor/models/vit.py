@@ -42,11 +42,9 @@ class Vit(TransformerFamily):
     def from_config(cls, config: ConfigValues) -> Vit:
         """See base class."""
         config.expect_architecture("ViTForImageClassification")
-        config.expect("hidden_act", "gelu", "gelu")
-        config.expect("hidden_dropout_prob", 0.0, 0.0)
-        config.expect("attention_probs_dropout_prob", 0.0, 0.0)
-        config.expect("num_channels", 3, 3)
-        config.expect("qkv_bias", True, True)
+        config.expect_each(
+            hidden_act="gelu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_channels=3, qkv_bias=True
+        )
         patch = config.size("patch_size", 16)
         labels = config.values.get("id2label")
         return cls(
@@ -116,15 +114,7 @@ class Vit(TransformerFamily):
 
 
 def _vit(layers: int, hidden: int, heads: int, patch: int, published: float) -> Vit:
-    return Vit(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=4 * hidden,
-        patch=patch,
-        sequence_length=(224 // patch) ** 2 + 1,
-        published_parameter_count=round(published),
-    )
+    return Vit.sized(layers, hidden, heads, published, patch=patch, sequence_length=(224 // patch) ** 2 + 1)
 
 
 MODELS: Mapping[str, ModelFamily] = {

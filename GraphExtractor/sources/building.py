@@ -1,7 +1,5 @@
 """Modules of other people built without their weights: what their code does to devices, weights and kernels is passed over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

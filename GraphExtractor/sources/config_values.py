@@ -44,6 +44,11 @@ class ConfigValues:
         if value not in allowed:
             raise InexpressibleError(f"{key} {value!r:.80}")
 
+    def expect_each(self, **values: object) -> None:
+        """Go on only with these values, which are the defaults too."""
+        for key, value in values.items():
+            self.expect(key, value, value)
+
     def expect_architecture(self, *allowed: str) -> None:
         """Go on only where nothing but ``allowed`` is asked for."""
         names = self.values.get("architectures") or list(allowed[:1])

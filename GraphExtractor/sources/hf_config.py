@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from Common.errors import InputError
+from Common.files import read_json
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError
@@ -65,12 +66,7 @@ def _checked(family: ModelFamily, path: str) -> ModelFamily:
 
 
 def _content(path: str) -> Mapping[str, Any]:
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path and its permissions") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
+    content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
     return content

@@ -1,7 +1,5 @@
 """The scalar that a step of somebody else's model minimises."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ The file has ``build()``, ``example_inputs(micro_batch_size, sequence_length)``,
 without that parameter has inputs of one size, which count as one token.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterator, Mapping

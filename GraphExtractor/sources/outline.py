@@ -5,8 +5,6 @@ are left out must be units like their neighbours, each fed by the one before and
 one only; every unit that is kept must do what it does in the whole model. So code that treats blocks by number is found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

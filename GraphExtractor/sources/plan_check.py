@@ -1,7 +1,5 @@
 """Whether the tensor-parallel plan of a model file fits its module."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 import torch

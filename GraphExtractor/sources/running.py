@@ -1,7 +1,5 @@
 """Running a user's model file: the only place where its code is called."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import sys

@@ -1,7 +1,5 @@
 """What a traced step may not hold: operators, number formats and writes that a training graph could only get wrong."""
 
-from __future__ import annotations
-
 import operator as python_operator
 import re
 from collections.abc import Iterator

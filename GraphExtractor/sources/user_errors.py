@@ -1,7 +1,5 @@
 """One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would make it work."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import warnings

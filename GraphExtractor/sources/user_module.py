@@ -5,7 +5,6 @@ Extracting its graph runs the file, as importing it would.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from GraphExtractor.graph import GraphKey
     from GraphExtractor.sources.running import UserFile
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,13 +18,11 @@ at least these seconds over the difference of both slopes before, and the jump i
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.compiled import inner, outer
 from Plans.pipeline.kernels import Chunks
-from Plans.pipeline.schedule import FloatArray, IntArray
+from Plans.pipeline.schedule import FloatArray
 
 SAME = 1e-13  # share of a group's seconds within which moves are the same
 FEWEST_GROUPS = 4  # that a jump which has to be tried must skip
@@ -187,28 +185,3 @@ def fill_last_backward_end_s(chunks: Chunks, pp: int, micro_batches: int, end_s:
     _run(chunks, passes, lead, step, passes + pp, now_s, state_s, end_s)
     for chunk in range(group):
         end_s[chunk] += origin_s
-
-
-@outer
-def finish_s(chunks: Chunks, after_s: FloatArray, pp: int, micro_batches: int) -> float:
-    """Seconds until every stage has run its last backward pass and what follows it there, ``after_s`` of shape (pp,).
-
-    Arguments as in ``fill_last_backward_end_s``.
-    """
-    end_s = np.empty(len(chunks.forward_s))
-    fill_last_backward_end_s(chunks, pp, micro_batches, end_s)
-    latest_s = end_s[0] + after_s[0]
-    for stage in range(1, pp):  # each stage's first chunk is its last to end
-        latest_s = max(latest_s, end_s[stage] + after_s[stage])
-    return latest_s
-
-
-@outer
-def finish_many_s(chunks: Chunks, after_s: FloatArray, pp: int, micro_batches: IntArray) -> FloatArray:
-    """``finish_s`` of many pipelines, shape (N,), from arrays of shape (N, chunks), (N, pp) and (N,)."""
-    count = len(micro_batches)
-    seconds = np.empty(count)
-    for each in range(count):
-        one = Chunks(chunks.forward_s[each], chunks.backward_s[each], chunks.forward_delay_s[each], chunks.backward_delay_s[each])
-        seconds[each] = finish_s(one, after_s[each], pp, micro_batches[each])
-    return seconds

@@ -8,8 +8,6 @@ chunks pass k is on, counted from the model's first for forward and from its las
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +17,7 @@ from Plans.pipeline.schedule import FloatArray, IntArray
 
 
 class Pipeline(NamedTuple):
-    """The arrays of ``PipelineCosts``, of one dimension unless said otherwise, and the schedule."""
+    """The arrays of ``PipelineCosts``, and the schedule."""
 
     forward_s: FloatArray
     backward_s: FloatArray
@@ -33,8 +31,8 @@ class Pipeline(NamedTuple):
 class Chunks(NamedTuple):
     """What each chunk costs per micro-batch where transfers that occupy the sender are merged into its passes.
 
-    Seconds, finite and at least 0, of shape (chunks,) or (pipelines, chunks). Passes occupy their stage for ``forward_s`` and
-    ``backward_s``; their output arrives ``forward_delay_s`` and ``backward_delay_s`` after they end, by transfers that overlap.
+    Seconds, finite and at least 0, of shape (chunks,). Passes occupy their stage for ``forward_s`` and ``backward_s``; their
+    output arrives ``forward_delay_s`` and ``backward_delay_s`` after they end, by transfers that overlap.
     """
 
     forward_s: FloatArray
@@ -140,70 +138,3 @@ def most_held(held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, 
                 most[stage] = max(most[stage], held)
             else:
                 held -= held_by_chunk[(rounds - 1 - turn) * pp + stage]
-
-
-@inner
-def first_passes_s(seconds: FloatArray, pp: int, stage: int, count: int, last_first: bool) -> float:
-    """Sum over the first ``count`` passes of a stage, whose chunks are taken first to last or ``last_first``."""
-    rounds = len(seconds) // pp
-    groups, rest = count // len(seconds), count % len(seconds)
-    total = 0.0
-    for turn in range(rounds):
-        chunk = (rounds - 1 - turn if last_first else turn) * pp + stage
-        total += seconds[chunk] * (groups * pp + min(max(rest - turn * pp, 0), pp))
-    return total
-
-
-@outer
-def lower_bound(pipeline: Pipeline) -> float:
-    """Longest of some paths through the schedule; see ``bounds_s``."""
-    after_forward, after_backward = sends(pipeline)
-    forward_held, backward_held = pipeline.forward_s + after_forward, pipeline.backward_s + after_backward
-    pp, chunks = len(pipeline.warm_up), len(forward_held)
-    passes = pipeline.micro_batches * (chunks // pp)
-    # One micro-batch alone: from the start to its forward pass on a chunk, from its backward pass there to the end.
-    before, after = np.zeros(chunks), np.zeros(chunks)
-    for chunk in range(1, chunks):
-        before[chunk] = before[chunk - 1] + pipeline.forward_s[chunk - 1] + pipeline.transfer_s[chunk - 1]
-        after[chunk] = after[chunk - 1] + pipeline.backward_s[chunk - 1] + pipeline.backward_transfer_s[chunk - 1]
-    through = before[-1] + pipeline.forward_s[-1] + pipeline.backward_s[-1] + after[-1]
-    bound = through
-    for stage in range(pp):
-        last_chunk = chunks - pp + stage
-        warm_up = pipeline.warm_up[stage]
-        forward = first_passes_s(forward_held, pp, stage, passes, False)
-        backward = first_passes_s(backward_held, pp, stage, passes, True)
-        # From the first forward or the end of the first backward pass ...
-        first_forwards = first_passes_s(forward_held, pp, stage, min(warm_up + 1, passes), False)
-        to_first_backward = through - after[last_chunk] + after_backward[last_chunk]
-        skipped = first_forwards + backward_held[last_chunk]
-        begin = max(before[stage], to_first_backward - skipped)
-        # ... through all of the stage's work to its last backward, or to its last forward pass.
-        bound = max(bound, begin + forward + backward - after_backward[stage] + after[stage])
-        done = max(passes - 1 - warm_up, 0)
-        begin = max(before[stage], to_first_backward - skipped) if done > 0 else before[stage]
-        ahead = forward - forward_held[last_chunk] + first_passes_s(backward_held, pp, stage, done, True)
-        bound = max(bound, begin + ahead + through - before[last_chunk])
-    if chunks == pp and pipeline.warm_up[-1] == passes:  # GPipe: like jobs through one machine after another, twice
-        bound = max(bound, through + (passes - 1) * (forward_held.max() + backward_held.max()))
-    return bound
-
-
-@outer
-def run_all(pipelines: Pipeline, only_bound: bool) -> FloatArray:
-    """``run`` or ``lower_bound`` of each of many pipelines, whose arrays have shape (pipelines, ...); seconds (pipelines,)."""
-    count, chunks = pipelines.forward_s.shape
-    seconds = np.empty(count)
-    end_s, starts_s = np.empty(chunks), np.empty((0, 0))
-    for each in range(count):
-        pipeline = Pipeline(
-            pipelines.forward_s[each],
-            pipelines.backward_s[each],
-            pipelines.transfer_s[each],
-            pipelines.backward_transfer_s[each],
-            pipelines.overlap_transfers,
-            pipelines.warm_up,
-            pipelines.micro_batches,
-        )
-        seconds[each] = lower_bound(pipeline) if only_bound else run(pipeline, end_s, starts_s)
-    return seconds

@@ -28,12 +28,10 @@ for every m >= 1; with equal stages, end(0) = (m+p-1) L. The maxima over s and e
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from __future__ import annotations
-
 import numpy as np
 
 from Plans.compiled import outer
-from Plans.pipeline.schedule import FloatArray, IntArray
+from Plans.pipeline.schedule import FloatArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``
 
@@ -90,32 +88,16 @@ def last_backward_end_s(forward_s: FloatArray, backward_s: FloatArray, micro_bat
 def finish_in_s(
     forward_s: FloatArray, backward_s: FloatArray, after_s: FloatArray, micro_batches: int, scratch: FloatArray
 ) -> float:
-    """``finish_s`` without allocations; ``scratch`` has shape (SCRATCH_ROWS + 1, pp)."""
+    """Seconds until every stage has run its last backward pass and what follows it there, ``after_s`` of shape (pp,).
+
+    ``forward_s`` and ``backward_s`` as in ``last_backward_end_s``; ``scratch`` has shape (SCRATCH_ROWS + 1, pp).
+    """
     end_s = scratch[SCRATCH_ROWS]
     fill_last_backward_end_s(forward_s, backward_s, micro_batches, scratch, end_s)
     latest_s = end_s[0] + after_s[0]
     for stage in range(1, len(after_s)):
         latest_s = max(latest_s, end_s[stage] + after_s[stage])
     return latest_s
-
-
-@outer
-def finish_s(forward_s: FloatArray, backward_s: FloatArray, after_s: FloatArray, micro_batches: int) -> float:
-    """Seconds until every stage has run its last backward pass and what follows it there, ``after_s`` of shape (pp,).
-
-    ``forward_s`` and ``backward_s`` as in ``last_backward_end_s``.
-    """
-    return finish_in_s(forward_s, backward_s, after_s, micro_batches, np.empty((SCRATCH_ROWS + 1, len(forward_s))))
-
-
-@outer
-def finish_many_s(forward_s: FloatArray, backward_s: FloatArray, after_s: FloatArray, micro_batches: IntArray) -> FloatArray:
-    """``finish_s`` of many pipelines, shape (N,), from arrays of shape (N, pp) and ``micro_batches`` (N,)."""
-    count, pp = forward_s.shape
-    seconds, scratch = np.empty(count), np.empty((SCRATCH_ROWS + 1, pp))
-    for each in range(count):
-        seconds[each] = finish_in_s(forward_s[each], backward_s[each], after_s[each], micro_batches[each], scratch)
-    return seconds
 
 
 @outer
@@ -135,18 +117,3 @@ def stage_bound_s(
     if more >= stages_behind:
         bound_s = max(bound_s, whole_s + (more - stages_behind) * load_s + behind_s)
     return bound_s
-
-
-@outer
-def stage_bounds_s(forward_s: FloatArray, backward_s: FloatArray, micro_batches: int) -> FloatArray:
-    """``stage_bound_s`` of every stage, shape (pp,): none is above the makespan."""
-    pp = len(forward_s)
-    bounds_s = np.empty(pp)
-    whole_s = 0.0
-    for stage in range(pp):
-        whole_s += forward_s[stage] + backward_s[stage]
-    behind_s = 0.0
-    for stage in range(pp - 1, -1, -1):
-        bounds_s[stage] = stage_bound_s(forward_s[stage], backward_s[stage], whole_s, behind_s, pp - 1 - stage, micro_batches)
-        behind_s += forward_s[stage] + backward_s[stage]
-    return bounds_s

@@ -15,8 +15,6 @@ With chunks, a stage takes pp micro-batches through its first chunk, the same on
 pp micro-batches; backward in the reverse order of the chunks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +30,10 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PipelineCosts:
-    """Seconds per micro-batch of ``pp * chunks_per_stage`` chunks in model order, of one pipeline or of many alike.
+    """Seconds per micro-batch of a pipeline's ``pp * chunks_per_stage`` chunks in model order.
 
-    ``forward_s`` and ``backward_s`` have shape (chunks,) or (pipelines, chunks); ``transfer_s[..., c]`` takes the activations of
-    chunk c to chunk c + 1 and ``backward_transfer_s[..., c]`` the gradients back, shape (chunks - 1,) or (pipelines, chunks - 1).
+    ``forward_s`` and ``backward_s`` have shape (chunks,); ``transfer_s[c]`` takes the activations of chunk c to chunk c + 1 and
+    ``backward_transfer_s[c]`` the gradients back, shape (chunks - 1,).
 
     A pass starts when its stage is free and its input has arrived, ``transfer_s`` after the pass that sent it has ended. With
     ``overlap_transfers`` the sender goes on computing meanwhile; without, it is occupied until the transfer has ended. The
@@ -53,7 +51,7 @@ class PipelineCosts:
     @property
     def chunks_per_stage(self) -> int:
         """Chunks that each stage runs."""
-        return int(self.forward_s.shape[-1]) // self.pp
+        return len(self.forward_s) // self.pp
 
 
 def costs_of(report: PipelineReport) -> PipelineCosts:
@@ -82,18 +80,6 @@ def warm_up(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_ba
     wanted = behind if schedule is PipelineSchedule.ONE_F_ONE_B else 2 * behind + (chunks_per_stage - 1) * pp
     warm: IntArray = np.minimum(wanted, passes)
     return warm
-
-
-def in_flight(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int, stage: int) -> int:
-    """Most activations that ``stage`` (0 .. pp - 1) holds at once, each of one micro-batch on one of its chunks.
-
-    That is one more than its warm-up: all micro-batches in GPipe, at most pp - stage in 1F1B.
-
-    Raises:
-        InputError: the schedule does not exist for these numbers.
-    """
-    warm = warm_up(schedule, pp, chunks_per_stage, micro_batches)
-    return min(int(warm[stage]) + 1, micro_batches * chunks_per_stage)
 
 
 def check(schedule: PipelineSchedule, pp: int, chunks_per_stage: int, micro_batches: int) -> None:

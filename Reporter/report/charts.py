@@ -1,7 +1,5 @@
 """Parts that several charts share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

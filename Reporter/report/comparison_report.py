@@ -1,7 +1,5 @@
 """The report of two runs beside each other: what changed in their inputs and in their answers, and why."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Charts as SVG and PNG files, without a browser."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

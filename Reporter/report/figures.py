@@ -1,7 +1,5 @@
 """What a report is made of: sections with figures and tables, and the data inside a figure."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """A report as one self-contained HTML page."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from typing import Any

@@ -1,13 +1,12 @@
 """The pipeline's timeline: what every stage does when, from the first pass to the optimizer's step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
@@ -97,7 +96,6 @@ def pipeline_figures(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
 
 def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segment]:
     """The passes of every stage, and what occupies the sender."""
-    last_chunk = len(report.forward_s) - 1
     for stage in range(report.pp):
         for forward, chunk, micro_batch, start, end in zip(
             passes.forward[stage].tolist(),
@@ -108,16 +106,9 @@ def _segments(report: PipelineReport, passes: PipelinePasses) -> Iterator[Segmen
             strict=True,
         ):
             yield Segment(stage + 1, "forward" if forward else "backward", start, end, chunk + 1, micro_batch + 1)
-            if not report.overlap_transfers:
-                sent = _sent_s(report, forward, chunk, last_chunk)
-                if sent > 0.0:
-                    yield Segment(stage + 1, "send", end, end + sent, chunk + 1, micro_batch + 1)
-
-
-def _sent_s(report: PipelineReport, forward: bool, chunk: int, last_chunk: int) -> float:
-    if forward:
-        return report.transfer_s[chunk] if chunk < last_chunk else 0.0
-    return report.backward_transfer_s[chunk - 1] if chunk else 0.0
+            sent = 0.0 if report.overlap_transfers else report.sent_s(forward, chunk)
+            if sent > 0.0:
+                yield Segment(stage + 1, "send", end, end + sent, chunk + 1, micro_batch + 1)
 
 
 def _figure(

@@ -1,7 +1,5 @@
 """Figures of a placement: load and memory of every pipeline stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from Reporter.report.charts import sized

@@ -1,7 +1,5 @@
 """Where the numbers of a report come from: inputs, versions, solvers, what was searched, and the certificate."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

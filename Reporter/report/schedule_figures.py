@@ -1,7 +1,5 @@
 """Figures of operator schedules: which operator of a layer runs on which cores, when."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

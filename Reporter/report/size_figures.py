@@ -1,7 +1,5 @@
 """The best designs for each HBM and micro-batch size, known chips and expert plans beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from Common.units import GIB

@@ -1,7 +1,5 @@
 """Stages of a plan in the form that its figures take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Plans.results import PipelineReport
@@ -57,5 +55,4 @@ def _sent_s(pipeline: PipelineReport, stage: int) -> float:
     if pipeline.overlap_transfers:
         return 0.0
     chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
-    onward = sum(pipeline.transfer_s[chunk] for chunk in chunks if chunk < len(pipeline.transfer_s))
-    return onward + sum(pipeline.backward_transfer_s[chunk - 1] for chunk in chunks if chunk)
+    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(pipeline.sent_s(False, chunk) for chunk in chunks)

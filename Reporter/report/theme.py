@@ -4,8 +4,6 @@ Charts name colours by role (``colour("forward")``); the page and the export put
 chart is described once. Roles that meet in one chart differ in lightness as well as in hue (Paul Tol's and Okabe and Ito's sets).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of where the time of an iteration goes, and of what more of a resource would bring."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Why the optimum beats the best known chip and an expert's plan, term by term, from the records of a run alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from Common.units import MIB

@@ -1,7 +1,5 @@
 """Numbers and names as words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Times are whole nanoseconds, as Perfetto keeps them: rounded once, so that slice
 another stays within it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

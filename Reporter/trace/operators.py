@@ -1,7 +1,5 @@
 """The operator schedule of a layer's pass as a process whose threads are cores."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

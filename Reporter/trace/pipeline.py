@@ -1,13 +1,12 @@
 """A training pipeline as processes, one per stage: passes, sends, gradient synchronisation, optimizer step, what is held."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.pipeline import PipelinePasses, PipelineSchedule, costs_of, timeline
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Flow, Process, Shown, Slice, Thread, nanoseconds
 
@@ -95,7 +94,7 @@ class PipelineTrace:
             flow = Flow(first_flow + batch, comes_in=chunk > 0 or not forward, goes_out=chunk > 0 or forward)
         kind = "forward" if forward else "backward"
         yield Slice(pid, COMPUTE, name, kind, nanoseconds(start_s), nanoseconds(end_s), args, flow)
-        if not report.overlap_transfers and (send_s := self._send_s(forward, chunk)) > 0:
+        if not report.overlap_transfers and (send_s := self.report.sent_s(forward, chunk)) > 0:
             yield Slice(pid, COMPUTE, f"send {name}", "transfer", nanoseconds(end_s), nanoseconds(end_s + send_s), args)
 
     def _label(self, forward: bool, chunk: int, batch: int) -> tuple[str, dict[str, Shown]]:
@@ -106,12 +105,6 @@ class PipelineTrace:
             turn = chunk // self.report.pp + 1
             return f"{name}, chunk {turn}", args | {"chunk": turn}
         return name, args
-
-    def _send_s(self, forward: bool, chunk: int) -> float:
-        """Seconds for which a pass sends what it made: forward to the next chunk, backward to the one before."""
-        if forward:
-            return self.report.transfer_s[chunk] if chunk < len(self.report.transfer_s) else 0.0
-        return self.report.backward_transfer_s[chunk - 1] if chunk > 0 else 0.0
 
     def _gap(self, pid: int, stage: int, drawn: NDArray[np.bool_]) -> Iterator[Event]:
         """A slice over the passes that are left out."""
@@ -126,7 +119,7 @@ class PipelineTrace:
     def _occupied_until_ns(self, stage: int, position: int) -> int:
         end_s = float(self.passes.end_s[stage, position])
         if not self.report.overlap_transfers:
-            end_s += self._send_s(bool(self.passes.forward[stage, position]), int(self.passes.chunk[stage, position]))
+            end_s += self.report.sent_s(bool(self.passes.forward[stage, position]), int(self.passes.chunk[stage, position]))
         return nanoseconds(end_s)
 
     def _update(self, pid: int, stage: int) -> Iterator[Event]:
@@ -148,7 +141,7 @@ class PipelineTrace:
             free_ns: list[int] = []  # of the threads of this direction
             for position in np.flatnonzero(drawn & (self.passes.forward[stage] == forward)).tolist():
                 chunk = int(self.passes.chunk[stage, position])
-                send_s = self._send_s(forward, chunk)
+                send_s = self.report.sent_s(forward, chunk)
                 if send_s <= 0:
                     continue
                 start_s = float(self.passes.end_s[stage, position])

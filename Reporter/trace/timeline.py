@@ -1,7 +1,5 @@
 """What a finished run's timeline shows: its iterations, the pipelines of the best design, and its operators on their cores."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

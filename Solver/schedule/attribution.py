@@ -10,8 +10,6 @@ collectives that are on the others only took no time. Of paths with equal commun
 preferred to an operator that freed a core, then the operator that comes first in the graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

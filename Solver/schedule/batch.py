@@ -1,12 +1,9 @@
 """Exact schedules of one structure on many accelerators at once: certificate, then branch and bound, per series component."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +12,13 @@ from Common.arrays import unique_rows
 from Common.errors import InputError
 from Common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
-from Solver.schedule.problem import BatchMakespans, ScheduleStructure
+from Solver.schedule.problem import ScheduleStructure
 from Solver.schedule.search import search_many
 from Solver.schedule.solver import check_arrays, lacks_cores
-from Solver.schedule.structure import Component, closure, series_components
+from Solver.schedule.structure import Component, series_components
 from Solver.schedule.tables import WORD, Floats, Ints, Tables, tables
 
-THOROUGH_NODES = 4_000_000  # search nodes per component and accelerator; some 0.8 s
 ROWS_PER_TASK = 256
-
-
-class BatchBounds(NamedTuple):
-    """Bounds on the optimal makespans of N accelerators, seconds (N,)."""
-
-    lower_s: Floats
-    upper_s: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,54 +31,41 @@ class Timings:
     all_mode: NDArray[np.bool_]
 
 
-class NativeScheduler:
-    """Schedules one structure on many accelerators. Raises InputError if the structure is cyclic."""
+def schedule_many(
+    structure: ScheduleStructure, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int
+) -> Timings:
+    """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core counts (N,).
 
-    def __init__(self, structure: ScheduleStructure) -> None:
-        closure(structure)
-        self.structure = structure
+    Where ``lower`` is below ``makespan``, ``node_limit`` search nodes per component did not suffice for the proof; without any,
+    the bounds are the certificate's and the schedules serial. Operators of zero latency get the start of the schedule.
 
-    def solve_batch(
-        self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int = THOROUGH_NODES
-    ) -> BatchMakespans:
-        """Makespans, modes and proven bounds; latencies (N, operators) in seconds, core counts (N,).
-
-        Where ``bound_s`` is below ``makespan_s``, ``node_limit`` search nodes per component did not suffice for the proof.
-        """
-        timings = self.timings(single_s, all_s, num_tc, num_vc, node_limit)
-        return BatchMakespans(timings.makespan, timings.all_mode, timings.lower)
-
-    def bounds_batch(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints) -> BatchBounds:
-        """Cheap bounds, some 10 microseconds an accelerator: the certificate's lower bound and the serial schedule."""
-        timings = self.timings(single_s, all_s, num_tc, num_vc, node_limit=0)
-        return BatchBounds(timings.lower, timings.makespan)
-
-    def timings(self, single_s: Floats, all_s: Floats, num_tc: Ints, num_vc: Ints, node_limit: int) -> Timings:
-        """Complete schedules, as ``solve_batch``. Operators of zero latency get the start of the schedule."""
-        check_arrays(self.structure, single_s, all_s)
-        if single_s.ndim != 2 or num_tc.shape != num_vc.shape or num_tc.shape != single_s.shape[:1]:
-            raise InputError(
-                f"latencies {single_s.shape} and core counts {num_tc.shape}, {num_vc.shape} must be (N, operators), (N,), (N,)"
-            )
-        if len(num_tc) and lacks_cores(self.structure, int(num_tc.min()), int(num_vc.min())):
-            raise InputError("an accelerator has no core of a type that an operator needs; give each at least one of both types")
-        count = len(single_s)
-        cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
-        total = Timings(np.zeros(count), np.zeros(count), np.zeros(single_s.shape), np.zeros(single_s.shape, np.bool_))
-        occupies = single_s > 0
-        firsts, pattern_of = unique_rows(occupies.astype(np.float64))
-        for number, first in enumerate(firsts):  # operators of zero latency occupy nothing: they are contracted
-            rows = np.flatnonzero(pattern_of == number)
-            kept = sum(1 << int(i) for i in np.flatnonzero(occupies[first]))
-            for component in series_components(self.structure, kept):
-                cells = np.ix_(rows, np.array(component.operators))
-                single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
-                part = _component_timings(component, single, shortest, cores[rows], node_limit)
-                total.start[cells] = part.start + total.makespan[rows, None]
-                total.all_mode[cells] = part.all_mode
-                total.makespan[rows] += part.makespan
-                total.lower[rows] += part.lower
-        return total
+    Raises:
+        InputError: a cyclic structure, malformed arrays, or an accelerator without cores of a type that some operator needs.
+    """
+    check_arrays(structure, single_s, all_s)
+    if single_s.ndim != 2 or num_tc.shape != num_vc.shape or num_tc.shape != single_s.shape[:1]:
+        raise InputError(
+            f"latencies {single_s.shape} and core counts {num_tc.shape}, {num_vc.shape} must be (N, operators), (N,), (N,)"
+        )
+    if len(num_tc) and lacks_cores(structure, int(num_tc.min()), int(num_vc.min())):
+        raise InputError("an accelerator has no core of a type that an operator needs; give each at least one of both types")
+    count = len(single_s)
+    cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
+    total = Timings(np.zeros(count), np.zeros(count), np.zeros(single_s.shape), np.zeros(single_s.shape, np.bool_))
+    occupies = single_s > 0
+    firsts, pattern_of = unique_rows(occupies.astype(np.float64))
+    for number, first in enumerate(firsts):  # operators of zero latency occupy nothing: they are contracted
+        rows = np.flatnonzero(pattern_of == number)
+        kept = sum(1 << int(i) for i in np.flatnonzero(occupies[first]))
+        for component in series_components(structure, kept):
+            cells = np.ix_(rows, np.array(component.operators))
+            single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
+            part = _component_timings(component, single, shortest, cores[rows], node_limit)
+            total.start[cells] = part.start + total.makespan[rows, None]
+            total.all_mode[cells] = part.all_mode
+            total.makespan[rows] += part.makespan
+            total.lower[rows] += part.lower
+    return total
 
 
 def _component_timings(component: Component, single: Floats, shortest: Floats, cores: Ints, node_limit: int) -> Timings:

@@ -11,18 +11,18 @@ weighting, running the operators one after another is optimal. Otherwise good we
 single-core operators first: within a percent or two of the best weights (a linear program) and a hundred times faster.
 """
 
-from __future__ import annotations
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 
 import numpy as np
 
-from Solver.schedule.jit import compiled
+from Plans.compiled import outer
 from Solver.schedule.tables import Floats, Ints, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
 
 
-@compiled
+@outer
 def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
     """Write ``ranked`` to ``order`` by falling key, ties in the order given (n is small)."""
     for k in range(len(ranked)):
@@ -33,7 +33,7 @@ def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
         order[place] = ranked[k]
 
 
-@compiled
+@outer
 def heaviest_beside(
     type_bits: Ints, antichain: Ints, first: int, last: int, operator: int, rho: Floats, tc: int, vc: int, heap: Floats
 ) -> float:
@@ -74,7 +74,7 @@ def heaviest_beside(
     return best
 
 
-@compiled
+@outer
 def raise_weights(t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: Ints, heap: Floats) -> None:
     """Raise each weight as far as the others allow, at most to ``cap``, in the order ``by_length``."""
     type_bits, antichain, offsets = t.type_bits, t.antichain, t.antichain_offsets
@@ -91,7 +91,7 @@ def raise_weights(t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: I
             rho[i] = max(rho[i], room)
 
 
-@compiled
+@outer
 def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
     """Lower bound that the weights ``rho`` prove."""
     bound = 0.0
@@ -100,7 +100,7 @@ def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
     return bound
 
 
-@compiled
+@outer
 def longest_path(t: Tables, shortest: Floats) -> float:
     """Length of the longest path."""
     predecessors, offsets = t.predecessors, t.predecessor_offsets
@@ -114,7 +114,7 @@ def longest_path(t: Tables, shortest: Floats) -> float:
     return longest
 
 
-@compiled
+@outer
 def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weights: Floats) -> float:
     """Lower bound of one instance, with its weightings written to ``weights`` (WEIGHTINGS, n).
 
@@ -162,7 +162,7 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
     return bound
 
 
-@compiled
+@outer
 def bound_many(t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats, weights: Floats) -> None:
     """Write the lower bounds (N,) of N instances to ``lower``; ``single`` and ``shortest`` (N, n), ``cores`` (N, 2).
 

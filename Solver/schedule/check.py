@@ -6,8 +6,6 @@ optimum its solver meets first (1 of 400 random instances); the pool rule is the
 cores of a chip share a buffer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

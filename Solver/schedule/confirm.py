@@ -1,7 +1,5 @@
 """Independent confirmation of a schedule: the same problem solved as an ILP by Gurobi, or by HiGHS where Gurobi cannot."""
 
-from __future__ import annotations
-
 import logging
 
 from Common.errors import SolverError
@@ -13,7 +11,7 @@ from Solver.schedule.solver import DEFAULT_TIME_LIMIT_S
 logger = logging.getLogger(__name__)
 
 
-def confirm_with_ilp(problem: ScheduleProblem, native: Schedule, time_limit_s: float = DEFAULT_TIME_LIMIT_S) -> Schedule:
+def confirm_with_ilp(problem: ScheduleProblem, native: Schedule) -> Schedule:
     """Solve ``problem`` as an ILP, started from ``native``; equal makespans to a relative 1e-6 and status OPTIMAL confirm it.
 
     ``native`` only bounds the search from just above, so a shorter schedule, if there is one, is found.
@@ -24,7 +22,7 @@ def confirm_with_ilp(problem: ScheduleProblem, native: Schedule, time_limit_s: f
     gurobi = GurobiSolver()
     if gurobi.is_available():
         try:
-            return gurobi.improve(problem, native, time_limit_s)
+            return gurobi.improve(problem, native, DEFAULT_TIME_LIMIT_S)
         except SolverError as error:
             logger.info("confirming with HiGHS instead: %s", error)
-    return HighsSolver().improve(problem, native, time_limit_s)
+    return HighsSolver().improve(problem, native, DEFAULT_TIME_LIMIT_S)

@@ -1,7 +1,5 @@
 """HiGHS as schedule solver, through scipy: free, no licence, slower than Gurobi."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the ILP solvers share: series components one by one, core-count rows as they are violated, answers re-simulated."""
 
-from __future__ import annotations
-
 import time
 from abc import abstractmethod
 from dataclasses import dataclass

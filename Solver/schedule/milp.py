@@ -19,8 +19,6 @@ at once iff no m + 1 operators overlap pairwise. Where there are many such sets 
 violate them. The s rows are implied; they make the relaxation as strong as chains and areas allow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -106,12 +104,12 @@ class ComponentModel:
             for crowd in _crowds(component, pool, limit + 1):
                 self._forbid(crowd)
 
-    def _duration(self, i: int, sign: float) -> Terms:
-        """The variable part of ``sign`` x duration of operator i; the constant part is ``sign`` x ``single[i]``."""
-        return [(self.all_mode[i], -sign * (self.single[i] - self.shortest[i]))] if i in self.all_mode else []
+    def _saved(self, i: int) -> Terms:
+        """What running over all cores takes off the duration ``single[i]`` of operator i."""
+        return [(self.all_mode[i], self.single[i] - self.shortest[i])] if i in self.all_mode else []
 
-    def _all_mode_time(self, sign: float) -> Terms:
-        return [(column, sign * self.shortest[i]) for i, column in self.all_mode.items()]
+    def _minus_all_mode_time(self) -> Terms:
+        return [(column, -self.shortest[i]) for i, column in self.all_mode.items()]
 
     def _add_precedence(self) -> None:
         milp, order = self.milp, self.component.order
@@ -119,10 +117,10 @@ class ComponentModel:
             alone = [(self.all_mode[i], self.single[i])] if i in self.all_mode else []
             milp.row([(self.chain[i], 1.0), *alone], self.single[i])
             if not order.after[i]:
-                milp.row([(self.makespan, 1.0), (self.start[i], -1.0), *self._duration(i, -1.0)], self.single[i])
-                milp.row([(self.makespan, 1.0), (self.chain[i], -1.0), *self._all_mode_time(-1.0)], 0.0)
+                milp.row([(self.makespan, 1.0), (self.start[i], -1.0), *self._saved(i)], self.single[i])
+                milp.row([(self.makespan, 1.0), (self.chain[i], -1.0), *self._minus_all_mode_time()], 0.0)
         for i, j in order.covers:
-            milp.row([(self.start[j], 1.0), (self.start[i], -1.0), *self._duration(i, -1.0)], self.single[i])
+            milp.row([(self.start[j], 1.0), (self.start[i], -1.0), *self._saved(i)], self.single[i])
             alone = [(self.all_mode[j], self.single[j])] if j in self.all_mode else []
             milp.row([(self.chain[j], 1.0), (self.chain[i], -1.0), *alone], self.single[j])
 
@@ -130,7 +128,7 @@ class ComponentModel:
         milp, bits = self.milp, self.component.type_bits
         for (i, j), column in self.first.items():
             reach = HORIZON - self._tails[i] - self._heads[j]
-            terms = [(self.start[j], 1.0), (self.start[i], -1.0), (column, -reach), *self._duration(i, -1.0)]
+            terms = [(self.start[j], 1.0), (self.start[i], -1.0), (column, -reach), *self._saved(i)]
             milp.row(terms, self.single[i] - reach)
             both = [(column, 1.0), (self.first[j, i], 1.0)]
             disjoint = any(bits[i] & bits[j] & pool and count == 1 for pool, count in self.cores.items())
@@ -145,7 +143,7 @@ class ComponentModel:
     def _add_areas(self) -> None:
         for pool, count in self.cores.items():
             constant = 0.0
-            terms = [(self.makespan, 1.0), *self._all_mode_time(-1.0)]
+            terms = [(self.makespan, 1.0), *self._minus_all_mode_time()]
             for i, bits in enumerate(self.component.type_bits):
                 if bits & pool:
                     constant += self.single[i] / count
@@ -215,8 +213,7 @@ def _crowds(component: Component, pool: int, size: int) -> list[tuple[int, ...]]
     for _ in range(size if size > 2 else 0):
         grown = []
         for chosen, candidates in crowds:
-            for i in members(candidates):
-                grown.append(((*chosen, i), candidates & order.parallel(i) & -(2 << i)))
+            grown += [((*chosen, i), candidates & order.parallel(i) & -(2 << i)) for i in members(candidates)]
         crowds = grown
         if len(crowds) > CROWDS_AT_ONCE:
             return []

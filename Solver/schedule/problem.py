@@ -1,7 +1,5 @@
 """The operator-scheduling problem and its answer (design: operators of one layer on tensor and vector cores)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

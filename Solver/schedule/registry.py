@@ -1,7 +1,5 @@
 """The schedule solvers by name."""
 
-from __future__ import annotations
-
 from Common.errors import InputError
 from Solver.schedule.gurobi import GurobiSolver
 from Solver.schedule.highs import HighsSolver

@@ -15,12 +15,12 @@ alone, or all that remain. Every rule keeps at least one optimal schedule:
   (with the same residual times unless it had none: barring refers to when cores become free).
 """
 
-from __future__ import annotations
+# mypy: disable-error-code="untyped-decorator,no-any-return"
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Solver.schedule.jit import compiled
+from Plans.compiled import outer
 from Solver.schedule.tables import Floats, Ints, Tables
 
 WAYS = 8  # entries per bucket of the table of exhausted states
@@ -28,7 +28,7 @@ SLOTS = 1 << 13
 ONE = np.int64(1)
 
 
-@compiled
+@outer
 def serial_from(
     topological: Ints, started: int, clock: float, single: Floats, shortest: Floats, start: Floats, all_mode: NDArray[np.bool_]
 ) -> float:
@@ -41,7 +41,7 @@ def serial_from(
     return clock
 
 
-@compiled
+@outer
 def search(
     t: Tables,
     single: Floats,
@@ -269,7 +269,7 @@ def search(
     return incumbent, incumbent, nodes
 
 
-@compiled
+@outer
 def search_many(
     t: Tables,
     single: Floats,

@@ -1,7 +1,5 @@
 """What every schedule solver offers, and the registry of those that exist."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum

@@ -3,11 +3,10 @@
 Sets of operators are integers used as bitmasks. Everything is computed once per structure and cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 
 from Common.errors import InputError
 from Solver.schedule.problem import CoreType, ScheduleStructure
@@ -65,27 +64,21 @@ def members(mask: int) -> Iterator[int]:
 def closure(structure: ScheduleStructure) -> Order:
     """Transitive closure of the edges. Raises InputError on a cycle or an edge to an operator that does not exist."""
     count = len(structure.core_types)
-    successors: list[set[int]] = [set() for _ in range(count)]
+    predecessors: dict[int, set[int]] = {i: set() for i in range(count)}
     for source, target in structure.edges:
         if not (0 <= source < count and 0 <= target < count):
             raise InputError(f"edge ({source}, {target}) names an operator that does not exist; operators are 0 to {count - 1}")
-        successors[source].add(target)
-    missing = [0] * count
-    for targets in successors:
-        for target in targets:
-            missing[target] += 1
-    ready = [i for i in range(count) if missing[i] == 0]
+        predecessors[target].add(source)
     before = [0] * count
-    while ready:
-        source = ready.pop()
-        for target in successors[source]:
-            before[target] |= before[source] | 1 << source
-            missing[target] -= 1
-            if missing[target] == 0:
-                ready.append(target)
-    if any(missing):
-        cyclic = [i for i in range(count) if missing[i] > 0]
-        raise InputError(f"the precedence edges form a cycle among operators {cyclic}; an operator graph must be acyclic")
+    try:
+        for target in TopologicalSorter(predecessors).static_order():
+            for source in predecessors[target]:
+                before[target] |= before[source] | 1 << source
+    except CycleError as error:
+        cyclic = sorted(set(error.args[1]))
+        raise InputError(
+            f"the precedence edges form a cycle among operators {cyclic}; an operator graph must be acyclic"
+        ) from error
     return order_of(before)
 
 

@@ -1,7 +1,5 @@
 """A series component as arrays, the form in which compiled code takes it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From start times and modes to a complete schedule: who runs on which core, and how busy the cores are."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

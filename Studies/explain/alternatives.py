@@ -1,7 +1,5 @@
 """The best design that has what was asked for, beside the best of all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

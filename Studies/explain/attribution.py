@@ -1,7 +1,5 @@
 """How much of a schedule's time each of its operators is to blame for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Two finished runs: what changed in their inputs, what in their answers, and why the answer moved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

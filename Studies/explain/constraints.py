@@ -1,7 +1,5 @@
 """What ``--instead`` asks for: values that an alternative design must have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

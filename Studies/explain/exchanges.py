@@ -1,7 +1,5 @@
 """Why an answer moved between two runs: the design of each under the other's request, and under single changes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

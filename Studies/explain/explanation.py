@@ -1,7 +1,5 @@
 """Why the answer of a finished run is the answer, read from its files alone."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path

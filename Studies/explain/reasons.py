@@ -1,7 +1,5 @@
 """What the difference between two designs comes from: terms in seconds, and sentences."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

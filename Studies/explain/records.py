@@ -1,7 +1,5 @@
 """Records of explanations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from Plans.results import Status

@@ -1,7 +1,5 @@
 """A finished search, ready to be repeated under other constraints: its request, its hardware, its best design."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a larger area budget would bring."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a circumstance brings, as a fraction and in words."""
 
-from __future__ import annotations
-
 from Studies.wording import EQUAL, percent
 
 HARDLY = 0.01

@@ -1,7 +1,5 @@
 """What limits the best design: what more of each resource would bring on the same chip, its plan chosen anew."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

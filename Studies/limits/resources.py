@@ -1,14 +1,12 @@
 """What a chip is used with, and what there could be more of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from Common.units import GIB
 from Estimator.chips.accelerator import Platform
-from Estimator.network.cluster import Cluster, Tier
+from Estimator.network.cluster import Cluster, Tier, grown_to
 
 GIGA = 1e9
 MICRO = 1e-6
@@ -57,6 +55,9 @@ def resources(given: Circumstances, most_devices: int) -> list[Resource]:
         tiers = (*cluster.tiers[:position], tier, *cluster.tiers[position + 1 :])
         return replace(given, cluster=replace(cluster, tiers=tiers))
 
+    def with_bandwidth(position: int, tier: Tier, bytes_per_s: float) -> Circumstances:
+        return with_tier(position, replace(tier, bandwidth_bytes_per_s=bytes_per_s))
+
     def bandwidth(name: str, given_bytes_per_s: float, having: Callable[[float], Circumstances]) -> Resource:
         amount, one, plenty = given_bytes_per_s / GIGA, having(given_bytes_per_s + GIGA), having(given_bytes_per_s * PLENTY)
         return Resource(name, "GB/s", amount, amount + 1.0, "one more GB/s", one, plenty)
@@ -90,13 +91,13 @@ def resources(given: Circumstances, most_devices: int) -> list[Resource]:
             cluster.num_devices,
             cluster.num_devices + 1,
             "one more",
-            replace(given, cluster=_with_devices(cluster, cluster.num_devices + 1)),
-            replace(given, cluster=_with_devices(cluster, max(most_devices, cluster.num_devices))),
+            replace(given, cluster=grown_to(cluster, cluster.num_devices + 1)),
+            replace(given, cluster=grown_to(cluster, max(most_devices, cluster.num_devices))),
         ),
     ]
     for position, tier in enumerate(cluster.tiers):
         which = f" ({tier.name})" if len(cluster.tiers) > 1 else ""
-        faster = partial(_with_bandwidth, with_tier, position, tier)
+        faster = partial(with_bandwidth, position, tier)
         found.append(bandwidth(f"network bandwidth{which}", tier.bandwidth_bytes_per_s, faster))
         if tier.latency_s > 0:
             less = max(0.0, tier.latency_s - MICRO)
@@ -112,17 +113,3 @@ def resources(given: Circumstances, most_devices: int) -> list[Resource]:
                 )
             )
     return found
-
-
-def _with_bandwidth(
-    with_tier: Callable[[int, Tier], Circumstances], position: int, tier: Tier, bytes_per_s: float
-) -> Circumstances:
-    return with_tier(position, replace(tier, bandwidth_bytes_per_s=bytes_per_s))
-
-
-def _with_devices(cluster: Cluster, devices: int) -> Cluster:
-    """``cluster`` grown to ``devices``, the outermost tier with it."""
-    *inner, last = cluster.tiers
-    whole = inner[-1].group_size if inner else 1
-    size = max(last.group_size, -(-devices // whole) * whole)
-    return replace(cluster, num_devices=devices, tiers=(*inner, replace(last, group_size=size)))

@@ -321,7 +321,7 @@ def test_wrong_edges_are_refused(edge: list[Any], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("{", "not JSON"), ("[" * 100_000, "not JSON"), ("{}", "total_devices"), ("3", "list")]
+    ("content", "said"), [("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("{}", "total_devices"), ("3", "list")]
 )
 def test_wrong_files_are_refused_in_one_sentence(
     content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -145,7 +145,7 @@ def test_command_line_prints_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("[]", "give one case, or a list of cases"),
         ("[1]", "give one case, or a list of cases"),
         ("{}", "bandwidth"),

@@ -8,7 +8,7 @@ from itertools import pairwise
 import networkx as nx
 import numpy as np
 
-from Plans.pipeline import PipelineCosts, PipelineSchedule
+from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 
 
 @dataclass(frozen=True)

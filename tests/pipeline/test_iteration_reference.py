@@ -14,7 +14,7 @@ from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
 from Plans.groups import ALONE
 from Plans.iteration import price_iteration
-from Plans.pipeline import PipelineCosts, PipelineSchedule
+from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.plan import TrainingPlan
 from Plans.policy import training_policy
 from Plans.rates import Messages

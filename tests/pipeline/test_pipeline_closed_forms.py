@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from closed_forms import closed_form_s
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pipeline_reference import like_chunks
 
 from Common.errors import InputError
-from Plans.pipeline import PipelineSchedule, closed_form_s, in_flight, simulate
+from Plans.pipeline.schedule import PipelineSchedule
+from Plans.pipeline.simulation import held_bytes, simulate
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED = PipelineSchedule
 SECONDS = st.one_of(st.just(0.0), st.floats(0.001, 10.0))
@@ -47,7 +50,7 @@ def test_closed_forms_are_exact(
     else:
         rounds, micro_batches = 1, micro_batches + odd
     seconds = (forward_s, backward_s, transfer_s, backward_transfer_s, overlap)
-    simulated_s = simulate(like_chunks(pp, rounds, *seconds), schedule, micro_batches).total_s
+    simulated_s = simulate(like_chunks(pp, rounds, *seconds), schedule, micro_batches)[0]
     assert closed_form_s(schedule, pp, rounds, micro_batches, *seconds) == pytest.approx(simulated_s, rel=1e-9)
 
 
@@ -57,7 +60,7 @@ def test_as_many_micro_batches_as_stages_hide_nothing(
     pp: int, rounds: int, transfer_s: float, backward_transfer_s: float
 ) -> None:
     seconds = (1.0, 2.0, transfer_s, backward_transfer_s, True)
-    simulated_s = simulate(like_chunks(pp, rounds, *seconds), INTERLEAVED, pp).total_s
+    simulated_s = simulate(like_chunks(pp, rounds, *seconds), INTERLEAVED, pp)[0]
     assert closed_form_s(INTERLEAVED, pp, rounds, pp, *seconds) == pytest.approx(simulated_s, rel=1e-9)
 
 
@@ -65,7 +68,7 @@ def test_as_many_micro_batches_as_stages_hide_nothing(
 def test_no_closed_form_is_claimed_where_none_holds(seconds: tuple[float, float, float, float, bool]) -> None:
     forward_s, backward_s, transfer_s, backward_transfer_s, _ = seconds
     hidden_s = (16 * 2 + 3) * (forward_s + backward_s) + 7 * (transfer_s + backward_transfer_s)
-    assert simulate(like_chunks(4, 2, *seconds), INTERLEAVED, 16).total_s > hidden_s * 1.0001
+    assert simulate(like_chunks(4, 2, *seconds), INTERLEAVED, 16)[0] > hidden_s * 1.0001
     with pytest.raises(InputError, match="simulate it"):
         closed_form_s(INTERLEAVED, 4, 2, 16, *seconds)
 
@@ -83,17 +86,19 @@ def test_chunks_divide_the_bubble(pp: int, rounds: int, groups: int, forward_s: 
     micro_batches = groups * pp
     whole = simulate(like_chunks(pp, 1, forward_s, backward_s), ONE_F_ONE_B, micro_batches)
     cut = simulate(like_chunks(pp, rounds, forward_s / rounds, backward_s / rounds), INTERLEAVED, micro_batches)
-    assert cut.idle_s == pytest.approx(whole.idle_s / rounds)
-    assert simulate(like_chunks(pp, 1, forward_s, backward_s), GPIPE, micro_batches).total_s == pytest.approx(whole.total_s)
+    busy_s = micro_batches * (forward_s + backward_s)
+    assert cut[0] - busy_s == pytest.approx((whole[0] - busy_s) / rounds)
+    assert simulate(like_chunks(pp, 1, forward_s, backward_s), GPIPE, micro_batches)[0] == pytest.approx(whole[0])
 
 
 def test_in_flight_in_the_papers_words() -> None:
     """1F1B: no more micro-batches than stages (Narayanan et al. 2021, section 2.2.1); interleaved: 1 + (pp - 1) / (pp v) times
     as much on the first stage (Korthikanti et al. 2022, section 4.2.3)."""
     for pp in (2, 4, 8):
-        assert [in_flight(ONE_F_ONE_B, pp, 1, 64, stage) for stage in range(pp)] == list(range(pp, 0, -1))
-        assert [in_flight(ONE_F_ONE_B, pp, 1, 1, stage) for stage in range(pp)] == [1] * pp
-        assert [in_flight(GPIPE, pp, 1, 9, stage) for stage in range(pp)] == [9] * pp
+        assert held_bytes(np.ones(pp), pp, ONE_F_ONE_B, 64).tolist() == list(range(pp, 0, -1))
+        assert held_bytes(np.ones(pp), pp, ONE_F_ONE_B, 1).tolist() == [1] * pp
+        assert held_bytes(np.ones(pp), pp, GPIPE, 9).tolist() == [9] * pp
         for rounds in (2, 3):
-            assert in_flight(INTERLEAVED, pp, rounds, 64 * pp, 0) == pytest.approx(pp * rounds * (1 + (pp - 1) / (pp * rounds)))
-            assert in_flight(INTERLEAVED, pp, rounds, pp, pp - 1) == pp * rounds
+            first = held_bytes(np.ones(pp * rounds), pp, INTERLEAVED, 64 * pp)[0]
+            assert first == pytest.approx(pp * rounds * (1 + (pp - 1) / (pp * rounds)))
+            assert held_bytes(np.ones(pp * rounds), pp, INTERLEAVED, pp)[-1] == pp * rounds

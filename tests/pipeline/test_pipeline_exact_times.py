@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from closed_forms import closed_form_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_reference import like_chunks, starts_s
 
-from Plans.pipeline import (
-    PipelineCosts,
-    PipelineSchedule,
-    closed_form_s,
-    interleaved,
-    makespans_s,
-    one_f_one_b,
-    simulate,
-    timeline,
-)
-from Plans.pipeline.kernels import Chunks
-from Plans.pipeline.schedule import FloatArray
+from Plans.pipeline import one_f_one_b
+from Plans.pipeline.schedule import FloatArray, PipelineCosts, PipelineSchedule
+from Plans.pipeline.simulation import simulate, timeline
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED = PipelineSchedule
 
@@ -84,11 +76,9 @@ def last_ends_s(case: Case) -> FloatArray:
 
 
 def assert_exact(case: Case) -> None:
-    times, ends_s = simulate(case.costs, case.schedule, case.micro_batches), last_ends_s(case)
+    ends_s = last_ends_s(case)
     allowed_s = 1e-12 * ends_s.max()
-    assert times.last_backward_end_s == pytest.approx(ends_s, rel=0, abs=allowed_s)
-    assert times.last_backward_start_s == pytest.approx(ends_s - case.costs.backward_s, rel=0, abs=allowed_s)
-    assert times.total_s == times.last_backward_end_s[0]
+    assert simulate(case.costs, case.schedule, case.micro_batches) == pytest.approx(ends_s, rel=0, abs=allowed_s)
 
 
 @settings(max_examples=500, deadline=None)
@@ -126,34 +116,23 @@ def test_the_closed_form_is_the_longest_path(data: st.DataObject, pp: int, micro
 
 
 @settings(max_examples=200, deadline=None)
-@given(data=st.data(), pp=st.integers(1, 12), count=st.integers(1, 4))
-def test_finishing_waits_for_what_follows_each_stage(data: st.DataObject, pp: int, count: int) -> None:
-    forward_s, backward_s, after_s = (np.stack([data.draw(seconds(pp)) for _ in range(count)]) for _ in range(3))
+@given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 60))
+def test_finishing_waits_for_what_follows_each_stage(data: st.DataObject, pp: int, micro_batches: int) -> None:
+    forward_s, backward_s, after_s = (data.draw(seconds(pp)) for _ in range(3))
     after_s = data.draw(st.sampled_from([-1.0, 1.0, 10.0])) * after_s
-    micro_batches = np.array(data.draw(st.lists(st.integers(1, 60), min_size=count, max_size=count)))
+    ends_s = one_f_one_b.last_backward_end_s(forward_s, backward_s, micro_batches)
     dirty = np.full((one_f_one_b.SCRATCH_ROWS + 1, pp), np.nan)
-    expected = []
-    for each in range(count):
-        ends_s = one_f_one_b.last_backward_end_s(forward_s[each], backward_s[each], int(micro_batches[each]))
-        given_s = (forward_s[each], backward_s[each], after_s[each], int(micro_batches[each]))
-        expected.append((ends_s + after_s[each]).max())
-        assert one_f_one_b.finish_s(*given_s) == one_f_one_b.finish_in_s(*given_s, dirty) == expected[-1]
-    assert one_f_one_b.finish_many_s(forward_s, backward_s, after_s, micro_batches).tolist() == expected
+    assert one_f_one_b.finish_in_s(forward_s, backward_s, after_s, micro_batches, dirty) == (ends_s + after_s).max()
 
 
-@settings(max_examples=100, deadline=None)
-@given(case=cases(INTERLEAVED), data=st.data())
-def test_finishing_interleaved_waits_for_what_follows_each_stage(case: Case, data: st.DataObject) -> None:
-    costs = replace(case.costs, overlap_transfers=True)
-    after_s = data.draw(seconds(costs.pp))
-    forward_delay_s, backward_delay_s = np.append(costs.transfer_s, 0.0), np.insert(costs.backward_transfer_s, 0, 0.0)
-    chunks = Chunks(costs.forward_s, costs.backward_s, forward_delay_s, backward_delay_s)
-    ends_s = simulate(costs, INTERLEAVED, case.micro_batches).last_backward_end_s.reshape(-1, costs.pp).max(axis=0)
-    finish_s = interleaved.finish_s(chunks, after_s, costs.pp, case.micro_batches)
-    assert finish_s == pytest.approx((ends_s + after_s).max(), rel=1e-15)
-    twice = Chunks(*(np.stack([each, 2.0 * each]) for each in chunks))
-    many_s = interleaved.finish_many_s(twice, np.stack([after_s, 2.0 * after_s]), costs.pp, np.full(2, case.micro_batches))
-    assert many_s.tolist() == [finish_s, 2.0 * finish_s]
+def stage_bounds_s(forward_s: FloatArray, backward_s: FloatArray, micro_batches: int) -> list[float]:
+    """``stage_bound_s`` of every stage."""
+    loads_s = forward_s + backward_s
+    behind_s = loads_s.sum() - loads_s.cumsum()
+    return [
+        one_f_one_b.stage_bound_s(*each, loads_s.sum(), behind_s[stage], len(loads_s) - 1 - stage, micro_batches)
+        for stage, each in enumerate(zip(forward_s, backward_s, strict=True))
+    ]
 
 
 @settings(max_examples=300, deadline=None)
@@ -161,8 +140,8 @@ def test_finishing_interleaved_waits_for_what_follows_each_stage(case: Case, dat
 def test_no_bound_of_a_stage_is_above_the_makespan(data: st.DataObject, pp: int, micro_batches: int) -> None:
     forward_s, backward_s = data.draw(seconds(pp)), data.draw(seconds(pp))
     total_s = one_f_one_b.last_backward_end_s(forward_s, backward_s, micro_batches)[0]
-    bounds_s = one_f_one_b.stage_bounds_s(forward_s, backward_s, micro_batches)
-    assert bounds_s.max() <= total_s * (1 + 1e-12)
+    bounds_s = stage_bounds_s(forward_s, backward_s, micro_batches)
+    assert max(bounds_s) <= total_s * (1 + 1e-12)
     # The four paths, one by one.
     loads_s, behind = forward_s + backward_s, pp - 1 - np.arange(pp)
     behind_s = loads_s.sum() - loads_s.cumsum()
@@ -176,7 +155,7 @@ def test_no_bound_of_a_stage_is_above_the_makespan(data: st.DataObject, pp: int,
 @settings(max_examples=50, deadline=None)
 @given(pp=st.integers(1, 12), micro_batches=st.integers(12, 60), forward_s=st.floats(0.1, 3.0), backward_s=st.floats(0.1, 3.0))
 def test_a_stage_bound_of_equal_stages_is_the_makespan(pp: int, micro_batches: int, forward_s: float, backward_s: float) -> None:
-    bounds_s = one_f_one_b.stage_bounds_s(np.full(pp, forward_s), np.full(pp, backward_s), micro_batches)
+    bounds_s = stage_bounds_s(np.full(pp, forward_s), np.full(pp, backward_s), micro_batches)
     assert bounds_s == pytest.approx(np.full(pp, (micro_batches + pp - 1) * (forward_s + backward_s)), rel=1e-12)
 
 
@@ -189,7 +168,7 @@ def test_any_number_of_micro_batches_of_equal_stages(schedule: PipelineSchedule)
     given_s = (1.0, 2.0, 0.01, 0.02, overlap)
     costs = like_chunks(8, rounds, *given_s)
     expected_s = closed_form_s(schedule, 8, rounds, 8 * MANY, *given_s)
-    assert simulate(costs, schedule, 8 * MANY).total_s == pytest.approx(expected_s, rel=1e-12)
+    assert simulate(costs, schedule, 8 * MANY)[0] == pytest.approx(expected_s, rel=1e-12)
 
 
 def test_stages_that_run_ahead_for_long_are_held_up_when_they_should_be() -> None:
@@ -197,9 +176,9 @@ def test_stages_that_run_ahead_for_long_are_held_up_when_they_should_be() -> Non
     costs = like_chunks(4, 2, 1.0, 2.0, 2.0**-13, 2.0**-13, overlap_transfers=False)
     for groups in (2000, 20001):
         case = Case(costs, INTERLEAVED, 4 * groups)
-        assert simulate(costs, INTERLEAVED, case.micro_batches).last_backward_end_s.tolist() == last_ends_s(case).tolist()
+        assert simulate(costs, INTERLEAVED, case.micro_batches).tolist() == last_ends_s(case).tolist()
     stage_s = MANY * 4 * 2 * (3.0 + 2 * 2.0**-13)  # of an inner stage
-    assert simulate(costs, INTERLEAVED, 4 * MANY).total_s == pytest.approx(stage_s, rel=1e-8)
+    assert simulate(costs, INTERLEAVED, 4 * MANY)[0] == pytest.approx(stage_s, rel=1e-8)
 
 
 def test_stages_behind_may_catch_up_while_the_first_keeps_its_pace() -> None:
@@ -207,14 +186,4 @@ def test_stages_behind_may_catch_up_while_the_first_keeps_its_pace() -> None:
     forward_s = np.array([27.0, 31.0, 22.0, 22.0, 28.0, 23.0, 24.0, 31.0, 25.0, 21.0])
     backward_s = np.array([26.0, 29.0, 30.0, 23.0, 28.0, 29.0, 21.0, 21.0, 22.0, 26.0])
     case = Case(PipelineCosts(5, forward_s, backward_s, np.zeros(9), np.zeros(9), False), INTERLEAVED, 65)
-    assert simulate(case.costs, INTERLEAVED, 65).last_backward_end_s.tolist() == last_ends_s(case).tolist()
-
-
-@settings(max_examples=50, deadline=None)
-@given(case=st.sampled_from([GPIPE, ONE_F_ONE_B]).flatmap(cases), scales=st.lists(st.floats(0.1, 2.0), min_size=3, max_size=3))
-def test_many_pipelines_take_what_each_takes_however_long(case: Case, scales: list[float]) -> None:
-    names = ("forward_s", "backward_s", "transfer_s", "backward_transfer_s")
-    each = [replace(case.costs, **{name: scale * getattr(case.costs, name) for name in names}) for scale in scales]
-    batch = replace(case.costs, **{name: np.stack([getattr(costs, name) for costs in each]) for name in names})
-    expected = [simulate(costs, case.schedule, case.micro_batches).total_s for costs in each]
-    assert makespans_s(batch, case.schedule, case.micro_batches).tolist() == expected
+    assert simulate(case.costs, INTERLEAVED, 65).tolist() == last_ends_s(case).tolist()

@@ -14,9 +14,10 @@ from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Recompute
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
-from Plans.plan import TrainingPlan, usual_precision
+from Plans.plan import TrainingPlan
 from Plans.rates import device_machine
 from Solver import search
+from Studies.defaults import usual_precision
 
 
 def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:

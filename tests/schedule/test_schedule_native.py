@@ -11,7 +11,7 @@ from schedule_problems import layer_problem, optimum_by_enumeration, problem_of,
 from Common.errors import InputError, SolverError
 from Plans.results import Status
 from Solver.schedule import check_schedule
-from Solver.schedule.batch import NativeScheduler
+from Solver.schedule.batch import schedule_many
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.problem import CoreType, Mode, ScheduleStructure
 from Solver.schedule.structure import closure, series_components
@@ -47,10 +47,10 @@ def test_equals_enumeration_of_six(problem):
 @given(problems(max_operators=5))
 def test_bounds_enclose_the_optimum(problem):
     cores = np.array([problem.num_tc]), np.array([problem.num_vc])
-    bounds = NativeScheduler(problem.structure).bounds_batch(problem.single_latency_s[None], problem.all_latency_s[None], *cores)
+    bounds = schedule_many(problem.structure, problem.single_latency_s[None], problem.all_latency_s[None], *cores, node_limit=0)
     optimum = optimum_by_enumeration(problem)
-    assert bounds.lower_s[0] <= optimum * (1 + 1e-9)
-    assert bounds.upper_s[0] >= optimum * (1 - 1e-9)
+    assert bounds.lower[0] <= optimum * (1 + 1e-9)
+    assert bounds.makespan[0] >= optimum * (1 - 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,7 +102,8 @@ def test_in_series_makespans_add(first, second):
 
 def test_batch_equals_single_solves():
     problems_ = [layer_problem(tc, vc, efficiency) for tc in (1, 2, 8) for vc in (1, 4) for efficiency in (0.3, 0.7, 1.0)]
-    batch = NativeScheduler(problems_[0].structure).solve_batch(
+    batch = native.solve_batch(
+        problems_[0].structure,
         np.stack([p.single_latency_s for p in problems_]),
         np.stack([p.all_latency_s for p in problems_]),
         np.array([p.num_tc for p in problems_]),
@@ -120,10 +121,10 @@ def test_many_rows_in_threads_equal_few():
     factors = np.linspace(0.5, 2.0, 700)[:, None] ** np.arange(len(base.single_latency_s)) ** 0.2
     single, over_all = base.single_latency_s * factors, base.all_latency_s * factors
     tc, vc = np.full(700, 2), np.full(700, 4)
-    scheduler = NativeScheduler(base.structure)
-    whole = scheduler.solve_batch(single, over_all, tc, vc)
+    whole = native.solve_batch(base.structure, single, over_all, tc, vc)
     some = slice(300, 310)
-    assert whole.makespan_s[some] == exact(scheduler.solve_batch(single[some], over_all[some], tc[some], vc[some]).makespan_s)
+    few = native.solve_batch(base.structure, single[some], over_all[some], tc[some], vc[some])
+    assert whole.makespan_s[some] == exact(few.makespan_s)
 
 
 def test_perfect_speed_up_is_serial_and_needs_no_search():
@@ -188,7 +189,7 @@ def test_malformed_problems_are_refused():
         native.solve(problem_of(types, [], [1, 1, 1], [1, 1, 1], 1, 1))
     with pytest.raises(InputError, match="no core of a type"):
         one = np.ones((1, 2))
-        NativeScheduler(ScheduleStructure(tuple(types), ())).solve_batch(one, one, np.array([0]), np.array([1]))
+        native.solve_batch(ScheduleStructure(tuple(types), ()), one, one, np.array([0]), np.array([1]))
 
 
 @pytest.mark.parametrize(

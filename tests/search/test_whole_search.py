@@ -14,7 +14,8 @@ from Common.choices import Objective
 from Common.progress import SilentProgress
 from GraphExtractor.graph import Recompute
 from Plans.layer_costs import PassCosts, moded_layers
-from Plans.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import simulate
 from Plans.results import Status
 from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.schedule import solver_named
@@ -234,7 +235,7 @@ def test_the_pipeline_adds_up_to_the_stages_and_its_simulation_to_the_iteration(
             pipeline = plan.pipeline
             passes = [a + b for a, b in zip(pipeline.forward_s, pipeline.backward_s, strict=True)]
             assert passes == pytest.approx([stage.load_s for stage in plan.stages], rel=1e-9)
-            ends_s = simulate(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches).last_backward_end_s
+            ends_s = simulate(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches)
             finished_s = max(end + after for end, after in zip(ends_s, pipeline.sync_s, strict=True))
             assert finished_s + pipeline.optimizer_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from Plans.pipeline import PipelineSchedule
+from Plans.pipeline.schedule import PipelineSchedule
 from Plans.results import PipelineReport
 
 SECONDS = st.one_of(st.just(0.0), st.floats(1e-9, 1e-2), st.integers(1, 5).map(lambda count: count * 1e-6))

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Accelerator
-from Plans.pipeline import PipelineSchedule, costs_of, simulate
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.results import PipelineReport
 from Reporter.trace.events import Counter, Event, Process, Slice, Thread, file_content
 from Reporter.trace.operators import schedule_events, schedule_names
@@ -69,19 +70,21 @@ def test_slices_nest_whatever_the_pipeline(report: PipelineReport, passes: int) 
 @settings(max_examples=60)
 def test_the_drawing_agrees_with_the_simulation(report: PipelineReport) -> None:
     pipeline = traced(report, 7e6)
-    times = simulate(costs_of(report), PipelineSchedule(report.schedule), report.micro_batches)
+    schedule = PipelineSchedule(report.schedule)
+    times = simulate(costs_of(report), schedule, report.micro_batches)
+    most_held = held_bytes(np.ones(len(report.forward_s)), report.pp, schedule, report.micro_batches)
     events = list(pipeline.draw(2, 1, EVERY))
     passes = [each for each in events if isinstance(each, Slice) and each.category in {"forward", "backward"}]
     assert len(passes) == 2 * report.micro_batches * len(report.forward_s)
-    assert max(each.end_ns for each in passes) == round(times.total_s * 1e9)
-    ready_s = times.last_backward_end_s.reshape(-1, report.pp).max(axis=0) + np.array(report.sync_s)
+    assert max(each.end_ns for each in passes) == round(times[0] * 1e9)
+    ready_s = times.reshape(-1, report.pp).max(axis=0) + np.array(report.sync_s)
     assert pipeline.end_s == pytest.approx(ready_s.max() + report.optimizer_s, rel=1e-12)
     for stage in range(report.pp):
         held = [each.values for each in events if isinstance(each, Counter) and each.pid == 2 + stage]
         assert max(max(values["bytes"] for values in held), 0) == pytest.approx(7e6)
         assert held[-1]["bytes"] == 0
         counts = [next(value for key, value in values.items() if key != "bytes") for values in held]
-        assert max(counts) == times.in_flight[stage]
+        assert max(counts) == most_held[stage]
 
 
 def test_a_transfer_that_occupies_the_sender_is_on_its_thread_and_one_that_does_not_has_its_own() -> None:

@@ -16,7 +16,7 @@ from Validation.assumptions import Notes
 from Validation.records import Assumption
 
 SOURCES = Path(Validation.__file__).parent
-NOTED = re.compile(r"(?:assume|Choice)\(\"(\w+)\"")
+NOTED = re.compile(r"(?:assume|Assumption)\(\"(\w+)\"")
 
 
 def test_every_rule_is_stated_and_every_stated_rule_is_used(rules):
