@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any, Protocol
@@ -109,7 +110,9 @@ def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> I
     try:
         yield from outcomes
     finally:
-        outcomes.close()
+        with warnings.catch_warnings():  # that points were cancelled is said in a sentence
+            warnings.simplefilter("ignore", UserWarning)
+            outcomes.close()
 
 
 def _start_worker(parent: int) -> None:
