@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from GraphExtractor.models.registry import find_model
 pytest_plugins = ["distribution", "processes"]
 
 find_place()  # before anything is compiled, and for the processes that tests start
+# Python keeps its bytecode too, whatever the environment says: a hundred processes would each compile every source again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 THOROUGH = "PHAZE_THOROUGH"  # environment variable that stands for --thorough

@@ -329,11 +329,12 @@ def best_cut(plan: TrainingPlan, costs: LayerCosts, machine: Machine, row: int) 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A random problem with what answers it: models by name and hardware."""
+    """A random problem with what answers it: models by name and hardware. What was enumerated is kept, for any objective."""
 
     problem: SearchProblem
     hardware: RandomHardware
     models: dict[str, RandomModel]
+    known: dict[tuple[ModelProblem, TrainingPlan, int, float, bool], Enumerated] = field(default_factory=dict)
 
     def run(self) -> Run:
         return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
@@ -350,6 +351,12 @@ class Case:
         self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float, *, least: bool = False
     ) -> Enumerated:
         """The best plan of one shape on one configuration, as layers are priced or as little as they may take at ``least``."""
+        asked = model, shape, row, memory_bytes, least
+        if asked not in self.known:
+            self.known[asked] = self._enumerated(*asked)
+        return self.known[asked]
+
+    def _enumerated(self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
         graph = self.graph(model.graph_key(shape))
         machine = self.hardware.machine(row, memory_bytes)
         best = Enumerated(shape, math.inf, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from GraphExtractor.extract import extract_graph
+from GraphExtractor import extract
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
@@ -36,7 +36,7 @@ def small_gpt(layers: int = 6, hidden: int = 512) -> Gpt:
 @lru_cache
 def graph_of_shape(tp: int, micro_batch_size: int, sequence_parallel: bool, eager: bool, layers: int = 6) -> ModelGraph:
     plan = plan_of(tp=tp, micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, eager=eager)
-    return extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
+    return extract.extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
 
 
 def graph_for(plan: TrainingPlan, layers: int = 6) -> ModelGraph:
@@ -84,7 +84,7 @@ def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
 @lru_cache
 def expert_graph(tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False) -> ModelGraph:
     plan = plan_of(eager=False, tp=tp, ep=ep, cp=cp, dp=ep, global_batch_size=ep, sequence_parallel=sequence_parallel)
-    return extract_graph(plan.graph_key("experts", SEQUENCE), small_experts())
+    return extract.extract_graph(plan.graph_key("experts", SEQUENCE), small_experts())
 
 
 def expert_graph_for(plan: TrainingPlan) -> ModelGraph:

@@ -25,7 +25,7 @@ PLANS = {
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """BERT-base on sixteen devices of a few dozen accelerators."""
-    return open_run(Path(solved(small_study(tmp_path_factory.mktemp("explained"))).run_directory))
+    return open_run(Path(solved(small_study(tmp_path_factory.mktemp("explained")), limits=True).run_directory))
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,7 @@ def test_reading_takes_no_search(finished, monkeypatch):
 
 
 def test_two_models_share_a_chip_and_a_mean(finished, tmp_path):
-    result = solved(small_study(tmp_path, model=["bertbase=1", "opt=3"], micro_batch_size=[1], hbm_size=[16]))
+    result = solved(small_study(tmp_path, model=["bertbase=1", "opt=3"], micro_batch_size=[1], hbm_size=[16]), limits=True)
     explanation = explain(open_run(Path(result.run_directory)))
     assert "For bertbase and opt, build" in explanation.answer
     assert f"{number(result.best.value)} samples/s in the weighted mean" in explanation.answer

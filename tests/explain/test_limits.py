@@ -18,16 +18,16 @@ def axes_of(chip):
     return SPACE | {"axes": axes | {"glb_mib": [chip.glb_bytes // 2**20]}, "references": []}
 
 
-def searched(finished, folder, **settings):
+def searched(finished, folder, *, limits=True, **settings):
     """The answer to a whole search, over the graphs of ``finished``."""
     shutil.copytree(finished.folder / "GraphExtractor", folder / "out" / "GraphExtractor")
-    return solved(small_study(folder, **settings))
+    return solved(small_study(folder, **settings), limits=limits)
 
 
 def value_on(finished, folder, *, cluster=CLUSTER, hbm_gib, **changes):
     """The best of a whole search whose only accelerator is the best one of ``finished``."""
     hardware = write_hardware(folder, axes_of(finished.result.best.accelerator), cluster)
-    return searched(finished, folder, hbm_size=[hbm_gib], **hardware, **changes).best.value
+    return searched(finished, folder, limits=False, hbm_size=[hbm_gib], **hardware, **changes).best.value
 
 
 def limit(finished, resource):

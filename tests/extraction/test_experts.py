@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from Common.errors import InputError
+from GraphExtractor import extract
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.experts import MixtureOfExperts
 from GraphExtractor.extract import extract_graph
@@ -57,7 +58,7 @@ SMALL = {
 @cache
 def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH):
     key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep)
-    return extract_graph(key, SMALL[name])
+    return extract.extract_graph(key, SMALL[name])  # or what stands for it in this session: the shared graphs
 
 
 def block_of(graph):

@@ -23,14 +23,14 @@ HIDDEN = 2 * LENGTH * FAMILY.hidden  # bytes of a hidden state
 
 
 @pytest.fixture(scope="module")
-def t5():
+def t5(traces):
     """``t5(micro_batch_size=1, **fields of the key)``: a graph of ``FAMILY``, traced once."""
     graphs = {}
 
     def extract(micro_batch_size=1, tp=1, **settings):
         key = GraphKey("short", micro_batch_size, LENGTH, tp, **settings)
         if key not in graphs:
-            graphs[key] = extract_graph(key, FAMILY)
+            graphs[key] = traces.graph(key, FAMILY)
         return graphs[key]
 
     return extract

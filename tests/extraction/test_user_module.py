@@ -42,13 +42,13 @@ def key(path, tp=1, **changes):
 
 
 @pytest.fixture(scope="module")
-def gallery():
-    graphs = {}
+def gallery(request, tmp_path_factory):
+    """Graphs of the files, kept between test sessions: what other code made, or of another file, is traced again."""
+    thorough = request.config.getoption("--thorough")
+    folder = tmp_path_factory.mktemp("gallery") if thorough else Path(request.config.cache.mkdir("user_graphs"))
 
     def graph(name, tp=1):
-        if (name, tp) not in graphs:
-            graphs[name, tp] = extract_graph(key(GALLERY / f"{name}.py", tp))
-        return graphs[name, tp]
+        return load_or_extract(key(GALLERY / f"{name}.py", tp), folder)
 
     return graph
 

@@ -13,7 +13,8 @@ from tests.search.small_study import small_study, solved
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Folder of a finished run."""
-    return solved(small_study(tmp_path_factory.mktemp("explain"), micro_batch_size=[1], hbm_size=[16])).run_directory
+    study = small_study(tmp_path_factory.mktemp("explain"), micro_batch_size=[1], hbm_size=[16])
+    return solved(study, limits=True).run_directory
 
 
 def test_a_run_is_explained_in_words(run, capsys):

@@ -81,19 +81,19 @@ def assert_exact(case: Case) -> None:
     assert simulate(case.costs, case.schedule, case.micro_batches) == pytest.approx(ends_s, rel=0, abs=allowed_s)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(case=cases(ONE_F_ONE_B))
 def test_1f1b_is_what_its_passes_take(case: Case) -> None:
     assert_exact(case)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(case=cases(GPIPE))
 def test_gpipe_is_what_its_passes_take(case: Case) -> None:
     assert_exact(case)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(case=cases(INTERLEAVED))
 def test_interleaved_is_what_its_passes_take(case: Case) -> None:
     assert_exact(case)
@@ -115,7 +115,7 @@ def test_the_closed_form_is_the_longest_path(data: st.DataObject, pp: int, micro
         assert found_s.tolist() == ends_s.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 60))
 def test_finishing_waits_for_what_follows_each_stage(data: st.DataObject, pp: int, micro_batches: int) -> None:
     forward_s, backward_s, after_s = (data.draw(seconds(pp)) for _ in range(3))
@@ -135,7 +135,7 @@ def stage_bounds_s(forward_s: FloatArray, backward_s: FloatArray, micro_batches:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), pp=st.integers(1, 12), micro_batches=st.integers(1, 60))
 def test_no_bound_of_a_stage_is_above_the_makespan(data: st.DataObject, pp: int, micro_batches: int) -> None:
     forward_s, backward_s = data.draw(seconds(pp)), data.draw(seconds(pp))

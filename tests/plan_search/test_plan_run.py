@@ -20,7 +20,8 @@ MIXTRAL = {"model": "mixtral-8x7b", "device": "h100", "devices": 32}
 
 
 def test_a_run_leaves_its_files_and_another_finds_the_same(tmp_path: Path) -> None:
-    given = SMALL | {"global_batch_size": 16, "output": str(tmp_path), "csv": "true"}
+    few = {"micro_batch_size": [1, 2], "tp": [1, 2]}
+    given = SMALL | few | {"global_batch_size": 16, "output": str(tmp_path), "csv": "true"}
     result = run_search(resolve({}, given), SilentProgress())
     best = json.loads((tmp_path / "best.json").read_text())
     (plan,) = best["models"].values()

@@ -6,7 +6,7 @@ from training_cases import iteration_of
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from GraphExtractor.extract import extract_graph
+from GraphExtractor import extract
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from Plans.plan import Precision, TrainingPlan
@@ -44,7 +44,7 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
     )
     family = find_model(name)
     model = DeviceModel(load_device("a100_80gb"), load_software("megatron_2022"), "float16")
-    graph = extract_graph(plan.graph_key(name, 2048))
+    graph = extract.extract_graph(plan.graph_key(name, 2048))
     held = iteration_of(graph, plan, model, load_cluster("dgx_a100")).stages[0].activation_bytes
     tokens_wide = 2048 * size * family.hidden
     parts = tp if sequence else 1

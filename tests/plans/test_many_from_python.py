@@ -10,7 +10,7 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import with_devices
-from GraphExtractor.extract import extract_graph
+from GraphExtractor import extract
 from GraphExtractor.graph import Recompute
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
@@ -48,7 +48,7 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
             precision=precision,
             overlap_gradients=overlap,
         )
-        graph = extract_graph(plan.graph_key("bertbase", 64))
+        graph = extract.extract_graph(plan.graph_key("bertbase", 64))
         alone = price_iteration(plan, device_layer_costs(graph, plan.recompute, model, cluster), device_machine(model, cluster))
         assert row.iteration_s == pytest.approx(alone.iteration_s, rel=1e-9)
         assert row.memory_bytes == pytest.approx(alone.memory_bytes, rel=1e-9)

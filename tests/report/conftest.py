@@ -25,7 +25,7 @@ PLANS = {
 def searched(folder: Path, **changes: object) -> FinishedRun:
     """A small search on the slow network of the default cluster, which asks for a pipeline of several stages."""
     study = small_study(folder, **({"cluster": "phaze_icml24"} | changes))
-    solved(study)
+    solved(study, limits=True)
     return open_run(study.folders.run)
 
 

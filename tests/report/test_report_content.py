@@ -107,8 +107,18 @@ def plan_of(run: FinishedRun) -> ModelPlan:
     return plan
 
 
-def test_the_page_says_what_best_json_says(finished: FinishedRun) -> None:
-    seen = Page(page(search_report(finished)))
+@pytest.fixture(scope="module")
+def told(finished: FinishedRun) -> Report:
+    return search_report(finished)
+
+
+@pytest.fixture(scope="module")
+def told_of_pair(finished_pair: FinishedRun) -> Report:
+    return search_report(finished_pair)
+
+
+def test_the_page_says_what_best_json_says(finished: FinishedRun, told: Report) -> None:
+    seen = Page(page(told))
     best = json.loads((finished.folder / "best.json").read_text())
     (plan,) = best["models"].values()
     expected = [
@@ -136,8 +146,8 @@ def test_the_page_says_what_best_json_says(finished: FinishedRun) -> None:
     assert best["limits"]
 
 
-def test_the_page_asks_for_nothing_from_outside(finished: FinishedRun) -> None:
-    text = page(search_report(finished))
+def test_the_page_asks_for_nothing_from_outside(told: Report) -> None:
+    text = page(told)
     seen = Page(text)
     assert not {"link", "img", "iframe", "object", "embed"} & set(seen.tags)
     assert not [value for key, value in seen.attributes if key in {"src", "href"} and not (value or "").startswith("#")]
@@ -146,9 +156,9 @@ def test_the_page_asks_for_nothing_from_outside(finished: FinishedRun) -> None:
     assert text.count("window.vegaEmbed=") == 1
 
 
-def test_every_identifier_is_its_own_and_every_link_leads_somewhere(finished: FinishedRun, finished_pair: FinishedRun) -> None:
-    assert_linked(Page(page(search_report(finished))))
-    assert_linked(Page(page(search_report(finished_pair))))
+def test_every_identifier_is_its_own_and_every_link_leads_somewhere(told: Report, told_of_pair: Report) -> None:
+    assert_linked(Page(page(told)))
+    assert_linked(Page(page(told_of_pair)))
 
 
 def assert_linked(seen: Page) -> None:
@@ -158,18 +168,17 @@ def assert_linked(seen: Page) -> None:
     assert len(seen.json("figures")) == seen.tags.count("figure")
 
 
-def test_every_model_of_a_run_has_its_figures(finished_pair: FinishedRun) -> None:
-    report = search_report(finished_pair)
-    names = {figure.name for figure in report.figures}
+def test_every_model_of_a_run_has_its_figures(told_of_pair: Report) -> None:
+    names = {figure.name for figure in told_of_pair.figures}
     for model in ("bertbase", "bertlarge"):
         for figure in ("throughput-area-energy", "stage-load", "stage-memory", "iteration-breakdown", "pipeline"):
             assert f"{figure}-{model}" in names
         assert f"schedule-block-forward-{model}" in names
-    assert "bertbase and bertlarge" in report.title
+    assert "bertbase and bertlarge" in told_of_pair.title
 
 
-def test_the_scatter_has_every_evaluated_design_and_the_front(finished: FinishedRun) -> None:
-    figure = figure_of(search_report(finished), "throughput-area-energy")
+def test_the_scatter_has_every_evaluated_design_and_the_front(finished: FinishedRun, told: Report) -> None:
+    figure = figure_of(told, "throughput-area-energy")
     rows = rows_in(figure, "front")
     evaluated = finished.designs[finished.designs["status"] == "evaluated"]
     assert len(rows) == len(evaluated)
@@ -215,8 +224,8 @@ def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_res
     assert mine.words == accelerator_words(best_of(finished).accelerator)
 
 
-def test_the_parts_of_an_iteration_add_up(finished: FinishedRun) -> None:
-    figure = figure_of(search_report(finished), "iteration-breakdown")
+def test_the_parts_of_an_iteration_add_up(finished: FinishedRun, told: Report) -> None:
+    figure = figure_of(told, "iteration-breakdown")
     rows = rows_in(figure, "term")
     plan = plan_of(finished)
     for name, seconds in {"optimum": plan.time_per_batch_s, "expert's plan": plan.expert.time_per_batch_s}.items():
@@ -229,7 +238,7 @@ def test_the_parts_of_an_iteration_add_up(finished: FinishedRun) -> None:
     assert {row["whose"] for row in rows} == {"optimum", "expert's plan", *chips}
 
 
-def test_stages_carry_their_load_and_memory(finished: FinishedRun) -> None:
+def test_stages_carry_their_load_and_memory(finished: FinishedRun, told: Report) -> None:
     plan = plan_of(finished)
     stages = stages_of(plan)
     sent = [stage.seconds["send"] for stage in stages]
@@ -238,7 +247,7 @@ def test_stages_carry_their_load_and_memory(finished: FinishedRun) -> None:
     assert own == pytest.approx([stage.load_s for stage in plan.stages])
     assert [stage.total_bytes for stage in stages] == pytest.approx([stage.memory_bytes for stage in plan.stages])
     assert sum((stage.chunks for stage in stages), ()) == tuple(stage.layers for stage in plan.stages)
-    caption = figure_of(search_report(finished), "stage-memory").caption
+    caption = figure_of(told, "stage-memory").caption
     fullest = max(stage.memory_bytes for stage in plan.stages)
     assert f"{fullest / GIB:.3g} of {plan.hbm_bytes / GIB:.4g} GiB" in caption
 
@@ -362,7 +371,7 @@ def test_the_drawn_pipeline_ends_with_the_iteration(finished: FinishedRun, finis
         assert "which is the iteration" in figure.caption
 
 
-def test_names_of_the_users_cannot_break_out(finished: FinishedRun) -> None:
+def test_names_of_the_users_cannot_break_out(finished: FinishedRun, told: Report) -> None:
     evil = '</script><script>alert("1")</script><!--<script> \u2028 & \'"'
     best = best_of(finished)
     (name,) = best.models
@@ -383,7 +392,7 @@ def test_names_of_the_users_cannot_break_out(finished: FinishedRun) -> None:
     )
     report = search_report(run)
     text = page(report)
-    plain = Page(page(search_report(finished)))
+    plain = Page(page(told))
     seen = Page(text)
     assert seen.tags.count("script") == plain.tags.count("script")
     assert evil.split("\u2028")[0].strip() in seen.text
@@ -546,14 +555,14 @@ def test_a_chip_and_a_device_are_compared_by_the_memory_of_their_plans(
     assert model != "bertlarge"
 
 
-def test_every_table_is_whole(finished: FinishedRun, finished_plans: FinishedRun) -> None:
-    for table in tables_of(search_report(finished)) + tables_of(search_report(finished_plans)):
+def test_every_table_is_whole(finished_plans: FinishedRun, told: Report) -> None:
+    for table in tables_of(told) + tables_of(search_report(finished_plans)):
         assert table.title and table.rows
         assert table.words <= set(table.columns)
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
-def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: FinishedRun) -> None:
+def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: FinishedRun, told: Report) -> None:
     sentences = why(best_of(finished), [points_of(finished, best_of(finished), "bertlarge")])
     plan = plan_of(finished)
     nearest = max(finished.result.references, key=lambda chip: (chip.hbm_bytes == best_of(finished).hbm_bytes, chip.value))
@@ -562,13 +571,13 @@ def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: Fin
     assert f"{time_words(abs(gap_s))} {'shorter' if gap_s > 0 else 'longer'}" in sentences[0]
     gap_s = plan.expert.time_per_batch_s - plan.time_per_batch_s
     assert f"{time_words(gap_s)} shorter" in sentences[-1]
-    seen = Page(page(search_report(finished)))
+    seen = Page(page(told))
     for sentence in sentences:
         assert sentence in seen.text
 
 
-def test_words_are_explained_where_they_stand_on_the_page(finished: FinishedRun, nothing_fits: FinishedRun) -> None:
-    seen = Page(page(search_report(finished)))
+def test_words_are_explained_where_they_stand_on_the_page(nothing_fits: FinishedRun, told: Report) -> None:
+    seen = Page(page(told))
     for word in ("TC", "VC", "GLB", "HBM", "micro-batch", "tp", "pp", "dp", "bubble", "recomputation"):
         (meaning,) = used_in(word)
         assert f"{word} {meaning.text}" in seen.text
@@ -617,9 +626,9 @@ def test_both_themes_know_the_same_colours() -> None:
     assert LIGHT.roles.keys() == DARK.roles.keys()
 
 
-def test_the_winner_is_marked_on_every_axis(finished: FinishedRun) -> None:
+def test_the_winner_is_marked_on_every_axis(finished: FinishedRun, told: Report) -> None:
     points = points_of(finished, best_of(finished), "bertlarge")
     assert points.plan == plan_of(finished)
-    for figure in search_report(finished).figures:
+    for figure in told.figures:
         if figure.name.startswith("throughput-by-") and figure.abreast == 3:
             assert sum(row["chosen"] == "1" for row in rows_in(figure, "chosen")) == 1

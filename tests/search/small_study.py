@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from Common.progress import SilentProgress
@@ -66,8 +69,21 @@ def small_study(folder: Path, **changes: object) -> Request:
     return resolve({}, settings | hardware | changes)
 
 
-def solved(study: Request, folder: Path | None = None) -> SearchResult:
-    """The answer to ``study``, in another folder if given."""
-    result = run_solver(study if folder is None else dataclasses.replace(study, output=folder), SilentProgress())
+@contextmanager
+def without_limits() -> Iterator[None]:
+    """Searches in this process do not look for what limits their best design."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("Studies.search_run.limits_of", lambda run, best: ())
+        yield
+
+
+def solved(study: Request, folder: Path | None = None, *, limits: bool = False) -> SearchResult:
+    """The answer to ``study``, in another folder if given.
+
+    What limits the best design is left out unless asked for: of a study this small it takes several times the search.
+    """
+    asked = study if folder is None else dataclasses.replace(study, output=folder)
+    with nullcontext() if limits else without_limits():
+        result = run_solver(asked, SilentProgress())
     assert isinstance(result, SearchResult)
     return result

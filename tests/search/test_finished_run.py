@@ -19,7 +19,9 @@ from Studies.resolve import resolve
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(solved(small_study(tmp_path_factory.mktemp("run"), micro_batch_size=[1], hbm_size=[16])).run_directory)
+    return Path(
+        solved(small_study(tmp_path_factory.mktemp("run"), micro_batch_size=[1], hbm_size=[16]), limits=True).run_directory
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in RUN_FILES if not name.endswith(".csv")])

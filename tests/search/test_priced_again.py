@@ -62,7 +62,7 @@ def asked(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def searched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, SearchResult]:
     """A folder with graphs, one with nothing but a best.json, and what it says. The hardware files of the search are gone."""
     folder = tmp_path_factory.mktemp("searched")
-    result = solved(resolve({}, asked(folder, SEARCHES[request.param])))
+    result = solved(resolve({}, asked(folder, SEARCHES[request.param])), limits=True)
     assert result.best is not None
     alone = tmp_path_factory.mktemp("alone") / "best.json"
     shutil.move(folder / "out" / "best.json", alone)

@@ -8,7 +8,7 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from GraphExtractor.extract import extract_graph
+from GraphExtractor import extract
 from GraphExtractor.graph import GraphKey
 from Plans.results import Status
 from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
@@ -24,7 +24,7 @@ CHIPS = (
 def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
     platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
     accelerators = AcceleratorSet.of(CHIPS)
-    graph = extract_graph(GraphKey(model, 1, 512, tp))
+    graph = extract.extract_graph(GraphKey(model, 1, 512, tp))
     table = populate_estimates([graph], accelerators, platform)
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from scripts.stress_sweep import CLUSTER, SPACE
 from Studies.sweep.axes import Sweep, read_sweep
 from Studies.sweep.executors import Executor, InProcessExecutor
 from Studies.sweep.run import SweptPoint, run_sweep
+from tests.search.small_study import without_limits
 
 SMALL: dict[str, Any] = {
     "model": "bertbase",
@@ -39,9 +41,10 @@ def small_sweep(folder: Path, output: Path | None = None, **asked: Any) -> Sweep
     return read_sweep(write(folder, SMALL | asked), {}, str(output or folder / "out"))
 
 
-def run(sweep: Sweep, executor: Executor | None = None) -> list[SweptPoint]:
-    """Run a sweep without a word."""
-    return run_sweep(sweep, executor or InProcessExecutor(), SilentProgress(), lambda point: None)
+def run(sweep: Sweep, executor: Executor | None = None, *, limits: bool = False) -> list[SweptPoint]:
+    """Run a sweep without a word; points of this process without what limits them, which no table holds, unless asked for."""
+    with nullcontext() if limits else without_limits():
+        return run_sweep(sweep, executor or InProcessExecutor(), SilentProgress(), lambda point: None)
 
 
 def with_graphs_of(earlier: Path, output: Path) -> Path:

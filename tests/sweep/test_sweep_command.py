@@ -12,6 +12,8 @@ import pytest
 from processes import started
 from sweep_cases import SMALL, with_graphs_of, write
 
+from phaze import main as front_door
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
@@ -76,11 +78,12 @@ def test_a_second_run_finds_everything_and_gives_clean_json(swept):
         (["--address", "auto"], "phaze: --address is that of a Ray cluster"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_status_2(swept, tmp_path, more, said):
+def test_wrong_input_is_one_sentence_and_status_2(tmp_path, capsys, more, said):
     path = write(tmp_path, SMALL | {"hbm_size": [1, 2]})
-    refused = phaze(path, "--output", tmp_path / "out", *more)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(said) and len(refused.stderr.splitlines()) == 1
+    assert front_door(["sweep", str(path), "--output", str(tmp_path / "out"), *more]) == 2
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert refused.err.startswith(said) and len(refused.err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -14,7 +14,7 @@ from operators_by_hand import innermost_collectives_s
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
-from GraphExtractor.extract import extract_graph
+from GraphExtractor import extract
 from GraphExtractor.graph import Attention, GraphKey
 from Solver.schedule.registry import solver_named
 from Solver.search.schedule_times import schedule_problem
@@ -26,7 +26,7 @@ RECOMPUTED = 4 / 3  # FLOPs of a step with the forward pass run again, of those 
 
 def hardware_utilization(platform: Platform, chip: Accelerator, cluster: str, model: str, micro_batch: int, tp: int) -> float:
     """FLOPs of two forward passes and a backward pass over what the matrix units could have done in their time."""
-    graph = extract_graph(GraphKey(model, micro_batch, 2048, tp, Attention.EAGER, sequence_parallel=True))
+    graph = extract.extract_graph(GraphKey(model, micro_batch, 2048, tp, Attention.EAGER, sequence_parallel=True))
     block = graph.layers[int(np.bincount(np.array(graph.sequence)).argmax())]
     chips = AcceleratorSet.of([chip])
     table, network = populate_estimates([graph], chips, platform), load_cluster(cluster)
