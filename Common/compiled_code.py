@@ -34,7 +34,7 @@ def find_place(root: Path = ROOT) -> None:
     """
     if os.environ.get(SETTING):
         return
-    name = PREFIX + code_version(root / room for room in ROOMS)
+    name = PREFIX + code_version(*(root / room for room in ROOMS))
     sources = root / ROOMS[0]
     for place in (sources / "__pycache__" if sources.is_dir() else None, _user_cache()):
         if place is not None and _made(place / name):

@@ -7,7 +7,9 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,8 +159,12 @@ def content_key(*parts: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-def code_version(packages: Iterable[Path]) -> str:
-    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code made is stale."""
+@cache
+def code_version(*packages: Path) -> str:
+    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code made is stale.
+
+    Found once: what a process runs is the code it began with.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for package in packages:
         for path in sorted(package.rglob("*")):
@@ -166,6 +172,12 @@ def code_version(packages: Iterable[Path]) -> str:
             if path.suffix in {".py", ".yaml"} and ARTEFACT_FOLDERS.isdisjoint(place.parts):
                 digest.update(str(place).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+@cache
+def library_version(name: str) -> str:
+    """Version of an installed library."""
+    return version(name)
 
 
 def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:

@@ -2,11 +2,11 @@
 
 import inspect
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from functools import lru_cache
 from pathlib import Path
 
 from Common.errors import ArtefactError, InputError
-from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
+from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
 from GraphExtractor.check import check_structure
 from GraphExtractor.depth import with_layers
@@ -39,9 +39,9 @@ def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
 
 def graph_version(key: GraphKey, family: ModelFamily) -> str:
     """Hash of the request, the configuration and every piece of code that shapes the graph."""
-    sources = [Path(__file__).parent, Path(inspect.getfile(type(family))).parent]
-    libraries = {name: version(name) for name in ("torch", "transformers")}
-    return content_key(asdict(key), type(family).__qualname__, asdict(family), code_version(sources), libraries)
+    code = code_version(Path(__file__).parent, Path(inspect.getfile(type(family))).parent)
+    libraries = {name: library_version(name) for name in ("torch", "transformers")}
+    return content_key(asdict(key), type(family).__qualname__, asdict(family), code, libraries)
 
 
 def store(graph: ModelGraph, made_from: str, path: Path) -> None:
@@ -73,6 +73,20 @@ def load(path: Path, made_from: str | None = None) -> ModelGraph:
     return stored.graph
 
 
+def _loaded_once(path: Path, made_from: str) -> ModelGraph:
+    try:
+        modified_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ArtefactError(f"{path} is gone ({error})") from error
+    return _unchanged(path, made_from, modified_ns)
+
+
+@lru_cache(maxsize=64)  # a search and its limits ask for the same few graphs again and again
+def _unchanged(path: Path, made_from: str, modified_ns: int) -> ModelGraph:
+    """``load`` of a file that was written at ``modified_ns``."""
+    return load(path, made_from)
+
+
 def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGraph:
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
@@ -90,7 +104,7 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
         shared = load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force)
         return replace(with_layers(shared, dimensions.layers), key=key)
     path, made_from = graph_path(key, folder, family), graph_version(key, family)
-    graph = None if force else load_or_set_aside(path, lambda file: load(file, made_from))
+    graph = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
     if graph is None:
         from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
 

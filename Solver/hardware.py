@@ -40,7 +40,7 @@ PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Plans", "Solver"))
 @cache
 def pricing_version() -> str:
     """Hash of the code that decides a price."""
-    return code_version(PRICING_ROOMS)
+    return code_version(*PRICING_ROOMS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ class TraceStore:
     """
 
     def __init__(self, folder: Path, trace: Trace) -> None:
-        code = code_version(REPOSITORY / room for room in ("Common", "GraphExtractor"))
+        code = code_version(*(REPOSITORY / room for room in ("Common", "GraphExtractor")))
         self._folder = folder / content_key(code, {name: version(name) for name in ("numpy", "torch", "transformers")})
         self._trace = trace
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -197,7 +197,7 @@ def load_or_populate(
         PhazeError: the estimates cannot be written.
     """
     work = distinct_work(graphs)
-    key = content_key(code_version(PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode())
+    key = content_key(code_version(*PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode())
     named = graphs[0].key
     name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
     path = folder / named.label / name

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from GraphExtractor.graph import ModelGraph
 from Plans.cuts import Crossing, crossing
-from Plans.layer_costs import LayerCosts, LayerSizes
-from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, time_columns, times_of
+from Plans.layer_costs import LayerSizes
+from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 from Solver.cuts.lattice import Lattice, lattice_of
 from Solver.cuts.layer_graph import edges_between
 
@@ -72,9 +72,9 @@ class StageGraph:
         members = self.lattice.members
         return tuple(tuple(np.flatnonzero(members[whole] & ~members[part]).tolist()) for whole, part in pairwise(nodes))
 
-    def times(self, costs: LayerCosts, configuration: int) -> StageTimes:
-        """Seconds of every stage on one configuration."""
-        sums = self.lattice.members.astype(np.float64) @ time_columns(costs, configuration)
+    def times(self, layers: FloatArray) -> StageTimes:
+        """Seconds of every stage from those of the layers, ``time_columns`` (layers, 13)."""
+        sums = self.lattice.members.astype(np.float64) @ layers
         return times_of(np.maximum(sums[self.stages.whole] - sums[self.stages.part], 0.0))
 
 

@@ -22,7 +22,6 @@ from Solver.plan_search.bounds import plan_bounds_s
 from Solver.plan_search.shape_plans import DegreesKey, ShapePlans
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 ROUNDING = 1e-12  # relative: a bound this close to a value cannot beat it
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
@@ -70,7 +69,8 @@ class ConfigurationPlans:
     def __init__(self, shared: ShapePlans, costs: LayerCosts, configuration: int, memory_bytes: float) -> None:
         self.shared, self.costs, self.configuration, self.memory_bytes = shared, costs, configuration, memory_bytes
         graph = shared.stages
-        self.times: StageTimes = graph.times(costs, configuration)
+        layers = time_columns(costs, configuration)
+        self.times: StageTimes = graph.times(layers)
         edges = len(graph.stages.whole)
         self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
@@ -80,9 +80,8 @@ class ConfigurationPlans:
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
             rates = shared.rates(0)
-            layers = times_of(time_columns(costs, configuration))
-            fits = shared.stages_fit(memory_bytes)
-            fill_loads(rates, graph.stages, self.times, graph.sizes, layers, graph.lattice.members, fits, self.loads)
+            fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
+            fill_loads(rates, graph.stages, self.times, graph.sizes, times_of(layers), members, fits, self.loads)
             passes = self.loads.forward_s, self.loads.backward_s
             part = np.divide(np.minimum(*passes), self.loads.stage_s, out=np.zeros(edges), where=self.loads.stage_s > 0.0)
             self._shorter_part = float(part.max())

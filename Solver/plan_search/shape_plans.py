@@ -13,7 +13,7 @@ from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
-from Plans.many_rates import UniformPlans, many_rates, many_tied_s, rates_at
+from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at
 from Plans.plan import TrainingPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, whole_bytes
@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROUNDING = 1e-12  # relative: bytes this close fit
-AT_ONCE = 64  # plans whose rates are priced together
+AT_ONCE = 1024  # plans whose rates are priced together
 MOST_ALGORITHMS = 6  # of a collective on any cluster
 
 
@@ -39,7 +39,7 @@ class DegreesKey:
     dp: int
     zero_stage: int
     overlap: bool
-    groups: bytes  # content of their rates
+    groups: tuple[int, int]  # which rates, of those priced together
     single: bool
 
 
@@ -50,6 +50,7 @@ class ShapePlans:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
         self._rates: dict[int, PlanRates] = {}
+        self._parts: dict[int, ManyRates] = {}
         self._links: dict[int, Links] = {}
         self._least: dict[bytes, FloatArray] = {}
         self._fit: dict[float, bool] = {}
@@ -162,12 +163,17 @@ class ShapePlans:
 
     def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
         """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
+        fits: NDArray[np.bool_] = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
+        return fits
+
+    @cached_property
+    def _least_stage_bytes(self) -> FloatArray:
+        """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
         kinds = plans.zero_stage * 2 + (plans.pp == 1)
         most = np.lexsort((plans.dp, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
-        least_bytes = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
-        fits: NDArray[np.bool_] = least_bytes + self.stages.sizes.saved_bytes <= memory_bytes * (1.0 + ROUNDING)
-        return fits
+        fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
+        return fixed + self.stages.sizes.saved_bytes
 
     def _found_fit(self, memory_bytes: float) -> bool:
         for index in np.argsort(self.least_bytes, kind="stable"):
@@ -258,20 +264,23 @@ class ShapePlans:
     def rates(self, index: int) -> PlanRates:
         """What the degrees of plan ``index`` cost; those of plans nearby are priced with it."""
         if index not in self._rates:
-            rows = np.arange(index // AT_ONCE * AT_ONCE, min(len(self), (index // AT_ONCE + 1) * AT_ONCE))
-            many = many_rates(self.plans.some(rows), self.machine)
-            for place, row in enumerate(rows.tolist()):
-                self._rates[row] = rates_at(many, place)
+            self._rates[index] = rates_at(self._many_rates(index // AT_ONCE), index % AT_ONCE)
         return self._rates[index]
+
+    def _many_rates(self, part: int) -> ManyRates:
+        if part not in self._parts:
+            rows = np.arange(part * AT_ONCE, min(len(self), (part + 1) * AT_ONCE))
+            self._parts[part] = many_rates(self.plans.some(rows), self.machine)
+        return self._parts[part]
 
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
-        plans, groups = self.plans, self.rates(index).groups
+        plans, part = self.plans, index // AT_ONCE
         return DegreesKey(
             dp=int(plans.dp[index]),
             zero_stage=int(plans.zero_stage[index]),
             overlap=bool(plans.overlap_gradients[index]),
-            groups=groups.fixed_s.tobytes() + groups.per_byte_s.tobytes(),
+            groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
         )
 

@@ -39,7 +39,7 @@ def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
     if folder is None:
         return _found(run, hardware, best, best.accelerator)
     point = to_json(replace(best, models={}, certificate=None)).decode()
-    path = folder / f"limits-{content_key(run.pricing, code_version((STUDIES,)), run.problem, point)}.json"
+    path = folder / f"limits-{content_key(run.pricing, code_version(STUDIES), run.problem, point)}.json"
     kept = load_or_set_aside(path, lambda file: from_json(_Limits, file.read_bytes(), str(file)))
     if kept is None:
         kept = _Limits(_found(run, hardware, best, best.accelerator))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from Common.files import code_version, content_key
+from Common.files import code_version, content_key, library_version
 from Studies.file_contents import answer_key
 from Studies.folders import REPOSITORY
 from Studies.hardware import HardwareFiles
@@ -69,5 +68,5 @@ def _family(request: Request) -> str:
 @cache
 def _code() -> str:
     """Version of the code of this process, which stays as it was loaded."""
-    libraries = {name: version(name) for name in LIBRARIES}
-    return content_key(code_version(REPOSITORY / room for room in ROOMS), libraries)
+    libraries = {name: library_version(name) for name in LIBRARIES}
+    return content_key(code_version(*(REPOSITORY / room for room in ROOMS)), libraries)

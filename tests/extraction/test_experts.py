@@ -232,7 +232,7 @@ def test_rows_go_to_their_experts():
 @pytest.mark.parametrize(
     ("model", "tp", "ep", "message"),
     [
-        ("mixtral-8x7b", 1, 3, "expert parallel degree 3 does not divide the 8 experts"),
+        ("mixtral-8x7b", 1, 3, "ep is 3, which does not divide the 8 experts"),
         ("qwen3-30b-a3b", 8, 1, "4 key/value heads"),
         ("bertbase", 1, 2, "bertbase has no experts"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from Common import compiled_code
+from Common.files import code_version
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -36,6 +37,7 @@ def sources(root: Path, text: str) -> Path:
 
 def place(root: Path) -> Path:
     os.environ[compiled_code.SETTING] = ""
+    code_version.cache_clear()  # as another process finds it
     compiled_code.find_place(root)
     return Path(os.environ[compiled_code.SETTING])
 

@@ -74,7 +74,7 @@ def test_a_model_of_the_users_own_counts_with_what_it_imports(tmp_path):
 def test_other_code_or_libraries_change_every_key(tmp_path, monkeypatch):
     before = key(tmp_path)
     sweep_points._code.cache_clear()
-    monkeypatch.setattr(sweep_points, "version", lambda name: "0.0")
+    monkeypatch.setattr(sweep_points, "library_version", lambda name: "0.0")
     try:
         assert key(tmp_path) != before
     finally:

@@ -109,7 +109,7 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_their_reason(tmp_path, g
         ({"measured_iter_time_s": ""}, "neither its iteration time"),
         ({"seq": ""}, "sequence length"),
         ({"tp": "32", "n_gpus": "128"}, "tensor parallel width 32 does not divide"),
-        ({"pp": "8", "n_gpus": "32"}, "8 pipeline stages"),
+        ({"pp": "8", "n_gpus": "32"}, "pp x interleave is 8, for 4 blocks"),
         ({"precision": "fp8"}, "float8"),
         ({"params_B": "70"}, "70.0B"),
         ({"micro_batch": "auto", "interleave": "yes(v unknown)", "recompute": "?", "zero": "FSDP", "global_batch": "0.016k"}, ""),
