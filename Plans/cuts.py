@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from GraphExtractor.graph import LayerTensor, ModelGraph
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 
 FloatArray = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
     return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
 
 
-def chunk_layers(plan: TrainingPlan, graph: ModelGraph) -> tuple[tuple[int, ...], ...]:
+def chunk_layers(plan: UniformPlan, graph: ModelGraph) -> tuple[tuple[int, ...], ...]:
     """Layers of every chunk, by place in execution order: as the plan says, or blocks as evenly as possible.
 
     Raises:

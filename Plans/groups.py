@@ -17,7 +17,7 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, distinct_starts
 from Estimator.network.costs import AlgorithmCost
 from GraphExtractor.graph import CollectiveKind
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class DeviceGroups:
 ALONE = DeviceGroups((), (0,))
 
 
-def replicas(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
+def replicas(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
     """The devices with the same parameters, experts aside."""
     return DeviceGroups(_levels(plan), _firsts(plan, (), period))
 
 
-def expert_groups(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
+def expert_groups(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
     """The devices that divide the experts among them."""
     inside, outside = _divided(plan)
     return DeviceGroups(inside, _firsts(plan, outside, period))
 
 
-def expert_replicas(plan: TrainingPlan, period: int | None = None) -> DeviceGroups:
+def expert_replicas(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
     """The devices with the same experts."""
     inside, outside = _divided(plan)
     return DeviceGroups(outside, _firsts(plan, inside, period))
@@ -91,14 +91,14 @@ class GroupNetwork:
         return tuple(collective_costs(kind, level.size, level.stride, self.cluster, start) for start in starts)
 
 
-def _levels(plan: TrainingPlan) -> tuple[GroupLevel, ...]:
+def _levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:
     contexts, copies = GroupLevel(plan.cp, plan.tp), GroupLevel(plan.dp, plan.replica_stride)
     if copies.stride == contexts.size * contexts.stride:
         return _used(GroupLevel(plan.cp * plan.dp, plan.tp))
     return _used(contexts, copies)
 
 
-def _divided(plan: TrainingPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
+def _divided(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
     """The levels of a group that divides the experts, and those between such groups."""
     left, inside, outside = plan.ep, [], []
     for level in _levels(plan):
@@ -113,7 +113,7 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
     return tuple(level for level in levels if level.size > 1)
 
 
-def _firsts(plan: TrainingPlan, between: Sequence[GroupLevel], period: int | None) -> tuple[int, ...]:
+def _firsts(plan: UniformPlan, between: Sequence[GroupLevel], period: int | None) -> tuple[int, ...]:
     """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups.
 
     With a ``period``, after which the blocks of the cluster repeat, one of those that lie alike in them.

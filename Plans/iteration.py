@@ -7,7 +7,7 @@ import numpy as np
 
 from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.pricing import PricedPlan, layers_of, stage_parts
 from Plans.rates import Machine
 from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
@@ -15,7 +15,7 @@ from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Sta
 TERA = 1e12
 
 
-def price_iteration(plan: TrainingPlan, costs: LayerCosts, machine: Machine, configuration: int = 0) -> Iteration:
+def price_iteration(plan: UniformPlan, costs: LayerCosts, machine: Machine, configuration: int = 0) -> Iteration:
     """Price ``plan`` on one configuration of ``costs``, those of a graph made for the plan (``plan.graph_key``).
 
     Raises:

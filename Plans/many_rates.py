@@ -15,7 +15,7 @@ from Estimator.network.collectives import collective_costs_of
 from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
 from Plans.groups import ALONE, DeviceGroups, expert_replicas, replicas
-from Plans.plan import GroupOrder, TrainingPlan, check_cluster, check_plan
+from Plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
 from Plans.policy import training_policy
 from Plans.rates import KINDS, Machine, experts_of, group_rates
 from Plans.stage_price import DENSE, GroupRates, PlanRates
@@ -32,7 +32,7 @@ class UniformPlans:
     ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``).
     """
 
-    shape: TrainingPlan
+    shape: UniformPlan
     pp: IntArray
     dp: IntArray
     zero_stage: IntArray
@@ -50,7 +50,7 @@ class UniformPlans:
         count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
         return count
 
-    def plan(self, index: int) -> TrainingPlan:
+    def plan(self, index: int) -> UniformPlan:
         """One of them as a record."""
         return replace(
             self.shape,

@@ -16,15 +16,16 @@ from Plans.pipeline.schedule import check as check_schedule
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
-    """Degrees, batch, and what is recomputed, sharded and overlapped.
+class UniformPlan:
+    """A plan whose stages all have the same degrees: what a search varies, before it is written out as a ``Plan``.
+
+    Degrees, batch, and what is recomputed, sharded and overlapped.
 
     ``interleave`` is the number of model chunks per pipeline stage (virtual stages). ``stage_layers`` are the numbers of layers
     of each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are
     the layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
-    branching models need not keep). ``overlap_gradients`` and
-    ``overlap_tensor`` None leave it to the framework. ``ep`` of the dp · cp devices that hold the same parameters divide the
-    experts among them.
+    branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the
+    dp · cp devices that hold the same parameters divide the experts among them.
     """
 
     micro_batch_size: int = 1
@@ -140,7 +141,7 @@ class Plan:
     stages: tuple[StagePlan, ...]
 
     @staticmethod
-    def uniform(plan: TrainingPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
+    def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
         layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel)
         return Plan(
@@ -160,7 +161,7 @@ class Plan:
             ),
         )
 
-    def as_uniform(self, names: tuple[str, ...]) -> TrainingPlan:
+    def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's layers in execution order.
 
         Raises:
@@ -177,7 +178,7 @@ class Plan:
         order = tuple(place[layer] for layer in held)
         if len(self.stages) % self.interleave:
             raise InputError(f"the plan has {len(self.stages)} chunks, no multiple of interleave {self.interleave}")
-        return TrainingPlan(
+        return UniformPlan(
             micro_batch_size=first.micro_batch_size,
             global_batch_size=self.global_batch_size,
             tp=first.layout.tp,
@@ -208,7 +209,7 @@ MAPPED = (  # keys of a plan's settings that are its fields or properties too
 )
 
 
-def plan_mapping(plan: TrainingPlan) -> dict[str, Any]:
+def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
 
     def plain(value: Any) -> Any:
@@ -217,7 +218,7 @@ def plan_mapping(plan: TrainingPlan) -> dict[str, Any]:
     return {name: plain(getattr(plan, name)) for name in MAPPED}
 
 
-def check_cluster(plan: TrainingPlan, cluster: Cluster) -> None:
+def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
     """Refuse plans that need more devices than there are.
 
     Raises:
@@ -228,7 +229,7 @@ def check_cluster(plan: TrainingPlan, cluster: Cluster) -> None:
         raise InputError(f"{given}; use smaller degrees or a larger cluster")
 
 
-def check_plan(plan: TrainingPlan) -> None:
+def check_plan(plan: UniformPlan) -> None:
     """Refuse plans that contradict themselves.
 
     Raises:

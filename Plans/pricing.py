@@ -13,7 +13,7 @@ from Plans.cuts import Crossing, boundary_crossing, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
-from Plans.plan import TrainingPlan, check_cluster, check_plan
+from Plans.plan import UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
 from Plans.stage_price import PlanRates, SyncPrice, once_s, pass_price, price_chunks, synchronisation
 from Plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
@@ -32,7 +32,7 @@ class PricedPlan:
         InputError: the plan contradicts itself, the model or the cluster.
     """
 
-    plan: TrainingPlan
+    plan: UniformPlan
     costs: LayerCosts
     machine: Machine
     configuration: int = 0

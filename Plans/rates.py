@@ -13,7 +13,7 @@ from Estimator.network.collectives import collective_costs, collective_s, distin
 from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
 from GraphExtractor.graph import CollectiveKind
 from Plans.groups import ALONE, DeviceGroups, expert_groups, expert_replicas, replicas
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.stage_price import GroupRates, PlanRates
 
@@ -45,7 +45,7 @@ def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | N
     return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software)
 
 
-def plan_rates(plan: TrainingPlan, machine: Machine) -> PlanRates:
+def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     """Rates of ``plan`` on ``machine``.
 
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
@@ -80,7 +80,7 @@ def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
     return np.array([training_policy(optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
 
 
-def experts_of(plan: TrainingPlan, cluster: Cluster) -> DeviceGroups:
+def experts_of(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
     """The groups that divide the experts of ``plan``, told apart by what they cost."""
     return ALONE if plan.ep == 1 else expert_groups(plan, cluster.period)
 
@@ -127,7 +127,7 @@ def _level_costs(groups: DeviceGroups, cluster: Cluster) -> list[list[list[list[
 class Messages:
     """Messages between the stages of a pipeline, and the tied parameters' gradients between its ends."""
 
-    plan: TrainingPlan
+    plan: UniformPlan
     cluster: Cluster
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from Common.choices import Objective as Objective
 from GraphExtractor.graph import GraphKey
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver.plan_search.space import PlanSpace
 
 
@@ -16,7 +16,7 @@ class ModelProblem:
     weight: float
     space: PlanSpace
 
-    def graph_key(self, shape: TrainingPlan) -> GraphKey:
+    def graph_key(self, shape: UniformPlan) -> GraphKey:
         """The training graph that plans of ``shape`` start from."""
         return shape.graph_key(self.name, self.space.sequence_length)
 

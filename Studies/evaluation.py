@@ -7,7 +7,7 @@ from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.iteration import price_iteration
 from Plans.layer_costs import layer_names
-from Plans.plan import Plan, TrainingPlan, check_cluster, check_plan
+from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine, experts_of
 from Plans.results import Iteration
 from Solver.results import HardwareReport
@@ -20,7 +20,7 @@ class Evaluation:
     """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees."""
 
     plan: Plan
-    degrees: TrainingPlan
+    degrees: UniformPlan
     hardware: HardwareReport
     machine: Machine
     iteration: Iteration

@@ -15,7 +15,7 @@ from GraphExtractor.storage import load_or_extract
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
 from Plans.many_rates import UniformPlans
-from Plans.plan import GroupOrder, TrainingPlan
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.rates import experts_of
 from Solver.hardware import Hardware
 from Studies.problem import hardware_of, memory_sizes, plan_space
@@ -51,7 +51,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
     for rows in full.groupby(list(SHAPE_COLUMNS), dropna=False, sort=False).indices.values():
         same = full.iloc[rows]
         first = same.iloc[0]
-        shape = TrainingPlan(
+        shape = UniformPlan(
             **{name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS},
             global_batch_size=base.global_batch_size,
             optimizer=base.optimizer,
@@ -78,7 +78,7 @@ class _LayerCosts:
             raise InputError("many plans are priced on one device or chip; name it with device= or chip=")
         self._request, self._hardware = request, hardware
 
-    def of(self, plan: TrainingPlan) -> LayerCosts:
+    def of(self, plan: UniformPlan) -> LayerCosts:
         request, hardware = self._request, self._hardware
         key = plan.graph_key(request.models[0].name, request.sequence_length[0])
         graph = load_or_extract(key, request.folders.graphs)
@@ -86,7 +86,7 @@ class _LayerCosts:
         return hardware.proven(graph, plan.recompute, experts_of(plan, hardware.cluster))
 
 
-def _plans_of(shape: TrainingPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
+def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
     def numbers(name: str) -> NDArray[np.int64]:
         return table[name].to_numpy(dtype=np.int64)
 

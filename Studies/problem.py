@@ -3,7 +3,7 @@
 from Common.choices import PipelineSchedule
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
@@ -41,7 +41,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
     return PlanSpace(
         devices=request.devices,
         use_all_devices=request.use_all_devices,
-        base=TrainingPlan(
+        base=UniformPlan(
             global_batch_size=request.global_batch_size,
             optimizer=request.optimizer.value,
             precision=request.precision,
@@ -107,9 +107,9 @@ def _title(request: Request) -> str:
     return "accelerator" if "/" in request.chip else request.chip
 
 
-def single_plan(request: Request) -> TrainingPlan:
+def single_plan(request: Request) -> UniformPlan:
     """The one plan of a request to evaluate."""
-    return TrainingPlan(
+    return UniformPlan(
         **{name: getattr(request, name)[0] for name in SEARCHED},
         global_batch_size=request.global_batch_size,
         gpipe=request.schedule is PipelineSchedule.GPIPE,

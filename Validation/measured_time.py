@@ -3,7 +3,7 @@
 from Common.errors import InputError
 from Estimator.devices.device import Device
 from GraphExtractor.models.dimensions import Dimensions
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Validation.assumptions import Assumptions, Convention, Framework, Notes
 from Validation.records import MeasuredRun
 from Validation.run_model import counted_flops
@@ -19,7 +19,7 @@ def check_measured(run: MeasuredRun) -> None:
 
 def measured_iteration_s(
     run: MeasuredRun,
-    plan: TrainingPlan,
+    plan: UniformPlan,
     dimensions: Dimensions,
     device: Device,
     framework: Framework,
@@ -43,5 +43,5 @@ def measured_iteration_s(
     return flops / (flops_per_s * plan.devices)
 
 
-def _usual(plan: TrainingPlan, framework: Framework, rules: Assumptions) -> Convention:
+def _usual(plan: UniformPlan, framework: Framework, rules: Assumptions) -> Convention:
     return rules.named_convention("hardware FLOPs" if framework.counts_recomputation else "model FLOPs")

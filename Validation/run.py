@@ -10,7 +10,7 @@ from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
 from GraphExtractor.models.dimensions import Dimensions
-from Plans.plan import TrainingPlan, plan_mapping
+from Plans.plan import UniformPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
 from Validation.measured_runs import PUBLISHED_RUNS, read_runs
 from Validation.measured_time import check_measured, measured_iteration_s
@@ -113,6 +113,6 @@ class _Validator:
         )
 
 
-def _plan_words(plan: TrainingPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
+def _plan_words(plan: UniformPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
     alike = {key: value for key, value in plan_mapping(plan).items() if key in {field.name for field in fields(RunPlan)}}
     return RunPlan(dimensions.name, dimensions.sequence_length, device.name, software, cluster.name, **alike)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from Common.errors import InputError
 from Estimator.devices.device import Device
 from GraphExtractor.graph import Attention, Recompute
-from Plans.plan import Precision, TrainingPlan
+from Plans.plan import Precision, UniformPlan
 from Validation.assumptions import Assumptions, Framework, Notes
 from Validation.published_numbers import number_in
 from Validation.records import Assumption, MeasuredRun
@@ -31,7 +31,7 @@ _PRECISIONS = {
 class CandidatePlan:
     """A plan that the run may have had, and what rules chose for it among several values, to be noted if it is taken."""
 
-    plan: TrainingPlan
+    plan: UniformPlan
     choices: tuple[Assumption, ...]
 
 
@@ -61,7 +61,7 @@ def candidate_plans(
     Raises:
         InputError: what the run says contradicts itself.
     """
-    base = TrainingPlan(
+    base = UniformPlan(
         global_batch_size=samples,
         tp=degrees.tp,
         pp=degrees.pp,
@@ -226,7 +226,7 @@ def _stated_chunks(interleave: str) -> int | None:
     return None if number is None or not math.isfinite(number) else max(int(number), 1)
 
 
-def _interleave(run: MeasuredRun, plan: TrainingPlan, layers: int) -> int:
+def _interleave(run: MeasuredRun, plan: UniformPlan, layers: int) -> int:
     """Chunks per stage: as the run says, or the fewest that make an interleaved schedule of equal chunks."""
     if plan.pp == 1:
         return 1
@@ -244,7 +244,7 @@ def _recomputations(run: MeasuredRun) -> tuple[Recompute, ...]:
     return tuple(Recompute) if stated is None else (stated,)
 
 
-def _with_equal_stages(plan: TrainingPlan, layers: int) -> tuple[TrainingPlan, bool]:
+def _with_equal_stages(plan: UniformPlan, layers: int) -> tuple[UniformPlan, bool]:
     """The plan with embedding and head counted as blocks where the blocks alone do not make equal chunks."""
     each, rest = divmod(layers + 2, plan.chunks)
     if plan.pp == 1 or layers % plan.chunks == 0 or rest or each < 2:

@@ -21,7 +21,7 @@ from Plans.groups import ALONE
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver.hardware import Hardware
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
 from Solver.plan_search.shape_plans import ShapePlans
@@ -49,7 +49,7 @@ def say(what: str, figure: str) -> None:
     sys.stdout.flush()
 
 
-def pricing(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs: LayerCosts) -> None:
+def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts) -> None:
     """One plan, and all plans of a shape at once."""
     machine = hardware.machine(0, 80e9)
     plan = replace(shape, pp=8, dp=16, micro_batch_size=1)
@@ -62,7 +62,7 @@ def pricing(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs: La
     say(f"{len(again):,} plans at once", f"{len(again) / seconds:8,.0f} plans per second")
 
 
-def placements(hardware: Hardware, space: PlanSpace, shape: TrainingPlan, costs: LayerCosts, graph: ModelGraph) -> None:
+def placements(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts, graph: ModelGraph) -> None:
     """The plans of a shape: listed, prepared for one configuration, and the best of them found."""
     machine, layers = hardware.machine(0, 80e9), len(graph.sequence)
     plans = space.plans(shape, layers, hardware.cluster)

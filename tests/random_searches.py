@@ -23,7 +23,7 @@ from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import GraphKey, LayerGraph, LayerTensor, ModelGraph, OperatorGraph, Recompute, SavedBytes
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Plans.plan import GroupOrder, TrainingPlan
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.rates import Machine, experts_of
 from Solver.cuts.layer_graph import Edge, edges_between
@@ -229,7 +229,7 @@ def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
     return PlanSpace(
         devices=devices,
         use_all_devices=bool(random.random() < 0.4),
-        base=TrainingPlan(global_batch_size=int(random.choice([2, 5, 8, 12])), optimizer=str(random.choice(["adam", "sgd"]))),
+        base=UniformPlan(global_batch_size=int(random.choice([2, 5, 8, 12])), optimizer=str(random.choice(["adam", "sgd"]))),
         sequence_length=8,
         tp_widths=(1, 2) if random.random() < 0.4 else (1,),
         micro_batch_sizes=(1, 2) if random.random() < 0.3 else (1,),
@@ -247,7 +247,7 @@ def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
     )
 
 
-def every_shape(space: PlanSpace) -> Iterator[TrainingPlan]:
+def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
     """Every combination of what decides the seconds of a layer, whether or not any plan has it."""
     axes = space.tp_widths, space.cp_degrees, space.ep_degrees, space.micro_batch_sizes, space.recompute, space.sequence_parallel
     for tp, cp, ep, size, recompute, sequence in itertools.product(*axes):
@@ -266,7 +266,7 @@ def every_shape(space: PlanSpace) -> Iterator[TrainingPlan]:
             )
 
 
-def every_plan(space: PlanSpace, shape: TrainingPlan, layers: int) -> Iterator[TrainingPlan]:
+def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[UniformPlan]:
     """Every plan of a shape by definition: whatever degrees fit, none left out as dominated or as another one again."""
     pps = space.pp_degrees or range(1, layers + 1)
     dps = space.dp_degrees or range(1, space.devices + 1)
@@ -284,7 +284,7 @@ def every_plan(space: PlanSpace, shape: TrainingPlan, layers: int) -> Iterator[T
             yield replace(plan, zero_stage=zero, group_order=order, overlap_gradients=overlap, interleave=v)
 
 
-def every_cut(plan: TrainingPlan, layers: int, edges: Sequence[Edge]) -> Iterator[TrainingPlan]:
+def every_cut(plan: UniformPlan, layers: int, edges: Sequence[Edge]) -> Iterator[UniformPlan]:
     """The plan with every assignment of layers to its stages in which no tensor leads backwards; equal chunks if interleaved."""
     if plan.interleave > 1:
         yield plan
@@ -306,12 +306,12 @@ def _assignments(layers: int, pp: int, edges: tuple[Edge, ...]) -> list[tuple[in
 class Enumerated:
     """The best cut of one plan on one configuration: the plan, its seconds, bytes of its fullest stage; infinite: none fits."""
 
-    plan: TrainingPlan
+    plan: UniformPlan
     iteration_s: float
     memory_bytes: float
 
 
-def best_cut(plan: TrainingPlan, costs: LayerCosts, machine: Machine, row: int) -> Enumerated:
+def best_cut(plan: UniformPlan, costs: LayerCosts, machine: Machine, row: int) -> Enumerated:
     """Price every cut of ``plan``."""
     best = Enumerated(plan, math.inf, 0.0)
     edges = edges_between(costs.graph.tensors)
@@ -334,7 +334,7 @@ class Case:
     problem: SearchProblem
     hardware: RandomHardware
     models: dict[str, RandomModel]
-    known: dict[tuple[ModelProblem, TrainingPlan, int, float, bool], Enumerated] = field(default_factory=dict)
+    known: dict[tuple[ModelProblem, UniformPlan, int, float, bool], Enumerated] = field(default_factory=dict)
 
     def run(self) -> Run:
         return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
@@ -348,7 +348,7 @@ class Case:
         return any(len(list(every_plan(model.space, shape, layers))) for shape in every_shape(model.space))
 
     def enumerated(
-        self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float, *, least: bool = False
+        self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, *, least: bool = False
     ) -> Enumerated:
         """The best plan of one shape on one configuration, as layers are priced or as little as they may take at ``least``."""
         asked = model, shape, row, memory_bytes, least
@@ -356,7 +356,7 @@ class Case:
             self.known[asked] = self._enumerated(*asked)
         return self.known[asked]
 
-    def _enumerated(self, model: ModelProblem, shape: TrainingPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
+    def _enumerated(self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
         graph = self.graph(model.graph_key(shape))
         machine = self.hardware.machine(row, memory_bytes)
         best = Enumerated(shape, math.inf, 0.0)

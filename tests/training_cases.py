@@ -13,7 +13,7 @@ from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
-from Plans.plan import Precision, TrainingPlan
+from Plans.plan import Precision, UniformPlan
 from Plans.rates import device_machine, experts_of
 from Plans.results import Iteration
 
@@ -39,16 +39,16 @@ def graph_of_shape(tp: int, micro_batch_size: int, sequence_parallel: bool, eage
     return extract.extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
 
 
-def graph_for(plan: TrainingPlan, layers: int = 6) -> ModelGraph:
+def graph_for(plan: UniformPlan, layers: int = 6) -> ModelGraph:
     eager = plan.attention.value == "eager"
     return graph_of_shape(plan.tp, plan.micro_batch_size, plan.sequence_parallel and plan.tp > 1, eager, layers)
 
 
-def plan_of(eager: bool = True, **given: Any) -> TrainingPlan:
+def plan_of(eager: bool = True, **given: Any) -> UniformPlan:
     from GraphExtractor.graph import Attention
 
     defaults = {"precision": Precision.FP16, "attention": Attention.EAGER if eager else Attention.FLASH}
-    return TrainingPlan(**(defaults | given))
+    return UniformPlan(**(defaults | given))
 
 
 def device_model(memory_bytes: float | None = None, host_issue_s: float | None = None) -> DeviceModel:
@@ -87,11 +87,11 @@ def expert_graph(tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool 
     return extract.extract_graph(plan.graph_key("experts", SEQUENCE), small_experts())
 
 
-def expert_graph_for(plan: TrainingPlan) -> ModelGraph:
+def expert_graph_for(plan: UniformPlan) -> ModelGraph:
     return expert_graph(plan.tp, plan.ep, plan.cp, plan.sequence_parallel and plan.tp > 1)
 
 
-def iteration_of(graph: ModelGraph, plan: TrainingPlan, model: DeviceModel, cluster: Cluster) -> Iteration:
+def iteration_of(graph: ModelGraph, plan: UniformPlan, model: DeviceModel, cluster: Cluster) -> Iteration:
     """An iteration of ``plan`` on the device of ``model``."""
     costs = device_layer_costs(graph, plan.recompute, model, cluster, experts_of(plan, cluster))
     return price_iteration(plan, costs, device_machine(model, cluster))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, SAVED_BYTES, Problem, bound_cut
 from Solver.cuts.cut_search import cut_s, search_cuts
@@ -53,7 +53,7 @@ class BestPlan:
     least it can take, and what its best cut takes (infinite where unknown).
     """
 
-    plan: TrainingPlan | None
+    plan: UniformPlan | None
     hint: Hint | None
     iteration_s: float
     memory_bytes: float
@@ -273,7 +273,7 @@ class ConfigurationPlans:
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
         return _Found(replace(plan, stage_layers=sizes), Hint(index, None), seconds, True, memory_bytes=fullest)
 
-    def _with_stages(self, index: int, nodes: Sequence[int]) -> TrainingPlan:
+    def _with_stages(self, index: int, nodes: Sequence[int]) -> UniformPlan:
         stages = self.shared.stages.layers_of(nodes)
         order = tuple(layer for stage in stages for layer in stage)
         in_order = order == tuple(range(len(order)))
@@ -285,7 +285,7 @@ class ConfigurationPlans:
 class _Found:
     """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and whether one fits in memory."""
 
-    plan: TrainingPlan | None
+    plan: UniformPlan | None
     hint: Hint | None
     seconds: float
     complete: bool

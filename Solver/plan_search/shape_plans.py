@@ -14,7 +14,7 @@ from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
 from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import PlanRates
@@ -321,7 +321,7 @@ class ShapePlans:
             self._links[index] = self._links_of(self.plans.plan(index))
         return self._links[index]
 
-    def _links_of(self, plan: TrainingPlan) -> Links:
+    def _links_of(self, plan: UniformPlan) -> Links:
         tables = self.message_tables
         crossed = Messages(plan, self.machine.cluster).boundary_tiers()[: plan.pp - 1].astype(np.int64)[::-1]
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from Plans.many_rates import UniformPlans
-from Plans.plan import GroupOrder, TrainingPlan
+from Plans.plan import GroupOrder, UniformPlan
 from Solver.plan_search.replicas import undominated
 
 IntArray = NDArray[np.int64]
@@ -29,7 +29,7 @@ class PlanSpace:
 
     devices: int
     use_all_devices: bool
-    base: TrainingPlan
+    base: UniformPlan
     sequence_length: int
     tp_widths: tuple[int, ...]
     micro_batch_sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class PlanSpace:
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
 
-    def shapes(self) -> Iterator[TrainingPlan]:
+    def shapes(self) -> Iterator[UniformPlan]:
         """Plans that differ in what decides the seconds of a layer."""
         axes = product(self.tp_widths, self.cp_degrees, self.ep_degrees, self.micro_batch_sizes, self.recompute)
         for tp, cp, ep, size, recompute in axes:
@@ -91,7 +91,7 @@ class PlanSpace:
             "micro-batch size x dp x pp, or --interleave 1"
         )
 
-    def plans(self, shape: TrainingPlan, layers: int, cluster: Cluster) -> UniformPlans:
+    def plans(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
         groups = self.devices // (shape.tp * shape.cp)
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)

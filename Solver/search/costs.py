@@ -15,7 +15,7 @@ from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
@@ -39,7 +39,7 @@ class Part:
 class Shape:
     """What decides the seconds of a layer: tp, cp, ep, micro-batch, recomputation, sequence parallelism."""
 
-    plan: TrainingPlan
+    plan: UniformPlan
     graph: ModelGraph
     parts: tuple[Part, ...]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from Plans.iteration import sample_joules
 from Plans.layer_costs import LayerCosts
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
@@ -86,7 +86,7 @@ class PointGroup:
         self.iteration_s, self.least_s = np.full(count, np.inf), np.full(count, np.inf)
         self.memory_bytes = np.zeros(count)
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        self._plans: dict[int, TrainingPlan] = {}
+        self._plans: dict[int, UniformPlan] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
@@ -190,7 +190,7 @@ class PointGroup:
         bound = self.undominated_bound(objective).max()
         return bool(self.objective(objective)[point] >= bound * (1.0 - PROVEN))
 
-    def plan(self, point: int) -> TrainingPlan:
+    def plan(self, point: int) -> UniformPlan:
         """The best plan of an evaluated point, with its stages."""
         if point not in self._plans:
             self._evaluated(point)

@@ -10,7 +10,7 @@ from GraphExtractor.graph import ModelGraph
 from Plans.cuts import chunk_layers
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
-from Plans.plan import Plan, TrainingPlan
+from Plans.plan import Plan, UniformPlan
 from Plans.rates import experts_of
 from Plans.results import Iteration, Status
 from Solver.cuts.layer_graph import edges_between, is_chain
@@ -53,7 +53,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
 
 
 def plan_report(
-    shape: Shape, plan: TrainingPlan, costs: LayerCosts, iteration: Iteration, memory_bytes: int, bound_s: float
+    shape: Shape, plan: UniformPlan, costs: LayerCosts, iteration: Iteration, memory_bytes: int, bound_s: float
 ) -> ModelPlan:
     """``plan`` and its iteration as a record."""
     names, key = costs.sizes.names, shape.graph.key
@@ -93,7 +93,7 @@ def plan_report(
     )
 
 
-def attributed_costs(run: Run, shape: Shape, plan: TrainingPlan, row: int) -> LayerCosts:
+def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
     """Layer costs of ``plan``'s shape on configuration ``row`` alone, attributed to causes."""
     experts = experts_of(plan, run.hardware.cluster)
     part = next(each for each in shape.parts if each.experts == experts)

@@ -15,7 +15,7 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.groups import ALONE
 from Plans.iteration import price_iteration
 from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Messages
 from Solver.cuts.layer_graph import edges_between
@@ -28,7 +28,7 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
     software = replace(case.hardware.software, overlap_gradients=False)
     machine = replace(case.hardware.machine(1, 1e12), software=software)
     for pp, dp in ((1, 1), (1, 3), (2, 1), (2, 2), (3, 2)):
-        plan = TrainingPlan(global_batch_size=8, pp=pp, dp=dp)
+        plan = UniformPlan(global_batch_size=8, pp=pp, dp=dp)
         (name,) = case.models
         graph = case.graph(plan.graph_key(name, 8))
         if pp > len(graph.sequence):

@@ -12,7 +12,7 @@ import pytest
 from random_searches import Case, Enumerated, best_cut, every_plan, every_shape, random_case
 
 from Plans.iteration import price_iteration
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Plans.results import Status
 from Solver.cuts import lattice
@@ -200,7 +200,7 @@ def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(seed: int, m
                 assert min(fewer) <= seconds[plan] * CLOSE
 
 
-def even(plan: TrainingPlan, layers: int) -> TrainingPlan | None:
+def even(plan: UniformPlan, layers: int) -> UniformPlan | None:
     """The plan with its layers divided evenly, where they can be; interleaved plans say themselves how."""
     if plan.interleave > 1:
         return plan

@@ -13,22 +13,22 @@ from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
 from Plans.groups import GroupLevel, expert_groups, expert_replicas, replicas
 from Plans.layer_costs import device_layer_costs
-from Plans.plan import GroupOrder, TrainingPlan, check_plan
+from Plans.plan import GroupOrder, UniformPlan, check_plan
 from Plans.results import Iteration
 
 CLUSTER = load_cluster("dgx_a100")
 ADAM = 16.0  # bytes of a parameter: weight 2, gradient 2, optimizer 12
 
 
-def priced(plan: TrainingPlan) -> Iteration:
+def priced(plan: UniformPlan) -> Iteration:
     return iteration_of(expert_graph_for(plan), plan, device_model(host_issue_s=0.0), CLUSTER)
 
 
-def plan_with(**given: object) -> TrainingPlan:
+def plan_with(**given: object) -> UniformPlan:
     return plan_of(eager=False, **({"global_batch_size": 16, "overlap_gradients": False} | given))
 
 
-def counts(plan: TrainingPlan) -> tuple[int, int]:
+def counts(plan: UniformPlan) -> tuple[int, int]:
     """Parameters of experts on a device, and the others; the whole model on one stage."""
     graph = expert_graph_for(plan)
     experts = sum(graph.layers[index].expert_parameter_count for index in graph.sequence)
@@ -129,7 +129,7 @@ def test_the_optimizer_updates_a_devices_own_experts() -> None:
         (plan_with(tp=2, dp=4, ep=2, pp=2, stage_layers=(5, 1), group_order=GroupOrder.PIPELINE_INNER), 4),
     ],
 )
-def test_exchanges_take_their_seconds_of_every_pass(plan: TrainingPlan, stride: int) -> None:
+def test_exchanges_take_their_seconds_of_every_pass(plan: UniformPlan, stride: int) -> None:
     """Two forward and two backward in each of three blocks with experts, one after another, all on the stage that decides."""
     payload = 2 * 256 * 2 * 512  # two rows of 512 for each of 256 tokens, bf16
     exchange_s = collective_s(CollectiveKind.ALL_TO_ALL, payload, plan.ep, stride, CLUSTER)

@@ -7,7 +7,7 @@ from training_cases import device_model, graph_for, iteration_of, plan_of
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
-from Plans.plan import GroupOrder, TrainingPlan
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Messages
 
@@ -38,7 +38,7 @@ def test_the_slowest_replica_sets_the_price_of_a_message() -> None:
     plan = plan_of(tp=2, pp=3, dp=5, global_batch_size=5, group_order=GroupOrder.PIPELINE_INNER, sequence_parallel=True)
     alone = plan_of(tp=2, pp=3, dp=1, global_batch_size=5, group_order=GroupOrder.PIPELINE_INNER, sequence_parallel=True)
 
-    def first_message_s(plan: TrainingPlan) -> float:
+    def first_message_s(plan: UniformPlan) -> float:
         messages = Messages(plan, CLUSTER)
         return float(messages.seconds(np.full(2, 1e7), messages.boundary_tiers())[0])
 

@@ -12,7 +12,7 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
 from Plans.layer_costs import device_layer_costs
-from Plans.plan import GroupOrder, Precision, TrainingPlan
+from Plans.plan import GroupOrder, Precision, UniformPlan
 from Plans.results import Iteration, Status
 
 PLANS = [
@@ -27,12 +27,12 @@ PLANS = [
 ]
 
 
-def priced(plan: TrainingPlan, host_issue_s: float | None = 0.0) -> Iteration:
+def priced(plan: UniformPlan, host_issue_s: float | None = 0.0) -> Iteration:
     return iteration_of(graph_for(plan), plan, device_model(host_issue_s=host_issue_s), load_cluster("dgx_a100"))
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_the_breakdown_adds_up_to_the_iteration(plan: TrainingPlan) -> None:
+def test_the_breakdown_adds_up_to_the_iteration(plan: UniformPlan) -> None:
     for host_issue_s in (0.0, 70e-6):
         iteration = priced(plan, host_issue_s)
         assert iteration.breakdown.total_s == pytest.approx(iteration.iteration_s, rel=1e-12)

@@ -9,7 +9,7 @@ from Estimator.hardware_files import load_cluster
 from GraphExtractor import extract
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
-from Plans.plan import Precision, TrainingPlan
+from Plans.plan import Precision, UniformPlan
 
 RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
     ("megatron-22b", 8, 1, 1, 4, 4),
@@ -31,7 +31,7 @@ def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, in
     """
     name, tp, pp, chunks, size, batch = run
     sequence = recompute is Recompute.SELECTIVE
-    plan = TrainingPlan(
+    plan = UniformPlan(
         micro_batch_size=size,
         global_batch_size=batch,
         tp=tp,

@@ -14,7 +14,7 @@ from GraphExtractor import extract
 from GraphExtractor.graph import Recompute
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.rates import device_machine
 from Solver import search
 from Studies.defaults import usual_precision
@@ -39,7 +39,7 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
     precision = usual_precision(device)
     model = DeviceModel(device, software, precision.matrix_format)
     for row, overlap in zip(found.itertuples(), (None, True, False, None), strict=True):
-        plan = TrainingPlan(
+        plan = UniformPlan(
             pp=row.pp,
             dp=row.dp,
             interleave=row.interleave,

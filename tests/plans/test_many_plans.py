@@ -19,7 +19,7 @@ from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, device_layer_costs
 from Plans.many import PreparedPlans, evaluate_many
 from Plans.many_rates import UniformPlans
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Plans.rates import Machine, device_machine, experts_of
 from Plans.results import Status
 
@@ -35,7 +35,7 @@ SHAPES = (
 Row = tuple[int, int, int, int, int, bool, bool]  # pp, dp, ZeRO stage, chunks per stage, global batch, stages inner, overlap
 
 
-def plans_of(shape: TrainingPlan, rows: list[Row]) -> UniformPlans:
+def plans_of(shape: UniformPlan, rows: list[Row]) -> UniformPlans:
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     return UniformPlans(shape, *columns)
 
@@ -46,7 +46,7 @@ def model_of(software: str) -> DeviceModel:
 
 
 @lru_cache
-def priced_shape(shape: TrainingPlan, software: str, cluster: str) -> tuple[LayerCosts, Machine]:
+def priced_shape(shape: UniformPlan, software: str, cluster: str) -> tuple[LayerCosts, Machine]:
     model, network = model_of(software), load_cluster(cluster)
     graph: ModelGraph = graph_for(shape, LAYERS)
     return device_layer_costs(graph, shape.recompute, model, network), device_machine(model, network, MEMORY_BYTES[software])
@@ -84,7 +84,7 @@ def rows_of(draw: st.DrawFn) -> list[Row]:
     software=st.sampled_from(["megatron_2022", "megatron_core"]),
     cluster=st.sampled_from(CLUSTERS),
 )
-def test_each_costs_what_it_costs_alone(rows: list[Row], shape: TrainingPlan, software: str, cluster: str) -> None:
+def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, software: str, cluster: str) -> None:
     check_all(plans_of(shape, rows), *priced_shape(shape, software, cluster))
 
 

@@ -11,7 +11,7 @@ import phaze
 from Common.errors import InputError
 from FrontDoor.arguments import parse
 from FrontDoor.modes import _request
-from Plans.plan import TrainingPlan
+from Plans.plan import UniformPlan
 from Solver import search
 from Studies.annotations import Mode
 from Studies.problem import graph_keys, plan_space
@@ -76,7 +76,7 @@ def test_what_means_nothing_on_designed_chips_is_said(asked: dict[str, object], 
         resolve({"model": "bertlarge"}, asked)
 
 
-def plans_of(asked: dict[str, object]) -> list[TrainingPlan]:
+def plans_of(asked: dict[str, object]) -> list[UniformPlan]:
     request = resolve({}, asked)
     space = plan_space(request, request.models[0].name)
     tables = [space.plans(shape, 26, request.hardware.cluster) for shape in space.shapes()]

@@ -21,7 +21,7 @@ from Estimator.devices.files import load_device
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
-from Plans.plan import Layout, Precision, StagePlan, TrainingPlan, plan_mapping
+from Plans.plan import Layout, Precision, StagePlan, UniformPlan, plan_mapping
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
@@ -32,10 +32,10 @@ from Studies.resolve import resolve
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
 
-ONE = TrainingPlan(overlap_gradients=False, overlap_tensor=False)  # as the framework of the device does
+ONE = UniformPlan(overlap_gradients=False, overlap_tensor=False)  # as the framework of the device does
 
 
-def plan_of(*layers: dict[str, Any], path: Path | None = None) -> TrainingPlan:
+def plan_of(*layers: dict[str, Any], path: Path | None = None) -> UniformPlan:
     """The plan of the command line given, over BERT-large on A100."""
     return single_plan(asked_for(*layers, path=path))
 
@@ -48,7 +48,7 @@ def asked_for(*layers: dict[str, Any], path: Path | None = None) -> Request:
     return evaluate_request(path, asked)
 
 
-def resolved(plan: TrainingPlan) -> dict[str, Any]:
+def resolved(plan: UniformPlan) -> dict[str, Any]:
     return {key: value for key, value in plan_mapping(plan).items() if value is not None}
 
 
@@ -67,7 +67,7 @@ def test_the_default_is_one_device_one_micro_batch() -> None:
 
 
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
-    asked = {field.name for field in fields(TrainingPlan)} - {"gpipe", "layer_order"} | {"schedule"}
+    asked = {field.name for field in fields(UniformPlan)} - {"gpipe", "layer_order"} | {"schedule"}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
     assert asked == set(plan_mapping(ONE))
 
@@ -91,7 +91,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
 degrees = st.sampled_from([1, 2, 3, 4, 8])
 dividing = st.sampled_from([1, 2, 4, 8])  # BERT-large's heads and sequence
 plans = st.builds(
-    TrainingPlan,
+    UniformPlan,
     micro_batch_size=degrees,
     global_batch_size=st.integers(64, 10_000),
     tp=dividing,
@@ -113,7 +113,7 @@ plans = st.builds(
 
 @given(plans, st.booleans(), st.booleans(), st.sampled_from([None, 128]))
 @settings(max_examples=40)
-def test_a_resolved_plan_reads_back_as_itself(plan: TrainingPlan, gpipe: bool, cut: bool, length: int | None) -> None:
+def test_a_resolved_plan_reads_back_as_itself(plan: UniformPlan, gpipe: bool, cut: bool, length: int | None) -> None:
     if gpipe and plan.interleave == 1:
         plan = replace(plan, gpipe=True)
     if plan.pp == 1 or plan.micro_batches % plan.pp or plan.chunks > 24:
