@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.nn.modules import transformer
 
 from GraphExtractor.context_parallel import gather_keys
+from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention
-from GraphExtractor.opaque import define
 
 logger = logging.getLogger(__name__)
 _LEFT_OUT = ("softcap", "s_aux")  # what some models give their attention besides: a cap of the scores, sinks

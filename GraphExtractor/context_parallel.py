@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from Common.errors import InputError
+from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import ModelGraph, OperandRole, Operator, OperatorKind
-from GraphExtractor.opaque import define
 
 
 def _of_length(x: torch.Tensor, length: int) -> torch.Tensor:

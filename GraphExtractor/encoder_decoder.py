@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from GraphExtractor import opaque
+from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
 
 
@@ -52,7 +52,7 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
         """A memory enters each attention by itself: each reduces its gradient (Megatron-LM's column-parallel linear)."""
         if self.tp == 1:
             return memory
-        enter = opaque.gather_sequence if self.sequence_parallel else opaque.copy_to_group
+        enter = custom_operators.gather_sequence if self.sequence_parallel else custom_operators.copy_to_group
         entered: torch.Tensor = enter(memory, self.tp)
         return entered
 
@@ -165,4 +165,4 @@ class EncoderDecoder(nn.Module):  # type: ignore[misc]
 
 
 def _norm(hidden: int) -> nn.Module:
-    return opaque.FusedRmsNorm(nn.Parameter(torch.empty(hidden)))
+    return custom_operators.FusedRmsNorm(nn.Parameter(torch.empty(hidden)))

@@ -17,23 +17,23 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor import opaque
+from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
 
-_gather_rows = opaque.define(
+_gather_rows = custom_operators.define(
     "gather_rows", "(Tensor x, Tensor index) -> Tensor", lambda x, index: x.new_empty(*index.shape, x.shape[-1])
 )
-_sum_rows = opaque.define(
+_sum_rows = custom_operators.define(
     "sum_rows",
     "(Tensor rows, Tensor index, int tokens, Tensor? weights=None) -> Tensor",
     lambda rows, index, tokens, weights=None: rows.new_empty(tokens, rows.shape[-1]),
 )
-_sum_rows_backward = opaque.define(
+_sum_rows_backward = custom_operators.define(
     "sum_rows_backward",
     "(Tensor gradient, Tensor rows, Tensor index, Tensor weights) -> (Tensor, Tensor)",
     lambda gradient, rows, index, weights: (torch.empty_like(rows), torch.empty_like(weights)),
 )
-_route = opaque.define(
+_route = custom_operators.define(
     "route",
     "(Tensor logits, int chosen) -> (Tensor, Tensor, Tensor)",
     lambda logits, chosen: (
@@ -42,22 +42,22 @@ _route = opaque.define(
         logits.new_empty(logits.shape, dtype=torch.float32),
     ),
 )
-_route_backward = opaque.define(
+_route_backward = custom_operators.define(
     "route_backward",
     "(Tensor gradient, Tensor scores, Tensor indices, ScalarType dtype) -> Tensor",
     lambda gradient, scores, indices, dtype: scores.new_empty(scores.shape, dtype=dtype),
 )
 # silu(gate) · up of both side by side, in one kernel that keeps its input
-_swiglu = opaque.define("swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2))
-_swiglu_backward = opaque.define(
+_swiglu = custom_operators.define("swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2))
+_swiglu_backward = custom_operators.define(
     "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda gradient, x: torch.empty_like(x)
 )
-_all_to_all = opaque.define("all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x))
+_all_to_all = custom_operators.define("all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x))
 # rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is gathered again
-_all_gather_rows = opaque.define(
+_all_gather_rows = custom_operators.define(
     "all_gather_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1])
 )
-_reduce_scatter_rows = opaque.define(
+_reduce_scatter_rows = custom_operators.define(
     "reduce_scatter_rows", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1])
 )
 
@@ -176,9 +176,9 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> Any:
         """Without sequence parallelism the result is a summand of what all devices make together."""
         if self.sequence_parallel:
-            x = opaque.gather_sequence(x, self.tp)
+            x = custom_operators.gather_sequence(x, self.tp)
         x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
-        return opaque.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
+        return custom_operators.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
@@ -202,24 +202,24 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         """Tokens (batch, sequence, hidden) to their weighted sums of experts."""
         alone = self.tp > 1 and not self.sequence_parallel
         if alone:
-            x = opaque.copy_to_group(x, self.tp)
+            x = custom_operators.copy_to_group(x, self.tp)
         tokens = x.flatten(0, -2)
         weights, chosen = self.router(tokens)
         index = self._tokens_by_expert(chosen)
         rows = self._exchanged(_GatherRows.apply(tokens, index))
         if self.sequence_parallel:
-            rows = opaque.communicate(rows, self.tp, _all_gather_rows, _reduce_scatter_rows)
+            rows = custom_operators.communicate(rows, self.tp, _all_gather_rows, _reduce_scatter_rows)
         rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
         if self.sequence_parallel:
-            rows = opaque.communicate(rows, self.tp, _reduce_scatter_rows, _all_gather_rows)
+            rows = custom_operators.communicate(rows, self.tp, _reduce_scatter_rows, _all_gather_rows)
         out = _SumRows.apply(self._exchanged(rows), index, weights).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
-        return opaque.reduce_from_group(out, self.tp) if alone else out
+        return custom_operators.reduce_from_group(out, self.tp) if alone else out
 
     def _exchanged(self, rows: torch.Tensor) -> Any:
         """All-to-all over the expert-parallel group, in backward too."""
-        return opaque.communicate(rows, self.ep, _all_to_all, _all_to_all) if self.ep > 1 else rows
+        return custom_operators.communicate(rows, self.ep, _all_to_all, _all_to_all) if self.ep > 1 else rows
 
     def _tokens_by_expert(self, chosen: torch.Tensor) -> torch.Tensor:
         """Token of every row, expert by expert, as many rows for each of them."""

@@ -14,15 +14,15 @@ from Common.errors import PhazeError
 from GraphExtractor.attention import register_attention, whole_operators
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
+from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
-from GraphExtractor.opaque import cross_entropy
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
-from GraphExtractor.sources.outline import Outline, outline, stands_for
+from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, trace_step
@@ -86,21 +86,25 @@ def _expanded(
     shortened = any(count > 1 for count in copies.values())
     if not shortened or family.described:
         return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
-    outlines = partial(_outline, key, family, modules, model, fake)
-    whole = outlines()
+    again = partial(_forward_of, key, family, modules, model, fake)
+    whole = again()
     _reduce(model, chosen)
     try:  # code that nobody described may not run on fewer blocks
-        if stands_for(outlines(), whole, chosen):
+        if stands_for(again(), whole, chosen):
             return expand(layers_of(trace_model(key, family, modules, {}, model, fake)), copies)
     except PhazeError as error:  # what it says is of the shortened model
         logger.debug("%s cannot be traced with fewer blocks: %s", key.model, error)
     return None
 
 
-def _outline(key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode) -> Outline:
+def _forward_of(
+    key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
+) -> RecordedForward:
     with _default_dtype(key.dtype), fake, whole_operators(key.attention):
         inputs = family.inputs(key)
-        return outline(model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)))
+        return recorded_forward(
+            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1))
+        )
 
 
 def _reduce(model: torch.nn.Module, chosen: Mapping[str, Representatives]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor import opaque
+from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
 
 
@@ -36,8 +36,8 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         self.widths = widths
         self.tp, self.sequence_parallel = 1, False
         self.qkv_a_proj = torch.nn.Linear(hidden, widths.query_rank + widths.key_rank + widths.rotary, bias=False)
-        self.q_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.query_rank)))
-        self.kv_a_layernorm = opaque.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.key_rank)))
+        self.q_a_layernorm = custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.query_rank)))
+        self.kv_a_layernorm = custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(widths.key_rank)))
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:
@@ -76,10 +76,10 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
 
     def _enter(self, x: torch.Tensor) -> Any:
         if self.sequence_parallel:
-            return opaque.gather_sequence(x, self.tp)
-        return opaque.copy_to_group(x, self.tp) if self.tp > 1 else x
+            return custom_operators.gather_sequence(x, self.tp)
+        return custom_operators.copy_to_group(x, self.tp) if self.tp > 1 else x
 
     def _leave(self, x: torch.Tensor) -> Any:
         if self.sequence_parallel:
-            return opaque.reduce_scatter_sequence(x, self.tp)
-        return opaque.reduce_from_group(x, self.tp) if self.tp > 1 else x
+            return custom_operators.reduce_scatter_sequence(x, self.tp)
+        return custom_operators.reduce_from_group(x, self.tp) if self.tp > 1 else x

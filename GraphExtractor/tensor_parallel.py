@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.nn import functional
 
-from GraphExtractor import opaque
+from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
 
@@ -50,7 +50,7 @@ def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorPara
     sharder.communicate(plan)
     if key.sequence_parallel:
         for first in [module for path, module in _within(model) if fnmatch(path, plan.first)] or [first_block]:
-            first.register_forward_pre_hook(_on_input(opaque.split_sequence, key.tp), with_kwargs=True)
+            first.register_forward_pre_hook(_on_input(custom_operators.split_sequence, key.tp), with_kwargs=True)
 
 
 def _within(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Module]]:
@@ -84,7 +84,7 @@ class _Sharder:
 
     def row(self, linear: torch.nn.Module) -> torch.nn.Module:
         transposed = not isinstance(linear, torch.nn.Linear)
-        reduce = opaque.reduce_scatter_sequence if self.sequence_parallel else opaque.reduce_from_group
+        reduce = custom_operators.reduce_scatter_sequence if self.sequence_parallel else custom_operators.reduce_from_group
         return _Linear(self.part(linear.weight, 0 if transposed else 1), linear.bias, transposed, lambda x: reduce(x, self.tp))
 
     def replace(self, path: str, module: torch.nn.Module) -> None:
@@ -98,13 +98,13 @@ class _Sharder:
 
     def communicate(self, plan: TensorParallelPlan) -> None:
         """Put f, or the all-gather of the sequence, at the entrances and before the head."""
-        enter = opaque.gather_sequence if self.sequence_parallel else opaque.copy_to_group
+        enter = custom_operators.gather_sequence if self.sequence_parallel else custom_operators.copy_to_group
         gathered_early = self.sequence_parallel and plan.last
         for path, module in _within(self.model):
             if _matches(path, plan.entrances) or (path == plan.head and not gathered_early):
                 module.register_forward_pre_hook(_on_input(enter, self.tp), with_kwargs=True)
             if gathered_early and path == plan.last:
-                module.register_forward_hook(lambda _module, _inputs, output: opaque.gather_sequence(output, self.tp))
+                module.register_forward_hook(lambda _module, _inputs, output: custom_operators.gather_sequence(output, self.tp))
 
 
 def _on_input(communicate: Callable[[Any, int], Any], tp: int) -> Callable[..., Any]:
@@ -141,4 +141,4 @@ class _ParallelEmbedding(torch.nn.Module):  # type: ignore[misc]
         self.weight, self.tp = weight, tp
 
     def forward(self, ids: torch.Tensor) -> Any:
-        return opaque.reduce_from_group(functional.embedding(ids, self.weight), self.tp)
+        return custom_operators.reduce_from_group(functional.embedding(ids, self.weight), self.tp)

@@ -95,7 +95,7 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class ScheduleConfirmation:
-    """One layer of a winner, solved again as the ILP by an independent solver."""
+    """One layer of a best design, solved again as the ILP by an independent solver."""
 
     model: str
     layer: str

@@ -7,11 +7,11 @@ from dataclasses import replace
 from Common.progress import Progress
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
+from Solver.search.confirmed_schedules import kept_schedules
 from Solver.search.points import PointGroup
 from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules
 from Solver.search.search import Searched, search
-from Solver.search.winner_schedules import kept_schedules
 from Studies.file_contents import file_contents
 from Studies.folders import REPOSITORY
 from Studies.limits.limits import limits_of

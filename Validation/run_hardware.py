@@ -10,7 +10,7 @@ from Estimator.devices.files import device_of_run
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, grown_to
 from Validation.assumptions import Assumptions, Notes, first_found
-from Validation.network_words import GIGABIT, network_in
+from Validation.network_description import GIGABIT, network_in
 from Validation.records import MeasuredRun
 
 _FORM = re.compile(r"[- ]?(sxm\d?|oam|hbm\d?e?|nvlink)\b", re.IGNORECASE)  # boards that the names of devices leave out

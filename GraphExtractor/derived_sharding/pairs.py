@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.derived_sharding.facts import Product, StepFacts
-from GraphExtractor.derived_sharding.growth import Growth
+from GraphExtractor.derived_sharding.inverse_rules import InverseRules
 from GraphExtractor.derived_sharding.propagation import Propagation, splits
 from GraphExtractor.derived_sharding.rules import splits_product_from_bias
 from GraphExtractor.derived_sharding.specs import PARTIAL, Demand, Obstacle, Result, Shard, shape_of
@@ -57,12 +57,12 @@ def find_pairs(facts: StepFacts) -> Pairs:
 
     Where a weight could be in several, the one wins that sums the fewest elements for what it splits of the weights.
     """
-    settled, growth = Propagation(facts), Growth(facts)
+    settled, inverse = Propagation(facts), InverseRules(facts)
     pairs: list[Pair] = []
     refusals: dict[Node, Refusal] = {}
 
     def attempt(first: Product) -> _Trial | None:
-        trial = _Trial(growth, settled)
+        trial = _Trial(inverse, settled)
         try:
             trial.run(first)
         except _Blocked as blocked:
@@ -97,9 +97,9 @@ class _Blocked(Exception):  # noqa: N818 - an answer, not an error
 class _Trial:
     """Splits one weight and sees how far that gets, splitting what else must be split on the way."""
 
-    def __init__(self, growth: Growth, settled: Propagation) -> None:
-        self.facts = growth.facts
-        self.growth = growth
+    def __init__(self, inverse: InverseRules, settled: Propagation) -> None:
+        self.facts = inverse.facts
+        self.inverse = inverse
         self.settled = settled
         self.propagation = Propagation(self.facts, settled)
         self.granularity = 1
@@ -147,7 +147,7 @@ class _Trial:
 
     def _seeds_for(self, reader: Node, value: Node, wanted: Shard) -> dict[Node, Shard]:
         try:
-            return self.growth.seeds_for(value, wanted)
+            return self.inverse.seeds_for(value, wanted)
         except Obstacle as obstacle:
             raise _Blocked(reader, obstacle.reason, obstacle.pieces) from obstacle
 

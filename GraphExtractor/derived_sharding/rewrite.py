@@ -10,7 +10,7 @@ from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
 from Common.errors import PhazeError
-from GraphExtractor import opaque as _registers_operators  # noqa: F401 - torch.ops.phaze
+from GraphExtractor import custom_operators as _registers_operators  # noqa: F401 - torch.ops.phaze
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rules import splits_product_from_bias

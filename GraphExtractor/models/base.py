@@ -220,7 +220,7 @@ class LlamaLikeFamily(LanguageModelFamily):
         """See base class; RMSNorm is the fused kernel that every trainer uses."""
         import transformers
 
-        from GraphExtractor.opaque import fuse_norms
+        from GraphExtractor.custom_operators import fuse_norms
 
         config = getattr(transformers, f"{self.folder}Config")(**self.settings(key, vocabulary, attention))
         model: torch.nn.Module = getattr(transformers, f"{self.folder}ForCausalLM")(config)

@@ -15,8 +15,8 @@ from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, Reached, chosen_in, menu, reach_figure, reach_table, sized
 from Reporter.report.design_points import PointsOfModel, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration
 from Reporter.report.theme import SERIES, colour
-from Reporter.report.words import duration
 from Solver.results import ModelPlan
 from Studies.wording import number
 

@@ -10,9 +10,9 @@ from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import front_rows, memory_rows
 from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons, Report, Section, inline_data, table
+from Reporter.report.formats import duration
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
-from Reporter.report.words import duration
 from Solver.results import ModelPlan
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedRun

@@ -10,8 +10,8 @@ from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration, share, unit_for
 from Reporter.report.theme import colour
-from Reporter.report.words import duration, share, unit_for
 from Solver.results import ModelPlan
 
 MOST_SEGMENTS = 8000  # of one chart

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration, layer_range, unit_for
 from Reporter.report.stages import LOAD_PARTS, MEMORY_PARTS, StageView
 from Reporter.report.theme import colour
-from Reporter.report.words import duration, layer_words, unit_for
 from Studies.wording import EQUAL, listed
 
 ROOM = 0.3  # of the limit: where the fullest stage fills less, the axis leaves the limit out so that the parts can be seen
@@ -92,7 +92,7 @@ def stage_table(stages: Sequence[StageView], limit_bytes: float, unit: str, unit
     rows = (
         (
             str(stage.number),
-            "; ".join(layer_words(layers) for layers in stage.chunks),
+            "; ".join(layer_range(layers) for layers in stage.chunks),
             f"{stage.devices:,}",
             *(f"{stage.seconds[part] * time.per_second:.4g}" for part in seconds),
             f"{stage.load_s * time.per_second:.4g}",
@@ -118,7 +118,7 @@ def _stacked(
     amounts = [values(stage) for stage in stages]
     parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]
     rows: Iterable[tuple[object, ...]] = (
-        (stage.number, part, position, amount[part], sum(amount.values()), "; ".join(map(layer_words, stage.chunks)))
+        (stage.number, part, position, amount[part], sum(amount.values()), "; ".join(map(layer_range, stage.chunks)))
         for stage, amount in zip(stages, amounts, strict=True)
         for position, part in enumerate(parts)
     )

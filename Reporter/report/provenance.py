@@ -7,7 +7,7 @@ from typing import Any
 from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
-from Reporter.report.words import duration
+from Reporter.report.formats import duration
 from Solver.results import Certificate, Counts, DesignPoint
 from Studies.finished_run import FinishedRun
 from Studies.run_directory import Manifest

@@ -83,7 +83,7 @@ def scatter(points: PointsOfModel) -> Figure:
     chips = named.transform_filter("datum.name != 'optimum'").mark_point(
         shape="diamond", size=110, filled=True, opacity=1, stroke=colour("ink"), strokeWidth=1.5
     )
-    winner = named.transform_filter("datum.name == 'optimum'").mark_point(
+    best = named.transform_filter("datum.name == 'optimum'").mark_point(
         shape="circle", size=220, filled=False, strokeWidth=2.5, color=colour("accent")
     )
     names = [
@@ -98,7 +98,7 @@ def scatter(points: PointsOfModel) -> Figure:
         envelope.encode(x=x, y=alt.Y("most:Q", **height)),
         front.encode(x=x, y=y, color=energy, tooltip=design_tooltip),
         chips.encode(x=x, y=y, color=energy, tooltip=named_tooltip),
-        winner.encode(x=x, y=y, tooltip=named_tooltip),
+        best.encode(x=x, y=y, tooltip=named_tooltip),
         *names,
     ).add_params(*menus.values(), alt.param(name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")))
     return Figure(

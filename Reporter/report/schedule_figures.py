@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from Estimator.chips.accelerator import Accelerator
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration, unit_for
 from Reporter.report.theme import BELOW_LEGEND, colour
-from Reporter.report.words import duration, unit_for
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.wording import listed
 

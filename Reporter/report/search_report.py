@@ -13,13 +13,13 @@ from Reporter.report.axis_figures import axis_figures, axis_table
 from Reporter.report.charts import REACH_WORDS
 from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
+from Reporter.report.formats import duration, share
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
 from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.why import why
-from Reporter.report.words import duration, share
 from Studies.explain.explanation import explain
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,

@@ -7,8 +7,8 @@ from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration, share
 from Reporter.report.theme import SERIES, colour
-from Reporter.report.words import duration, share
 from Reporter.tables import FOUND, memory_words
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
 from Studies.wording import accelerator_words, hardware_words, listed, number, plan_extras

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.formats import duration, share, unit_for
 from Reporter.report.theme import BELOW_LEGEND, colour
-from Reporter.report.words import duration, share, unit_for
 from Solver.results import Limit
 from Studies.limits.gains import binds, gained
 from Studies.wording import NEGLIGIBLE, part_words

@@ -13,11 +13,11 @@ from Solver.hardware import DesignedChips
 from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ExpertReport, ReferencePoint
 from Solver.search.baselines import expert_plans
+from Solver.search.best_designs import expert_report
 from Solver.search.costs import ModelShapes, model_shapes
 from Solver.search.joint import Choice
 from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run
-from Solver.search.winners import expert_report
 
 
 def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePoint, ...]:

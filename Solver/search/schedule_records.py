@@ -1,4 +1,4 @@
-"""The operator schedules of a winner as they are kept in ``schedules.json.gz``: which operator runs where and when."""
+"""The operator schedules of a best design as they are kept in ``schedules.json.gz``: which operator runs where and when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScheduledOperator:
 
 @dataclass(frozen=True)
 class KeptSchedule:
-    """The schedule of one pass (``graph``: forward, backward, backward_selective) of a distinct layer of one winner.
+    """The schedule of one pass (``graph``: forward, backward, backward_selective) of a distinct layer of one best design.
 
     ``repeats`` counts how often a micro-batch runs it on its way through the model.
     """

@@ -14,6 +14,8 @@ from Common.units import GIB
 from GraphExtractor import load_or_extract
 from Plans.results import Status
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
+from Solver.search.best_designs import model_plan, with_expert
+from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes, model_shapes
 from Solver.search.joint import JointOptimum, best_for_all_models
 from Solver.search.point_store import PointStore
@@ -21,8 +23,6 @@ from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
 from Solver.search.references import expert_of, reference_points
 from Solver.search.run import Run
-from Solver.search.winner_schedules import LayerSchedule, confirm_schedules, schedule_layers
-from Solver.search.winners import model_plan, with_expert
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
             raise InputError(f"no plan of {model.name} is as asked: {why}")
     with run.phase("design points"):
         groups = explore(run, shapes)
-    with run.phase("winners"):
+    with run.phase("best designs"):
         optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
         best_points = [group.best(problem.objective) for group in groups]
         counts = count(groups)  # after these, which may evaluate points that the search of a group pruned

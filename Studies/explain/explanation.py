@@ -138,8 +138,8 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
     """The accelerators behind the best one, and what those that were not evaluated could reach."""
     values = accelerator_values(run, run.designs[run.designs["hbm_bytes"] == best.hbm_bytes])
     chips, unit = values.accelerators, UNITS[best.objective]
-    winner = chips.find(accelerator)
-    others = np.arange(len(chips)) != winner
+    place = chips.find(accelerator)
+    others = np.arange(len(chips)) != place
     equal = others & (values.reach >= best.value * (1 - EQUAL))
     same = equal & (values.found >= best.value * (1 - EQUAL))
     if same.any():

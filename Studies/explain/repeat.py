@@ -10,9 +10,9 @@ from Common.errors import InputError
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
+from Solver.search.confirmed_schedules import LayerSchedule
 from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run, Stores
-from Solver.search.winner_schedules import LayerSchedule
 from Studies.explain.constraints import constraint_of
 from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_of, search_problem

@@ -101,8 +101,8 @@ def test_sum_over_layers_is_what_autograd_keeps(model, attention):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from GraphExtractor.attention import whole_operators
+    from GraphExtractor.custom_operators import cross_entropy
     from GraphExtractor.extract import _default_dtype, build_model, extract_graph
-    from GraphExtractor.opaque import cross_entropy
 
     family = replace(find_model(model), layers=4 if model == "t5-large" else 2)
     key = GraphKey(model, 2, min(family.sequence_length, 256), 1, attention)

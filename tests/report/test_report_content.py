@@ -27,6 +27,7 @@ from Reporter.report.choice_figures import best_hardware
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.design_points import points_of, thinned
 from Reporter.report.figures import Figure, PageTable, Report
+from Reporter.report.formats import layer_range
 from Reporter.report.page import page
 from Reporter.report.pipeline_figures import MOST_SEGMENTS, pipeline_figures, timeline_of
 from Reporter.report.placement_figures import load_figure
@@ -36,7 +37,6 @@ from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import TERMS, limits_figure
 from Reporter.report.why import why
-from Reporter.report.words import layer_words
 from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
@@ -253,8 +253,8 @@ def test_stages_carry_their_load_and_memory(finished: FinishedRun, told: Report)
 
 
 def test_runs_of_layers_are_shortened() -> None:
-    assert layer_words(["embedding", "block.0", "block.1", "block.2", "head"]) == "embedding, block.0 to block.2, head"
-    assert layer_words(["block.1", "block.3", "other.4"]) == "block.1, block.3, other.4"
+    assert layer_range(["embedding", "block.0", "block.1", "block.2", "head"]) == "embedding, block.0 to block.2, head"
+    assert layer_range(["block.1", "block.3", "other.4"]) == "block.1, block.3, other.4"
 
 
 @pytest.mark.parametrize("graph", ["forward", "backward"])

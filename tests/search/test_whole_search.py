@@ -240,7 +240,7 @@ def test_the_pipeline_adds_up_to_the_stages_and_its_simulation_to_the_iteration(
             assert finished_s + pipeline.optimizer_s == pytest.approx(plan.time_per_batch_s, rel=1e-9)
 
 
-def test_the_winners_schedules_are_written_operator_by_operator(result):
+def test_the_best_designs_schedules_are_written_operator_by_operator(result):
     import gzip
 
     with gzip.open(f"{result.run_directory}/schedules.json.gz") as stream:

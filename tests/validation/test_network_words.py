@@ -2,7 +2,7 @@
 
 import pytest
 
-from Validation.network_words import NetworkWords, network_in
+from Validation.network_description import DescribedNetwork, network_in
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from Validation.network_words import NetworkWords, network_in
     ],
 )
 def test_nodes_and_rates_are_found(text, devices, node, port):
-    assert network_in(text) == NetworkWords(devices, node, port)
+    assert network_in(text) == DescribedNetwork(devices, node, port)

@@ -28,7 +28,7 @@ from GraphExtractor.values import operator_name
 _MOST_COMBINATIONS = 2000
 
 
-class Growth:
+class InverseRules:
     """Looks for what must be split, and remembers of every operator which operands make which result."""
 
     def __init__(self, facts: StepFacts) -> None:

@@ -34,14 +34,16 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Outline:
+class RecordedForward:
     """``runs[i]`` is the path of the layer module of unit i + 1."""
 
     runs: tuple[str, ...]
     units: tuple[tuple[Event, ...], ...]
 
 
-def outline(model: torch.nn.Module, layer_modules: Sequence[LayerModule], forward: Callable[[], object]) -> Outline:
+def recorded_forward(
+    model: torch.nn.Module, layer_modules: Sequence[LayerModule], forward: Callable[[], object]
+) -> RecordedForward:
     """What ``forward()`` does with ``model`` outside its layer modules; call under the fake mode the model was built in."""
     recorder = _Recorder({model.get_submodule(each.path): each.path for each in layer_modules})
     hooks = [
@@ -54,7 +56,7 @@ def outline(model: torch.nn.Module, layer_modules: Sequence[LayerModule], forwar
     finally:
         for hook in hooks:
             hook.remove()
-    return Outline(tuple(recorder.runs), tuple(map(tuple, recorder.units)))
+    return RecordedForward(tuple(recorder.runs), tuple(map(tuple, recorder.units)))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -101,7 +103,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def stands_for(short: Outline, whole: Outline, chosen: Mapping[str, Representatives]) -> bool:
+def stands_for(short: RecordedForward, whole: RecordedForward, chosen: Mapping[str, Representatives]) -> bool:
     """Whether ``short``, of a model reduced to the ``chosen`` blocks of every stack, tells what ``whole`` does."""
     expected: list[str] = []
     place = [0]  # of every unit of the short model, the last unit of the whole one that it stands for

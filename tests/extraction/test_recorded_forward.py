@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.replication import keep, representatives
-from GraphExtractor.sources.outline import outline, stands_for
+from GraphExtractor.sources.recorded_forward import recorded_forward, stands_for
 
 BLOCKS = 8
 
@@ -138,7 +138,7 @@ def test_code_that_treats_blocks_by_their_number_is_found_out(through, alike):
     def outlined():
         with fake:
             x = torch.zeros(2, 8)
-            return outline(model, each_layer_module(model, modules), lambda: model(x))
+            return recorded_forward(model, each_layer_module(model, modules), lambda: model(x))
 
     whole = outlined()
     assert len(whole.runs) == BLOCKS * (2 if through is twice else 1)

@@ -1,4 +1,4 @@
-"""Operator schedules of a winner's layers: solved, confirmed by an independent ILP solver, kept as records."""
+"""Operator schedules of a best design's layers: solved, confirmed by an independent ILP solver, kept as records."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def confirm_schedules(schedules: Sequence[LayerSchedule], advance: Advance) -> l
 
 
 def kept_schedules(hbm_bytes: int, schedules: Iterable[LayerSchedule]) -> list[KeptSchedule]:
-    """Schedules of one HBM size's winner as records."""
+    """Schedules of one HBM size's best design as records."""
     return [_kept(hbm_bytes, item) for item in schedules]
 
 

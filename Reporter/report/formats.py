@@ -34,7 +34,7 @@ def share(fraction: float) -> str:
     return "<0.1%" if 0.0 < fraction < 0.0005 else f"{fraction:.1%}"
 
 
-def layer_words(layers: Sequence[str]) -> str:
+def layer_range(layers: Sequence[str]) -> str:
     """Names of layers, runs of numbered ones shortened: ``embedding, block.0 to block.2``."""
     runs: list[list[str]] = []
     for name in layers:

@@ -22,7 +22,7 @@ _NODE = re.compile(
 
 
 @dataclass(frozen=True)
-class NetworkWords:
+class DescribedNetwork:
     """What a description says: devices per node, and gigabits per second of all ports of a node, or at most of each device."""
 
     devices_per_node: int | None
@@ -30,7 +30,7 @@ class NetworkWords:
     port_gigabits_per_s: float | None
 
 
-def network_in(text: str) -> NetworkWords:
+def network_in(text: str) -> DescribedNetwork:
     """Read a description such as ``DGX A100 (NVSwitch) 8x200Gb HDR IB`` or ``8-GPU nodes; inter 800 Gb/s, intra 150 GB/s``.
 
     What links devices inside a node is passed over. A rate without a word on what has it is that of a port, unless it is more
@@ -43,17 +43,17 @@ def network_in(text: str) -> NetworkWords:
             continue
         ports = _PORTS.search(segment)
         if ports is not None:
-            return NetworkWords(devices, int(ports["ports"]) * _gigabits(ports), None)
+            return DescribedNetwork(devices, int(ports["ports"]) * _gigabits(ports), None)
         generation = _GENERATION.search(segment)
         if generation is not None:
-            return NetworkWords(devices, int(generation["ports"]) * _GENERATIONS[generation["name"].upper()], None)
+            return DescribedNetwork(devices, int(generation["ports"]) * _GENERATIONS[generation["name"].upper()], None)
         alone = _ALONE.search(segment)
         if alone is not None:
             rate = _gigabits(alone)
             if not _PER_DEVICE.search(segment) and (_PER_NODE.search(segment) or rate > _GENERATIONS["XDR"]):
-                return NetworkWords(devices, rate, None)
-            return NetworkWords(devices, None, rate)
-    return NetworkWords(devices, None, None)
+                return DescribedNetwork(devices, rate, None)
+            return DescribedNetwork(devices, None, rate)
+    return DescribedNetwork(devices, None, None)
 
 
 def _gigabits(found: re.Match[str]) -> float:

@@ -1,4 +1,4 @@
-"""Everything a reader needs to believe a winner: its plans, where time and memory go, the expert's plan."""
+"""Everything a reader needs to believe the best design: its plans, where time and memory go, the expert's plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from Plans.results import Iteration, Status
 from Solver.cuts.layer_graph import edges_between, is_chain
 from Solver.results import ExpertReport, ModelPlan
 from Solver.search.baselines import ExpertPlan, expert_plans
+from Solver.search.confirmed_schedules import LayerSchedule
 from Solver.search.costs import Shape
 from Solver.search.joint import Choice
 from Solver.search.run import Run
-from Solver.search.winner_schedules import LayerSchedule
 
 AGREEMENT = 1e-9  # relative, between the search's seconds and the price of its plan
 
