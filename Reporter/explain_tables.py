@@ -10,7 +10,7 @@ from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.tables import new_table, print_lines, print_tables
 from Studies.explain.records import Alternative, Explanation, Term
-from Studies.wording import EQUAL, part_words
+from Studies.wording import EQUAL, part_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,7 +68,7 @@ def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instea
         best_s, other_s = sum(term.best_s for term in mine), sum(term.other_s for term in mine)
         mine = [term for term in mine if max(term.best_s, term.other_s) > EQUAL * best_s]
         for term in mine:
-            table.add_row(label(model), part_words(term.name), *_cells(term.best_s, term.other_s, other_s - best_s))
+            table.add_row(label(model), part_text(term.name), *_cells(term.best_s, term.other_s, other_s - best_s))
         table.add_section()
         table.add_row(label(model), "iteration", *_cells(best_s, other_s, other_s - best_s))
         table.add_section()

@@ -15,7 +15,7 @@ from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
 from Studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from Studies.sweep.table import value_text
-from Studies.wording import UNITS, accelerator_words
+from Studies.wording import UNITS, accelerator_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -128,7 +128,7 @@ def _value_text(result: PointResult) -> str:
 
 
 def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
-    return accelerator_words(result.accelerator) if result.accelerator else Path(str(settings.get(DEVICE, ""))).stem
+    return accelerator_text(result.accelerator) if result.accelerator else Path(str(settings.get(DEVICE, ""))).stem
 
 
 def _plan_cells(plan: PlanRow, *, expert: bool) -> list[str]:

@@ -15,11 +15,11 @@ from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     NEGLIGIBLE,
     UNITS,
-    accelerator_words,
+    accelerator_text,
     exposed_s,
-    hardware_words,
+    hardware_text,
     hidden_s,
-    part_words,
+    part_text,
     plan_extras,
 )
 
@@ -45,7 +45,7 @@ def print_result(result: SearchResult, stream: TextIO) -> None:
         print_tables([reference_table(result.references, best.objective)], stream)
     print_tables((breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()), stream)
     lines = [
-        f"best: {hardware_words(best.accelerator, result.hardware)} with {memory_words(best.hbm_bytes)} GiB HBM, "
+        f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
         f"{best.objective.value.replace('_', ' ')} {best.value:.6g} {UNITS[best.objective]}, {_proof(best)}",
         *(_explained(label(name), plan) for name, plan in best.models.items()),
         *([ALONG_THE_CRITICAL_PATH] if best.accelerator is not None else []),
@@ -56,7 +56,7 @@ def print_result(result: SearchResult, stream: TextIO) -> None:
     print_lines(lines, stream)
 
 
-def memory_words(size_bytes: float) -> str:
+def memory_text(size_bytes: float) -> str:
     """Memory of a device in GiB."""
     return f"{size_bytes / GIB:.4g}"
 
@@ -84,8 +84,8 @@ def optimum_table(result: SearchResult) -> Table:
     for point in result.per_hbm:
         for name, plan in point.models.items():
             table.add_row(
-                memory_words(point.hbm_bytes),
-                hardware_words(point.accelerator, result.hardware),
+                memory_text(point.hbm_bytes),
+                hardware_text(point.accelerator, result.hardware),
                 *([f"{point.accelerator.area_mm2:.2f}"] if point.accelerator is not None else []),
                 label(name),
                 str(plan.micro_batch_size),
@@ -105,12 +105,12 @@ def size_table(result: SearchResult) -> Table:
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
     table = new_table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
     for row in result.rows:
-        size = (label(row.model), memory_words(row.hbm_bytes), str(row.micro_batch_size))
+        size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
         if row.status not in FOUND:
             table.add_row(*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
         else:
             plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", f"{row.throughput_samples_per_s:.5g}")
-            table.add_row(*size, hardware_words(row.accelerator, result.hardware), *plan)
+            table.add_row(*size, hardware_text(row.accelerator, result.hardware), *plan)
     return table
 
 
@@ -125,8 +125,8 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
         better = f"{point.best_over_reference:.2f}x" if point.best_over_reference is not None else "-"
         table.add_row(
             point.name,
-            accelerator_words(point.accelerator),
-            memory_words(point.hbm_bytes),
+            accelerator_text(point.accelerator),
+            memory_text(point.hbm_bytes),
             f"{point.value:.5g}" if point.status in FOUND else point.status.value,
             better,
         )
@@ -141,12 +141,12 @@ def breakdown_table(breakdown: Breakdown, model: str) -> Table:
     parts = {name: seconds for name, seconds in exposed_s(breakdown).items() if seconds > NEGLIGIBLE * total_s}
     shown = _adding_up([seconds / MS for seconds in parts.values()], decimals)
     for (name, seconds), milliseconds in zip(parts.items(), shown, strict=True):
-        table.add_row(part_words(name), f"{milliseconds:,.{decimals}f}", f"{seconds / total_s:.1%}")
+        table.add_row(part_text(name), f"{milliseconds:,.{decimals}f}", f"{seconds / total_s:.1%}")
     table.add_section()
     table.add_row("iteration", f"{sum(shown):,.{decimals}f}", "100.0%")
     table.add_section()
     for name, seconds in hidden_s(breakdown).items():
-        table.add_row(f"hidden {part_words(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
+        table.add_row(f"hidden {part_text(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
     return table
 
 
@@ -238,8 +238,8 @@ def _explained(name: str, plan: ModelPlan) -> str:
     """Where the time of an iteration goes, the largest part first; communication that costs no time apart."""
     total_s = plan.time_per_batch_s
     shown = {part: seconds for part, seconds in exposed_s(plan.breakdown_s).items() if seconds >= WORTH_A_WORD * total_s}
-    shares = ", ".join(f"{part_words(part)} {seconds / total_s:.1%}" for part, seconds in shown.items())
-    hidden = ", ".join(f"{part_words(part)} {seconds / total_s:.1%}" for part, seconds in hidden_s(plan.breakdown_s).items())
+    shares = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in shown.items())
+    hidden = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in hidden_s(plan.breakdown_s).items())
     return f"{name}: {total_s:.4g} s per batch = {shares}" + (f"; hidden beside computation: {hidden}" if hidden else "")
 
 

@@ -21,7 +21,7 @@ def file_contents(request: Request) -> dict[str, str]:
     return _hardware(request) | _models(request)
 
 
-def answer_key(request: Request) -> str:
+def result_key(request: Request) -> str:
     """Content key of a request: its settings that can change the answer, and the content of the files they name.
 
     Raises:
@@ -34,7 +34,7 @@ def answer_key(request: Request) -> str:
     return content_key(decides | hardware, list(_models(request).values()))
 
 
-def changes_no_answer(key: str) -> bool:
+def changes_no_result(key: str) -> bool:
     """Whether a setting is about names, places and forms alone."""
     return any(field.key == key and not field.about.decides for field in request_fields())
 

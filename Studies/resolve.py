@@ -20,7 +20,7 @@ from Studies.annotations import Mode
 from Studies.checks import check_hardware_settings, check_request
 from Studies.config_files import split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
-from Studies.file_contents import answer_key
+from Studies.file_contents import result_key
 from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
 from Studies.request import Request, WeightedModel, request_fields, settings_for
 
@@ -83,7 +83,7 @@ def default_name(request: Request) -> str:
     names = "-".join(label(model.name) for model in request.models)[:LONGEST_MODELS]
     if request.hardware.device is not None:
         names += f"-{_UNSAFE.sub('_', request.hardware.device.name)[:LONGEST_DEVICE]}-{request.devices}"
-    return f"{names}-{answer_key(request)[:8]}"
+    return f"{names}-{result_key(request)[:8]}"
 
 
 def _converted(convert: Any, value: Any) -> Any:

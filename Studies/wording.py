@@ -39,7 +39,7 @@ ALONG_THE_CRITICAL_PATH = (
 )
 
 
-def accelerator_words(accelerator: Accelerator) -> str:
+def accelerator_text(accelerator: Accelerator) -> str:
     """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
     return (
         f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
@@ -47,9 +47,9 @@ def accelerator_words(accelerator: Accelerator) -> str:
     )
 
 
-def hardware_words(accelerator: Accelerator | None, hardware: HardwareReport) -> str:
+def hardware_text(accelerator: Accelerator | None, hardware: HardwareReport) -> str:
     """What runs a plan: the accelerator that was designed, else the device that was given."""
-    return hardware.title if accelerator is None else accelerator_words(accelerator)
+    return hardware.title if accelerator is None else accelerator_text(accelerator)
 
 
 def exposed_s(breakdown: Breakdown) -> dict[str, float]:
@@ -79,14 +79,14 @@ def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
     return tuple(words for words, applies in named.items() if applies)
 
 
-def plan_words(plan: ModelPlan | ExpertReport) -> str:
+def plan_text(plan: ModelPlan | ExpertReport) -> str:
     """``tp 1 x pp 10 x dp 100``."""
     return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
 
 
-def whole_plan_words(plan: ModelPlan) -> str:
+def whole_plan_text(plan: ModelPlan) -> str:
     """A plan in one line, what is switched off left out."""
-    always = (plan_words(plan), f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}")
+    always = (plan_text(plan), f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}")
     return ", ".join([*always, *plan_extras(plan)])
 
 
@@ -105,13 +105,13 @@ def percent(fraction: float) -> str:
     return "less than 0.01%" if share and text == "0.00%" else text
 
 
-def size_words(size_bytes: float) -> str:
+def size_text(size_bytes: float) -> str:
     """``3.1 GiB``, ``577 MiB``, ``12 KiB``."""
     unit, scale = next(((name, scale) for name, scale in (("GiB", GIB), ("MiB", MIB)) if size_bytes >= scale), ("KiB", 1024))
     return f"{size_bytes / scale:.3g} {unit}" if size_bytes < 1000 * scale else f"{size_bytes / scale:,.0f} {unit}"
 
 
-def time_words(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """``286 s``, ``97.88 ms``, ``1.2 us``."""
     if seconds == 0.0:
         return "0 s"
@@ -133,6 +133,6 @@ def listed(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
-def part_words(name: str) -> str:
+def part_text(name: str) -> str:
     """What a part of the breakdown is called in a sentence."""
     return PARTS.get(name.removesuffix("_s"), name.removesuffix("_s").replace("_", " "))

@@ -16,14 +16,14 @@ from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
 from Plans.rates import device_machine, experts_of
 from Plans.results import Iteration, Status
-from Validation.run_plan import CandidatePlan
+from Validation.run_plan import PossiblePlan
 
 
 @dataclass(frozen=True)
 class PricedPlan:
     """A candidate plan and its prediction."""
 
-    candidate: CandidatePlan
+    candidate: PossiblePlan
     iteration: Iteration
 
     @property
@@ -50,7 +50,7 @@ class RunPricer:
         return self._software(name)
 
     def best(
-        self, dimensions: Dimensions, candidates: tuple[CandidatePlan, ...], device: Device, software: str, cluster: Cluster
+        self, dimensions: Dimensions, candidates: tuple[PossiblePlan, ...], device: Device, software: str, cluster: Cluster
     ) -> PricedPlan:
         """The fastest candidate that fits in memory; where none fits, the one that needs the least.
 
@@ -71,7 +71,7 @@ class RunPricer:
         return best
 
     def _priced(
-        self, dimensions: Dimensions, candidate: CandidatePlan, device: Device, software: str, cluster: Cluster
+        self, dimensions: Dimensions, candidate: PossiblePlan, device: Device, software: str, cluster: Cluster
     ) -> Iteration:
         plan = candidate.plan
         key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)

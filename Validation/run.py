@@ -18,7 +18,7 @@ from Validation.pricing import RunPricer
 from Validation.records import MeasuredRun, RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
 from Validation.run_model import dimensions_of
-from Validation.run_plan import candidate_plans, degrees_of, samples_of
+from Validation.run_plan import degrees_of, possible_plans, samples_of
 from Validation.statistics import statistics_of
 
 
@@ -88,7 +88,7 @@ class _Validator:
         samples = samples_of(run, run.sequence_length, notes)
         degrees = degrees_of(run, framework, notes)
         cluster = self._cluster or self._hardware.cluster_of(run, degrees.devices, device, notes)
-        candidates = candidate_plans(run, degrees, samples, dimensions.layers, device, framework, self.rules, notes)
+        candidates = possible_plans(run, degrees, samples, dimensions.layers, device, framework, self.rules, notes)
         best = self._pricer.best(dimensions, candidates, device, software, cluster)
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
@@ -107,12 +107,12 @@ class _Validator:
             predicted_memory_bytes=predicted.memory_bytes,
             memory_error=None if run.memory_bytes is None else predicted.memory_bytes / run.memory_bytes - 1,
             fits=best.fits,
-            plan=_plan_words(plan, dimensions, device, software, cluster),
+            plan=_plan_text(plan, dimensions, device, software, cluster),
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
         )
 
 
-def _plan_words(plan: UniformPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
+def _plan_text(plan: UniformPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:
     alike = {key: value for key, value in plan_mapping(plan).items() if key in {field.name for field in fields(RunPlan)}}
     return RunPlan(dimensions.name, dimensions.sequence_length, device.name, software, cluster.name, **alike)

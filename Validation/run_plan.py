@@ -28,7 +28,7 @@ _PRECISIONS = {
 
 
 @dataclass(frozen=True)
-class CandidatePlan:
+class PossiblePlan:
     """A plan that the run may have had, and what rules chose for it among several values, to be noted if it is taken."""
 
     plan: UniformPlan
@@ -46,7 +46,7 @@ class Degrees:
     cp: int
 
 
-def candidate_plans(
+def possible_plans(
     run: MeasuredRun,
     degrees: Degrees,
     samples: int,
@@ -55,7 +55,7 @@ def candidate_plans(
     framework: Framework,
     rules: Assumptions,
     notes: Notes,
-) -> tuple[CandidatePlan, ...]:
+) -> tuple[PossiblePlan, ...]:
     """All plans that agree with what the run says, smallest micro-batch first.
 
     Raises:
@@ -86,7 +86,7 @@ def candidate_plans(
                 (recompute_of(run) is None, Assumption("recompute", recompute.value)),
                 (equal, Assumption("stages", f"{(layers + 2) // plan.chunks} layers per chunk")),
             ]
-            plans.append(CandidatePlan(plan, tuple(choice for made, choice in choices if made)))
+            plans.append(PossiblePlan(plan, tuple(choice for made, choice in choices if made)))
     return tuple(plans)
 
 

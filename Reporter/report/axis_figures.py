@@ -9,7 +9,7 @@ import numpy as np
 
 from Common.units import MIB
 from Reporter.report.charts import Reached, reach_figure, reach_table
-from Reporter.report.design_points import PointsOfModel, chip_words
+from Reporter.report.design_points import PointsOfModel, chip_text
 from Reporter.report.figures import Figure, PageTable
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def reached_by(designs: pd.DataFrame, axis: Axis) -> tuple[Reached, ...]:
                 f"{value // axis.unit:,}",
                 None if best is None else float(throughput[best]),
                 float(bound[others].max()) if others.any() else None,
-                "" if best is None else chip_words(designs.iloc[[best]])[0],
+                "" if best is None else chip_text(designs.iloc[[best]])[0],
             )
         )
     return tuple(rows)

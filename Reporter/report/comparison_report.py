@@ -23,7 +23,7 @@ LABEL = 52  # characters of such a line
 
 
 @dataclass(frozen=True)
-class Answers:
+class Outcome:
     """What a run found, by model, the value of its objective its unit, and the area of a chip (None: not known)."""
 
     models: Mapping[str, ModelPlan]
@@ -34,7 +34,7 @@ class Answers:
 
 def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
     """The page of two runs."""
-    answers = (_answers(before), _answers(after))
+    answers = (_outcome(before), _outcome(after))
     names = (comparison.before, comparison.after)
     first, *others = comparison.sentences or ("Both runs have the same answer.",)
     return Report(
@@ -48,7 +48,7 @@ def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Compa
 
 
 def _sections(
-    comparison: Comparison, runs: tuple[FinishedRun, FinishedRun], answers: tuple[Answers, Answers], names: tuple[str, str]
+    comparison: Comparison, runs: tuple[FinishedRun, FinishedRun], answers: tuple[Outcome, Outcome], names: tuple[str, str]
 ) -> Iterator[Section]:
     changed = [_changes("Inputs and versions that differ", "input", comparison.changes)] if comparison.changes else []
     moved = [_changes("What differs in the answer", "part of the answer", comparison.answers)] if comparison.answers else []
@@ -72,14 +72,14 @@ def _sections(
         yield Section("designs", "The designs of both runs", scatters)
 
 
-def _answers(run: FinishedRun) -> Answers:
+def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
-        return Answers({}, None, "", None)
-    return Answers(best.models, best.value, UNITS[best.objective], best.accelerator.area_mm2 if best.accelerator else None)
+        return Outcome({}, None, "", None)
+    return Outcome(best.models, best.value, UNITS[best.objective], best.accelerator.area_mm2 if best.accelerator else None)
 
 
-def _numbers(before: Answers, after: Answers) -> Iterator[KeyNumber]:
+def _numbers(before: Outcome, after: Outcome) -> Iterator[KeyNumber]:
     for name, answers in (("before", before), ("after", after)):
         value = "nothing fits" if answers.value is None else f"{number(answers.value)} {answers.unit}"
         times = ", ".join(duration(each.time_per_batch_s) for each in answers.models.values())
@@ -93,7 +93,7 @@ def _changes(title: str, what: str, changes: tuple[Change, ...]) -> PageTable:
     return table(title, (what, "before", "after"), rows, words={what, "before", "after"})
 
 
-def _terms(comparison: Comparison, model: str, answers: tuple[Answers, Answers]) -> Figure | None:
+def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome]) -> Figure | None:
     """The iterations of both runs as bars."""
     terms = [term for term in comparison.terms if term.model == model]
     if not terms:
@@ -152,7 +152,7 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
 
 
 def _scatter(
-    runs: tuple[FinishedRun, FinishedRun], model: str, answers: tuple[Answers, Answers], names: tuple[str, str]
+    runs: tuple[FinishedRun, FinishedRun], model: str, answers: tuple[Outcome, Outcome], names: tuple[str, str]
 ) -> Figure:
     """Designs of both runs in one chart: Pareto fronts over area where both designed chips, else plans over their memory."""
     import altair as alt
@@ -213,5 +213,5 @@ def _scatter(
     return Figure(f"designs-of-both{_suffix(model, answers)}", "The designs of both runs", caption, sized(chart, 380), len(rows))
 
 
-def _suffix(model: str, answers: tuple[Answers, Answers]) -> str:
+def _suffix(model: str, answers: tuple[Outcome, Outcome]) -> str:
     return f"-{label(model)}" if len(answers[0].models) > 1 else ""

@@ -75,7 +75,7 @@ def thinned(evaluated: pd.DataFrame) -> pd.DataFrame:
     return evaluated[keep]
 
 
-def chip_words(designs: pd.DataFrame) -> list[str]:
+def chip_text(designs: pd.DataFrame) -> list[str]:
     """The accelerators of design points, each in one line."""
     columns: Sequence[list[int]] = [designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS]
     return [
@@ -89,7 +89,7 @@ def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
     designs = run.designs
     front = designs[(designs["model"] == model) & designs["on_front"]]
     area_mm2, throughput = front["area_mm2"].to_numpy(dtype=float), front["throughput_samples_per_s"].to_numpy(dtype=float)
-    return list(zip(area_mm2.tolist(), throughput.tolist(), chip_words(front), strict=True))
+    return list(zip(area_mm2.tolist(), throughput.tolist(), chip_text(front), strict=True))
 
 
 def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:

@@ -29,8 +29,8 @@ def provenance(run: FinishedRun) -> tuple[Part, ...]:
         f"{manifest.point_meaning[0].upper()}{manifest.point_meaning[1:]}.",
         CERTIFICATE_MEANING,
         f"Hardware: {hardware.title} on {hardware.cluster}, software model {hardware.software}.",
-        *_certificate_words(best),
-        *_solver_words(manifest),
+        *_certificate_text(best),
+        *_solver_text(manifest),
     )
     tables = [counts_table(manifest.counts)]
     if best is not None and best.certificate is not None and best.certificate.schedules:
@@ -50,7 +50,7 @@ def provenance(run: FinishedRun) -> tuple[Part, ...]:
     )
 
 
-def _solver_words(manifest: Manifest) -> tuple[str, ...]:
+def _solver_text(manifest: Manifest) -> tuple[str, ...]:
     """Who made the schedules of operators; nothing where no cores are scheduled."""
     if not manifest.schedule_solver:
         return ()
@@ -98,7 +98,7 @@ def _code(commit: str | None) -> str:
     return f"Code: commit {commit.removesuffix('+changes')}{', with changes that were not committed' if changed else ''}."
 
 
-def _certificate_words(best: DesignPoint | None) -> tuple[str, ...]:
+def _certificate_text(best: DesignPoint | None) -> tuple[str, ...]:
     if best is None or best.certificate is None:
         return ()
     bound, unit = best.certificate.best_open_bound, UNITS[best.objective]

@@ -11,10 +11,10 @@ import numpy as np
 
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import PointsOfModel, chip_words, thinned
+from Reporter.report.design_points import PointsOfModel, chip_text, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
-from Studies.wording import accelerator_words, number
+from Studies.wording import accelerator_text, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +155,7 @@ def _marked(points: PointsOfModel) -> list[Marked]:
             chip.area_mm2,
             plan.throughput_samples_per_s,
             plan.energy_per_sample_j or 0.0,
-            accelerator_words(chip),
+            accelerator_text(chip),
             "left" if chip.area_mm2 > middle else "right",
         )
         for name, chip, plan in named
@@ -199,7 +199,7 @@ def _front_table(evaluated: pd.DataFrame) -> PageTable:
     first = front.head(FRONT_ROWS)
     columns = ("accelerator", "HBM GiB", "micro-batch", "recomputation", "tp x pp x dp", "samples/s", "area mm²", "J/sample")
     cells = (
-        chip_words(first),
+        chip_text(first),
         [f"{size / GIB:g}" for size in first["hbm_bytes"].tolist()],
         first["micro_batch_size"].astype(str).tolist(),
         first["recompute"].astype(str).tolist(),

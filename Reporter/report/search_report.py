@@ -24,12 +24,12 @@ from Studies.explain.explanation import explain
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     UNITS,
-    accelerator_words,
+    accelerator_text,
     exposed_s,
     hidden_s,
     listed,
     number,
-    part_words,
+    part_text,
     plan_extras,
 )
 
@@ -136,7 +136,7 @@ def _iteration(points: PointsOfModel, heading: str) -> Part:
         seconds = exposed_s(expert.breakdown_s)
         bars.append(time_figures.IterationBar("expert's plan", seconds, expert.throughput_samples_per_s, note))
     words = [
-        f"{duration(seconds)} of {part_words(part)} runs beside computation."
+        f"{duration(seconds)} of {part_text(part)} runs beside computation."
         for part, seconds in hidden_s(plan.breakdown_s).items()
     ]
     words += [ALONG_THE_CRITICAL_PATH] if points.best.accelerator is not None else []
@@ -184,7 +184,7 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
     hardware = run.result.hardware
     yield KeyNumber(best.objective.value.replace("_", " "), f"{number(best.value)} {UNITS[best.objective]}", _proof(best))
     if best.accelerator is not None:
-        yield KeyNumber("area of the chip", f"{best.accelerator.area_mm2:.1f} mm²", accelerator_words(best.accelerator))
+        yield KeyNumber("area of the chip", f"{best.accelerator.area_mm2:.1f} mm²", accelerator_text(best.accelerator))
     known = [point for point in points[0].references if point.best_over_reference is not None]
     if known:
         nearest = min(known, key=lambda point: point.best_over_reference or 0.0)
@@ -204,7 +204,7 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
             f"{plan.devices_used:,} devices of {hardware.cluster}, micro-batch {plan.micro_batch_size}{extras}",
         )
         largest, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
-        most = f"{share(seconds / plan.time_per_batch_s)} {part_words(largest)}"
+        most = f"{share(seconds / plan.time_per_batch_s)} {part_text(largest)}"
         yield KeyNumber(f"an iteration{name}", duration(plan.time_per_batch_s), most)
         tokens = f"{plan.tokens_per_s:,.0f} tokens/s"
         yield KeyNumber(f"model FLOPs utilisation{name}", share(plan.model_flops_utilization), tokens)

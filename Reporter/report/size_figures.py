@@ -9,9 +9,9 @@ from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, share
 from Reporter.report.theme import SERIES, colour
-from Reporter.tables import FOUND, memory_words
+from Reporter.tables import FOUND, memory_text
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
-from Studies.wording import accelerator_words, hardware_words, listed, number, plan_extras
+from Studies.wording import accelerator_text, hardware_text, listed, number, plan_extras
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
@@ -28,11 +28,11 @@ def size_figure(points: PointsOfModel) -> Figure | None:
     alike: dict[tuple[tuple[int, float], ...], list[int]] = {}  # HBM sizes that make no difference share a line
     for hbm, line in by_hbm.items():
         alike.setdefault(tuple((row.micro_batch_size, row.throughput_samples_per_s) for row in line), []).append(hbm)
-    names = [listed([memory_words(hbm) for hbm in sizes]) + " GiB" for sizes in alike.values()]
+    names = [listed([memory_text(hbm) for hbm in sizes]) + " GiB" for sizes in alike.values()]
     data = inline_data(
         ("hbm", "micro_batch", "throughput", "chip"),
         (
-            (name, row.micro_batch_size, row.throughput_samples_per_s, hardware_words(row.accelerator, hardware))
+            (name, row.micro_batch_size, row.throughput_samples_per_s, hardware_text(row.accelerator, hardware))
             for name, sizes in zip(names, alike.values(), strict=True)
             for row in by_hbm[sizes[0]]
         ),
@@ -67,11 +67,11 @@ def size_table(result: SearchResult) -> PageTable:
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recomputation", "tp x pp x dp", "samples/s")
 
     def cells(row: SizeRow) -> tuple[str, ...]:
-        size = (label(row.model), memory_words(row.hbm_bytes), str(row.micro_batch_size))
+        size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
         if row.status not in FOUND:
             return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
         plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", number(row.throughput_samples_per_s))
-        return (*size, hardware_words(row.accelerator, result.hardware), *plan)
+        return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
     words = {"model", "accelerator", "recomputation"}
     return table("Best design for each HBM and micro-batch size", columns, map(cells, result.rows), words=words)
@@ -81,8 +81,8 @@ def hbm_table(result: SearchResult) -> PageTable:
     """The optimum of every HBM size, one row per model."""
     rows = (
         (
-            memory_words(point.hbm_bytes),
-            hardware_words(point.accelerator, result.hardware),
+            memory_text(point.hbm_bytes),
+            hardware_text(point.accelerator, result.hardware),
             "" if point.accelerator is None else f"{point.accelerator.area_mm2:.1f}",
             label(name),
             str(plan.micro_batch_size),
@@ -109,7 +109,7 @@ def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTabl
     rows = (
         (
             same[0].name,
-            accelerator_words(same[0].accelerator),
+            accelerator_text(same[0].accelerator),
             f"{same[0].accelerator.area_mm2:.1f}",
             ", ".join(f"{each.hbm_bytes / GIB:g}" for each in same),
             number(same[0].value) if same[0].models else same[0].status.value,

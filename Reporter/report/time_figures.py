@@ -10,7 +10,7 @@ from Reporter.report.formats import duration, share, unit_for
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Solver.results import Limit
 from Studies.limits.gains import binds, gained
-from Studies.wording import NEGLIGIBLE, part_words
+from Studies.wording import NEGLIGIBLE, part_text
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
 ROOM_FOR_GAIN = {"left": 5, "top": 5, "right": 80, "bottom": 5}  # pixels
@@ -61,13 +61,13 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
 
     unit = unit_for(max(bar.total_s for bar in bars))
     terms = terms_of(bars)
-    names = [part_words(term) for term in terms]
+    names = [part_text(term) for term in terms]
     data = inline_data(
         ("whose", "term", "position", "amount", "share", "total"),
         (
             (
                 bar.name,
-                part_words(term),
+                part_text(term),
                 position,
                 bar.seconds.get(term, 0.0) * unit.per_second,
                 bar.seconds.get(term, 0.0) / bar.total_s,
@@ -115,7 +115,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
     ends = alt.Chart(totals).mark_text(align="left", dx=5).encode(x=alt.X("total:Q"), y=y, text="text:N")
     first = bars[0]
     largest = sorted(first.seconds.items(), key=lambda item: -item[1])[:3]
-    said = ", ".join(f"{part_words(term)} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
+    said = ", ".join(f"{part_text(term)} {share(seconds / first.total_s)}" for term, seconds in largest if seconds > 0)
     return Figure(
         f"iteration-breakdown{suffix}",
         "Where the time of an iteration goes",
@@ -135,7 +135,7 @@ def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
         seconds = bar.seconds.get(term, 0.0)
         return f"{seconds * unit.per_second:.4g} ({share(seconds / bar.total_s)})" if seconds else ""
 
-    rows = [(part_words(term), *(cell(bar, term) for bar in bars)) for term in terms]
+    rows = [(part_text(term), *(cell(bar, term) for bar in bars)) for term in terms]
     rows.append(("iteration", *(f"{bar.total_s * unit.per_second:.4g}" for bar in bars)))
     rows.append(("samples per second", *(f"{bar.throughput_samples_per_s:,.5g}" for bar in bars)))
     if any(bar.note for bar in bars):

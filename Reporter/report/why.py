@@ -8,7 +8,7 @@ from GraphExtractor.names import label
 from Plans.results import Breakdown
 from Reporter.report.design_points import PointsOfModel
 from Solver.results import DesignPoint, ModelPlan
-from Studies.wording import EQUAL, exposed_s, listed, number, part_words, plan_extras, plan_words, time_words
+from Studies.wording import EQUAL, exposed_s, listed, number, part_text, plan_extras, plan_text, time_text
 
 WORTH_SAYING = 0.05  # of the difference
 
@@ -34,7 +34,7 @@ def _sentences(best: DesignPoint, points: Sequence[PointsOfModel], nearest: str 
         if expert is None or expert.breakdown_s is None or each.plan.speedup_over_expert is None:
             continue
         of = f" of {label(each.model)}" if len(points) > 1 else ""
-        against = f"Against the expert's plan ({plan_words(expert)}) on the same chip"
+        against = f"Against the expert's plan ({plan_text(expert)}) on the same chip"
         yield from _gap(against, of, each.plan.breakdown_s, expert.breakdown_s)
 
 
@@ -42,7 +42,7 @@ def _plans(against: str, of: str, mine: ModelPlan, its: ModelPlan) -> Iterator[s
     yield from _gap(against, of, mine.breakdown_s, its.breakdown_s)
     changes = []
     if (mine.tp, mine.pp, mine.dp) != (its.tp, its.pp, its.dp):
-        changes.append(f"{plan_words(mine)} instead of {plan_words(its)}")
+        changes.append(f"{plan_text(mine)} instead of {plan_text(its)}")
     if mine.micro_batch_size != its.micro_batch_size:
         changes.append(f"micro-batch {mine.micro_batch_size} instead of {its.micro_batch_size}")
     if mine.recompute != its.recompute:
@@ -65,12 +65,12 @@ def _gap(against: str, of: str, mine: Breakdown, its: Breakdown) -> Iterator[str
     parts = {"less": _parts(saved, abs(gap_s)), "more": _parts({term: -each for term, each in saved.items()}, abs(gap_s))}
     words = ("shorter", "less", "more") if gap_s > 0 else ("longer", "more", "less")
     said = [f"{listed(parts[word])} {word}" for word in words[1:] if parts[word]]
-    yield f"{against} an iteration{of} is {time_words(abs(gap_s))} {words[0]}: {'; '.join(said)}."
+    yield f"{against} an iteration{of} is {time_text(abs(gap_s))} {words[0]}: {'; '.join(said)}."
 
 
 def _parts(seconds: Mapping[str, float], gap_s: float) -> list[str]:
     worth = sorted(((each, term) for term, each in seconds.items() if each > WORTH_SAYING * gap_s), reverse=True)
-    return [f"{part_words(term)} {time_words(each)}" for each, term in worth]
+    return [f"{part_text(term)} {time_text(each)}" for each, term in worth]
 
 
 def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:

@@ -12,7 +12,7 @@ from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.wording import exposed_s, hardware_words, hidden_s, plan_extras
+from Studies.wording import exposed_s, hardware_text, hidden_s, plan_extras
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _about(run: FinishedRun, best: DesignPoint) -> dict[str, Shown]:
         "study": run.result.study,
         "status": best.status.value,
         best.objective.value: best.value,
-        "accelerator": hardware_words(chip, hardware),
+        "accelerator": hardware_text(chip, hardware),
         **cores,
         "HBM GiB": best.hbm_bytes / GIB,
         "cluster": hardware.cluster,

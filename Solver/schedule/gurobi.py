@@ -10,7 +10,7 @@ import numpy as np
 from Common.errors import SolverError
 from Common.threads import threads
 from Plans.results import Status
-from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
+from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
@@ -52,7 +52,7 @@ class GurobiSolver(IlpSolver):
                 reason = str(error)
         return LicenseStatus(False, f"{reason}; obtain a licence from gurobi.com or use --solver native or highs")
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpAnswer:
+    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver."""
         if not self.is_available():
             raise SolverError("gurobipy is not installed; run pip install gurobipy, or use --solver native or highs")
@@ -76,7 +76,7 @@ def _environment() -> gurobipy.Env:
     return gurobipy.Env(params={"OutputFlag": 0})
 
 
-def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpAnswer:
+def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
     import gurobipy
     from gurobipy import GRB
 
@@ -99,11 +99,11 @@ def _optimize(model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit
         columns.Start = hint
     model.optimize()
     if model.Status == GRB.OPTIMAL:
-        return MilpAnswer(Status.OPTIMAL, np.asarray(columns.X), float(model.ObjBound))
+        return MilpResult(Status.OPTIMAL, np.asarray(columns.X), float(model.ObjBound))
     if model.Status in (GRB.INFEASIBLE, GRB.INF_OR_UNBD):
-        return MilpAnswer(Status.INFEASIBLE, None, 0.0)
+        return MilpResult(Status.INFEASIBLE, None, 0.0)
     if model.Status == GRB.TIME_LIMIT:
         if model.SolCount == 0:
-            return MilpAnswer(Status.TIMED_OUT, None, 0.0)
-        return MilpAnswer(Status.FEASIBLE, np.asarray(columns.X), max(0.0, float(model.ObjBound)))
+            return MilpResult(Status.TIMED_OUT, None, 0.0)
+        return MilpResult(Status.FEASIBLE, np.asarray(columns.X), max(0.0, float(model.ObjBound)))
     raise SolverError(f"Gurobi ended with status {model.Status}; use --solver native or highs")

@@ -10,7 +10,7 @@ import numpy as np
 
 from Common.errors import SolverError
 from Plans.results import Status
-from Solver.schedule.ilp import Floats, IlpSolver, MilpAnswer
+from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
@@ -32,7 +32,7 @@ class HighsSolver(IlpSolver):
             return LicenseStatus(False, "scipy is not installed; run pip install scipy")
         return LicenseStatus(True, "HiGHS in scipy, free of charge")
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpAnswer:
+    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the horizon."""
         from scipy.optimize import Bounds, LinearConstraint
         from scipy.optimize import milp as optimize
@@ -58,11 +58,11 @@ class HighsSolver(IlpSolver):
                 break
         bound = 0.0 if result.mip_dual_bound is None else max(0.0, float(result.mip_dual_bound))
         if result.status == 0:
-            return MilpAnswer(Status.OPTIMAL, result.x, bound)
+            return MilpResult(Status.OPTIMAL, result.x, bound)
         if result.status == 2:
-            return MilpAnswer(Status.INFEASIBLE, None, 0.0)
+            return MilpResult(Status.INFEASIBLE, None, 0.0)
         if result.status == 1:
-            return MilpAnswer(Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound)
+            return MilpResult(Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound)
         raise SolverError(f"HiGHS failed: {result.message}; use --solver native or gurobi")
 
 

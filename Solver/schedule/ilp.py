@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class MilpAnswer:
+class MilpResult:
     """How an optimisation ended: column values (None if none were found) and a lower bound on the objective."""
 
     status: Status
@@ -31,7 +31,7 @@ class MilpAnswer:
 
 
 @dataclass(frozen=True, eq=False)
-class _ComponentAnswer:
+class _ComponentResult:
     status: Status
     timing: ComponentTiming | None
     bound_s: float
@@ -41,7 +41,7 @@ class IlpSolver(ScheduleSolver):
     """Solves the compact program of ``milp`` with some MILP software."""
 
     @abstractmethod
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpAnswer:
+    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
         """Minimise; ``hint`` is a feasible point to start from. The status is OPTIMAL, FEASIBLE, TIMED_OUT or INFEASIBLE.
 
         Raises:
@@ -78,13 +78,13 @@ class IlpSolver(ScheduleSolver):
 
     def _solve_component(
         self, problem: ScheduleProblem, component: Component, known: Schedule | None, deadline: float
-    ) -> _ComponentAnswer:
+    ) -> _ComponentResult:
         operators = list(component.operators)
         single_s, all_s = problem.single_latency_s[operators], problem.all_latency_s[operators]
         serial_s = float(np.minimum(single_s, all_s).sum())
         if len(operators) == 1 or serial_s == 0:
             timing = ComponentTiming(np.zeros(len(operators)), all_s < single_s, serial_s)
-            return _ComponentAnswer(Status.OPTIMAL, timing, serial_s)
+            return _ComponentResult(Status.OPTIMAL, timing, serial_s)
         start_from = None if known is None else _part_of(known, operators)
         horizon_s = serial_s if start_from is None else min(serial_s, start_from.length_s * (1.0 + CUTOFF))
         model = ComponentModel(component, single_s, all_s, problem.num_tc, problem.num_vc, horizon_s)
@@ -94,18 +94,18 @@ class IlpSolver(ScheduleSolver):
             if answer.values is None:
                 if answer.status is Status.INFEASIBLE:  # the horizon is a feasible length
                     raise SolverError(f"{self.name} found no schedule as short as a known one; use another --solver")
-                return _ComponentAnswer(answer.status, None, 0.0)
+                return _ComponentResult(answer.status, None, 0.0)
             timing = model.timing(answer.values)
             bound_s = answer.bound * model.scale_s
             if model.add_violated(timing) == 0:
                 break
             if answer.status is not Status.OPTIMAL:  # out of time before a schedule kept the core counts
-                return _ComponentAnswer(Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s)
+                return _ComponentResult(Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s)
         if answer.status is Status.OPTIMAL and timing.length_s > bound_s * (1.0 + AGREEMENT):
             raise SolverError(
                 f"{self.name} claims an optimum of {bound_s} s but its schedule takes {timing.length_s} s; use another --solver"
             )
-        return _ComponentAnswer(answer.status, timing, bound_s)
+        return _ComponentResult(answer.status, timing, bound_s)
 
 
 def _part_of(schedule: Schedule, operators: list[int]) -> ComponentTiming:

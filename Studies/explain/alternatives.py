@@ -20,7 +20,7 @@ from Studies.explain.repeat import Designed, RepeatedSearch, best_design, reques
 from Studies.hardware import chip_named, design_space_of
 from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
-from Studies.wording import listed, size_words
+from Studies.wording import listed, size_text
 
 FloatArray = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for w
 
 
 @dataclass(frozen=True, eq=False)
-class _Candidates:
+class _Points:
     """Hardware that has what was asked for, and what none of its plans exceeds, shape (configurations,)."""
 
     hardware: Hardware
@@ -53,13 +53,13 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     if has_what_is_asked(best.point, constraint, search):
         sentence = "The best design of all has what was asked for."
         return Alternative(constraint.asked, best.point.status, best.point, 1.0, terms_of(best.point, best.point), (sentence,))
-    candidates = _candidates(search, constraint, axes)
-    found, priced = _best(search, request, candidates)
+    points = _points(search, constraint, axes)
+    found, priced = _best(search, request, points)
     if priced.without_plans:
         raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
     if found is None:
         return Alternative(constraint.asked, Status.INFEASIBLE, None, None, (), (), _why_infeasible(search, request))
-    notes = [note for note in (candidates.note, _not_searched(search.request, constraint)) if note]
+    notes = [note for note in (points.note, _not_searched(search.request, constraint)) if note]
     return Alternative(
         constraint.asked,
         found.point.status,
@@ -98,9 +98,9 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
         raise InputError(f"--instead {constraint.asked}: {error}") from error
 
 
-def _best(search: RepeatedSearch, request: Request, candidates: _Candidates) -> tuple[Designed | None, PricedHardware]:
-    """The best of the candidates: those that could reach most are priced first, until no other can beat the best of them."""
-    hardware, reach = candidates.hardware, candidates.reach
+def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[Designed | None, PricedHardware]:
+    """The best of the points: those that could reach most are priced first, until no other can beat the best of them."""
+    hardware, reach = points.hardware, points.reach
     order = np.lexsort((hardware.area_mm2, -reach))
     best: Designed | None = None
     first, size = 0, FIRST_BATCH
@@ -127,17 +127,17 @@ def _some(hardware: Hardware, rows: NDArray[np.int64]) -> Hardware:
     return hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()])
 
 
-def _candidates(search: RepeatedSearch, constraint: Constraint, axes: dict[str, int]) -> _Candidates:
+def _points(search: RepeatedSearch, constraint: Constraint, axes: dict[str, int]) -> _Points:
     hardware = search.run.hardware
     if not axes or not isinstance(hardware, DesignedChips):
-        return _Candidates(search.hardware, np.array([np.inf]))
+        return _Points(search.hardware, np.array([np.inf]))
     space = hardware.accelerators
     chosen = _having(space, axes)
     if chosen.any():
         some = hardware.only([space.accelerator(row) for row in np.flatnonzero(chosen).tolist()])
-        return _Candidates(some, _reach(search, constraint, some.accelerators))
+        return _Points(some, _reach(search, constraint, some.accelerators))
     note = "This chip is not in the design space; it is priced all the same."
-    return _Candidates(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
+    return _Points(hardware.only([_outside(hardware, axes)]), np.array([np.inf]), note)
 
 
 def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet) -> FloatArray:
@@ -223,7 +223,7 @@ def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, m
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
     """How much memory the plans are short of, to two per cent; it does not depend on the accelerator."""
     chip, given = search.price(search.hardware, request), max(memory_sizes(request))
-    short = f"no plan fits {size_words(given)} of memory per device, however its layers are cut"
+    short = f"no plan fits {size_text(given)} of memory per device, however its layers are cut"
     too_little, enough = given, 2 * given
     while chip.optimum(enough) is None:
         too_little, enough = enough, 2 * enough
@@ -232,4 +232,4 @@ def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
     while enough > 1.02 * too_little:
         middle = (too_little + enough) // 2
         too_little, enough = (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
-    return f"{short}; {size_words(enough)} would do"
+    return f"{short}; {size_text(enough)} would do"

@@ -9,12 +9,12 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Solver.results import ModelPlan
 from Studies.explain.exchanges import ExchangedDesigns, exchanged, names_of
-from Studies.explain.reasons import gap_words, terms_of
+from Studies.explain.reasons import gap_text, terms_of
 from Studies.explain.records import Change, Comparison, Term
-from Studies.file_contents import changes_no_answer
+from Studies.file_contents import changes_no_result
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.wording import EQUAL, UNITS, accelerator_words, listed, number, percent, whole_plan_words
+from Studies.wording import EQUAL, UNITS, accelerator_text, listed, number, percent, whole_plan_text
 
 NOT_GIVEN = "-"
 CONTENT = "content of"
@@ -26,7 +26,7 @@ def compare_runs(before: FinishedRun, after: FinishedRun, progress: Progress | N
     What cannot be asked again, because files that a study names are gone, is left out and said.
     """
     changes = tuple(_changes(before, after))
-    one, two = _answers(before), _answers(after)
+    one, two = _outcome(before), _outcome(after)
     differing = [key for key in one | two if one.get(key) != two.get(key)]
     answers = tuple(Change(key, one.get(key, NOT_GIVEN), two.get(key, NOT_GIVEN)) for key in differing)
     terms = _terms(before, after)
@@ -40,7 +40,7 @@ def compare_runs(before: FinishedRun, after: FinishedRun, progress: Progress | N
             "their time: a difference between them is part of these figures."
         )
     for model, seconds in _iterations(before, after).items():
-        sentences += gap_words(label(model), *seconds, [term for term in terms if term.model == model])
+        sentences += gap_text(label(model), *seconds, [term for term in terms if term.model == model])
     return Comparison(*names_of(before, after), changes, answers, terms, moved.exchanges() if moved else (), tuple(sentences))
 
 
@@ -48,7 +48,7 @@ def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     one, two = before.settings, after.settings
     keys = dict.fromkeys([*one, *two]) if before.on_device is after.on_device else [key for key in one if key in two]
     for key in keys:
-        if not changes_no_answer(key) and one.get(key) != two.get(key):
+        if not changes_no_result(key) and one.get(key) != two.get(key):
             yield Change(key, _shown(one.get(key)), _shown(two.get(key)))
     contents = before.manifest.contents, after.manifest.contents
     for name in dict.fromkeys([*contents[0], *contents[1]]):
@@ -69,19 +69,19 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _answers(run: FinishedRun) -> dict[str, str]:
+def _outcome(run: FinishedRun) -> dict[str, str]:
     """Fields of the answer that a reader would compare."""
     best = run.result.best
     found = {"status": run.result.status.value}
     if best is None:
         return found
     if best.accelerator is not None:
-        found["accelerator"] = accelerator_words(best.accelerator)
+        found["accelerator"] = accelerator_text(best.accelerator)
         found["area mm2"] = number(best.accelerator.area_mm2)
         found["HBM GiB"] = f"{best.hbm_bytes / GIB:g}"
     found[f"{best.objective.value.replace('_', ' ')}, {UNITS[best.objective]}"] = number(best.value)
     for model, plan in best.models.items():
-        found[f"plan of {label(model)}"] = whole_plan_words(plan)
+        found[f"plan of {label(model)}"] = whole_plan_text(plan)
         found[f"samples/s of {label(model)}"] = number(plan.throughput_samples_per_s)
     return found
 
@@ -138,7 +138,7 @@ def _inputs(changes: Sequence[Change]) -> Iterator[str]:
 def _designs(before: FinishedRun, after: FinishedRun, answers: Sequence[Change]) -> Iterator[str]:
     chips = [run.result.best.accelerator for run in (before, after) if run.result.best and run.result.best.accelerator]
     if len(chips) == 2:
-        one, two = map(accelerator_words, chips)
+        one, two = map(accelerator_text, chips)
         yield f"The best accelerator {f'stays the same, {one}' if one == two else f'changes from {one} to {two}'}."
     for change in answers:
         if change.key.startswith("plan of ") and NOT_GIVEN not in {change.before, change.after}:

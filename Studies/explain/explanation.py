@@ -21,16 +21,16 @@ from Studies.finished_run import FinishedRun
 from Studies.wording import (
     EQUAL,
     UNITS,
-    accelerator_words,
+    accelerator_text,
     listed,
     number,
-    part_words,
+    part_text,
     percent,
-    plan_words,
-    size_words,
-    time_words,
+    plan_text,
+    size_text,
+    time_text,
     times_what,
-    whole_plan_words,
+    whole_plan_text,
 )
 
 FloatArray = NDArray[np.float64]
@@ -62,34 +62,34 @@ def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
     if best.accelerator is not None or not len(run.plans):
         return "This run does not state what limits it."
     (plan,) = best.models.values()
-    misfits, given = int((run.plans["status"] == "infeasible").sum()), size_words(plan.hbm_bytes)
+    misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
     compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
     return f"Of {compared}, {f'{misfits:,} do' if misfits else 'all'} {'not ' if misfits else ''}fit in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
     models = listed([label(name) for name in best.models])
-    plans = [_plan_words(run, name, plan, several=len(best.models) > 1) for name, plan in best.models.items()]
+    plans = [_plan_text(run, name, plan, several=len(best.models) > 1) for name, plan in best.models.items()]
     value = "" if best.objective is Objective.THROUGHPUT and len(plans) == 1 else f"{number(best.value)} {UNITS[best.objective]}"
     mean = " in the weighted mean" if len(plans) > 1 else ""
     goal = f"{value}{mean}: " if value else ""
-    return f"For {models}{_hardware_words(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
+    return f"For {models}{_hardware_text(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
 
 
-def _hardware_words(run: FinishedRun, best: DesignPoint) -> str:
+def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
     """What to build, or what was given."""
     if best.accelerator is None:
         given = run.result.hardware
         return f" on {run.settings['devices']:,} x {given.title} ({Path(given.cluster).stem})"
     area = f"{number(best.accelerator.area_mm2)} mm2"
-    return f", build {accelerator_words(best.accelerator)} ({area}) with {best.hbm_bytes / GIB:g} GiB HBM"
+    return f", build {accelerator_text(best.accelerator)} ({area}) with {best.hbm_bytes / GIB:g} GiB HBM"
 
 
-def _plan_words(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
+def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
     of = f" of {run.settings['devices']:,}" if run.settings["devices"] != plan.devices_used else ""
     name = f"{label(model)} " if several else ""
-    rate = f"{number(plan.throughput_samples_per_s)} samples/s, {time_words(plan.time_per_batch_s)} per iteration"
-    return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_words(plan)})"
+    rate = f"{number(plan.throughput_samples_per_s)} samples/s, {time_text(plan.time_per_batch_s)} per iteration"
+    return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_text(plan)})"
 
 
 def _proof(run: FinishedRun, best: DesignPoint) -> str:
@@ -110,7 +110,7 @@ def _proof(run: FinishedRun, best: DesignPoint) -> str:
 def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
-        words = f"the known chip {chip.name} ({accelerator_words(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
+        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
         if chip.status not in {Status.OPTIMAL, Status.FEASIBLE}:
             yield f"The model does not fit on {words}."
         elif chip.value <= best.value:
@@ -120,7 +120,7 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     for model, plan in best.models.items():
         if plan.expert is None:
             continue
-        expert = f"the plan of a published expert for {label(model)} ({plan_words(plan.expert)})"
+        expert = f"the plan of a published expert for {label(model)} ({plan_text(plan.expert)})"
         if plan.speedup_over_expert is not None:
             unit = "" if best.objective is not Objective.THROUGHPUT_PER_JOULE else " in samples/s"
             unsearched = plan.expert.tp not in run.settings["tp"]
@@ -152,7 +152,7 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
         chip, value = chips.accelerator(nearest), float(values.found[nearest])
         yield (
-            f"The next-best accelerator evaluated is {accelerator_words(chip)} ({number(chip.area_mm2)} mm2): "
+            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2): "
             f"{number(value)} {unit}, {percent(1 - value / best.value)} less."
         )
         rest = others & ~equal & (values.reach > value * (1 + EQUAL))
@@ -166,7 +166,7 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
-        yield f"The best of at most half its area is {accelerator_words(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
+        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
 
 
 def _how_many(area_mm2: FloatArray, best: Accelerator, which: str = "") -> str:
@@ -206,9 +206,9 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     """Where an iteration of ``model`` goes, what computes, and what fills the memory."""
     parts = vars(plan.breakdown_s)
     exposed = {name: seconds for name, seconds in parts.items() if not name.startswith(HIDDEN)}
-    yield f"An iteration of {label(model)} takes {time_words(plan.time_per_batch_s)}: {shares(exposed)}."
+    yield f"An iteration of {label(model)} takes {time_text(plan.time_per_batch_s)}: {shares(exposed)}."
     hidden = [
-        f"{part_words(name.removeprefix(HIDDEN))} {percent(seconds / plan.time_per_batch_s)}"
+        f"{part_text(name.removeprefix(HIDDEN))} {percent(seconds / plan.time_per_batch_s)}"
         for name, seconds in parts.items()
         if name.startswith(HIDDEN) and seconds > SMALL * plan.time_per_batch_s
     ]
@@ -222,16 +222,16 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         "working memory": fullest.workspace_bytes,
         "reserved by the framework": fullest.reserved_bytes,
     }
-    words = ", ".join(f"{size_words(size)} {what}" for what, size in filled.items() if size)
+    words = ", ".join(f"{size_text(size)} {what}" for what, size in filled.items() if size)
     which = f"The fullest of the {len(plan.stages)} stages of {label(model)}" if len(plan.stages) > 1 else label(model)
-    yield f"{which} uses {size_words(fullest.memory_bytes)} of {size_words(plan.hbm_bytes)} memory ({words})."
+    yield f"{which} uses {size_text(fullest.memory_bytes)} of {size_text(plan.hbm_bytes)} memory ({words})."
 
 
 def shares(parts_s: dict[str, float]) -> str:
     """Parts of a time and their shares, largest first; what is not worth a word is left out."""
     total_s = sum(parts_s.values())
     worth = sorted(((seconds / total_s, name) for name, seconds in parts_s.items() if seconds > SMALL * total_s), reverse=True)
-    return ", ".join(f"{part_words(name)} {percent(share)}" for share, name in worth)
+    return ", ".join(f"{part_text(name)} {percent(share)}" for share, name in worth)
 
 
 def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:

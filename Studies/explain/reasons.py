@@ -16,14 +16,14 @@ from Studies.explain.repeat import Designed
 from Studies.wording import (
     EQUAL,
     UNITS,
-    accelerator_words,
+    accelerator_text,
     listed,
     number,
-    part_words,
+    part_text,
     percent,
-    size_words,
-    time_words,
-    whole_plan_words,
+    size_text,
+    time_text,
+    whole_plan_text,
 )
 
 WORTH_SAYING = 0.05  # of the gap
@@ -65,7 +65,7 @@ def reasons(best: Designed, other: Designed) -> tuple[str, ...]:
     for model, plan in best.point.models.items():
         mine = [term for term in terms_of(best.point, other.point) if term.model == model]
         seconds = plan.time_per_batch_s, other.point.models[model].time_per_batch_s
-        sentences += gap_words(label(model) if several else "", *seconds, mine)
+        sentences += gap_text(label(model) if several else "", *seconds, mine)
         sentences += _plans(label(model) if several else "", plan, other.point.models[model])
     one, two = best.point.accelerator, other.point.accelerator
     if one is not None and two is not None and one != two:
@@ -89,17 +89,17 @@ def _summary(best: DesignPoint, other: DesignPoint) -> str:
             f"{percent(1.0 / ratio - 1.0)} above the best design: {number(other.value)} instead of {number(best.value)} {unit}"
         )
     plans = "; ".join(
-        f"{label(model)} with {whole_plan_words(plan)}" if len(other.models) > 1 else whole_plan_words(plan)
+        f"{label(model)} with {whole_plan_text(plan)}" if len(other.models) > 1 else whole_plan_text(plan)
         for model, plan in other.models.items()
     )
     if other.accelerator is None:
         return f"The best such plan is {plans}; it is {verdict}."
-    chip = f"{accelerator_words(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
+    chip = f"{accelerator_text(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
     chip += f" with {other.hbm_bytes / GIB:g} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
     return f"The best such design is {chip}, {plans}; it is {verdict}."
 
 
-def gap_words(model: str, best_s: float, other_s: float, terms: Sequence[Term]) -> Iterator[str]:
+def gap_text(model: str, best_s: float, other_s: float, terms: Sequence[Term]) -> Iterator[str]:
     """Which parts make an iteration of ``model`` (empty: the only one) longer or shorter, in a sentence; none where it is not."""
     gap_s = other_s - best_s
     if abs(gap_s) <= EQUAL * best_s:
@@ -108,10 +108,10 @@ def gap_words(model: str, best_s: float, other_s: float, terms: Sequence[Term]) 
     direction = 1.0 if gap_s > 0 else -1.0
     changes = sorted(((term.other_s - term.best_s) * direction, term.name) for term in terms)
     worth = WORTH_SAYING * abs(gap_s)
-    more = [f"{part_words(part)} {time_words(seconds)}" for seconds, part in reversed(changes) if seconds > worth]
-    less = [f"{part_words(part)} {time_words(-seconds)}" for seconds, part in changes if -seconds > worth]
+    more = [f"{part_text(part)} {time_text(seconds)}" for seconds, part in reversed(changes) if seconds > worth]
+    less = [f"{part_text(part)} {time_text(-seconds)}" for seconds, part in changes if -seconds > worth]
     words = ("longer", "more", "less") if gap_s > 0 else ("shorter", "less", "more")
-    sentence = f"An iteration {name}is {time_words(abs(gap_s))} {words[0]} ({time_words(best_s)} to {time_words(other_s)}): "
+    sentence = f"An iteration {name}is {time_text(abs(gap_s))} {words[0]} ({time_text(best_s)} to {time_text(other_s)}): "
     sentence += f"{words[1]} for {listed(more)}"
     yield f"{sentence}; {words[2]} for {listed(less)}." if less else f"{sentence}."
 
@@ -126,13 +126,13 @@ def _plans(model: str, best: ModelPlan, other: ModelPlan) -> Iterator[str]:
         facts.append(f"gradients are synchronised over {other.dp:,} instead of {best.dp:,} replicas")
     mine, theirs = (_largest_state(plan) for plan in (best, other))
     if abs(mine - theirs) > 0.01 * mine:
-        facts.append(f"the largest stage holds {size_words(theirs)} instead of {size_words(mine)} of parameters and their state")
+        facts.append(f"the largest stage holds {size_text(theirs)} instead of {size_text(mine)} of parameters and their state")
     if best.micro_batches_per_pipeline != other.micro_batches_per_pipeline:
         runs = f"{other.micro_batches_per_pipeline:,} instead of {best.micro_batches_per_pipeline:,} micro-batches"
         facts.append(f"each pipeline runs {runs}")
     mine, theirs = (max(stage.memory_bytes for stage in plan.stages) for plan in (best, other))
     if abs(mine - theirs) > 0.01 * mine:
-        facts.append(f"the fullest stage uses {size_words(theirs)} instead of {size_words(mine)}")
+        facts.append(f"the fullest stage uses {size_text(theirs)} instead of {size_text(mine)}")
     uneven = [_slowest_over_mean(plan) for plan in (best, other)]
     if abs(uneven[1] - uneven[0]) > 0.05:
         facts.append(f"the slowest stage takes {number(uneven[1])} instead of {number(uneven[0])} times the average")

@@ -13,7 +13,7 @@ from Solver.results import DesignPoint, Limit
 from Solver.search.requery import priced
 from Solver.search.run import Run
 from Studies.limits.gains import binds, gain_of, gained
-from Studies.wording import EQUAL, accelerator_words, listed, number
+from Studies.wording import EQUAL, accelerator_text, listed, number
 
 MORE_MM2 = 1.0
 
@@ -38,7 +38,7 @@ def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float
     else:
         into_chip = next(each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL))
         step = f"one more mm2 of budget brings {gained(one)}"
-        into = f"{accelerator_words(into_chip)} ({number(into_chip.area_mm2)} mm2)"
+        into = f"{accelerator_text(into_chip)} ({number(into_chip.area_mm2)} mm2)"
         words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."
     edges = _at_the_edge(space, chip)
     if edges:

@@ -15,7 +15,7 @@ from Solver.search.run import Run
 from Studies.limits.area_limit import area_limit
 from Studies.limits.gains import binds, gain_of, gained
 from Studies.limits.resources import Circumstances, Resource, resources
-from Studies.wording import EQUAL, number, size_words
+from Studies.wording import EQUAL, number, size_text
 
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are
@@ -57,7 +57,7 @@ def _found(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Ac
         for resource in more:
             plenty = chip.gain(resource.plenty, base)
             one = min(chip.gain(resource.one, base), plenty) if plenty else 0.0
-            words = _memory_words(best, one, plenty) if resource.unit == "GiB" else _words(resource, one, plenty)
+            words = _memory_text(best, one, plenty) if resource.unit == "GiB" else _text(resource, one, plenty)
             limits.append(Limit(resource.name, resource.unit, resource.amount, one, plenty, words))
             advance(1)
         area = area_limit(run, hardware, best, base)
@@ -103,7 +103,7 @@ def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:
     return most
 
 
-def _words(resource: Resource, one: float, plenty: float) -> str:
+def _text(resource: Resource, one: float, plenty: float) -> str:
     name = resource.name[0].upper() + resource.name[1:]
     amount = f"{number(resource.amount)} {resource.unit}"
     latency = resource.unit == "microseconds"
@@ -116,10 +116,10 @@ def _words(resource: Resource, one: float, plenty: float) -> str:
     return f"{name} {binds(plenty)}: {step} brings {gained(one)}, {rest} {gained(plenty)}."
 
 
-def _memory_words(best: DesignPoint, one: float, plenty: float) -> str:
+def _memory_text(best: DesignPoint, one: float, plenty: float) -> str:
     fullest = max(stage.memory_bytes for plan in best.models.values() for stage in plan.stages)
     given = best.hbm_bytes / GIB
-    used = f"the fullest stage uses {size_words(fullest)} of {size_words(best.hbm_bytes)}"
+    used = f"the fullest stage uses {size_text(fullest)} of {size_text(best.hbm_bytes)}"
     if plenty <= EQUAL:
         return f"HBM capacity does not bind: {used}, and no plan that needs more is better."
     step = f"one more GiB ({given:g} to {given + 1:g}) brings {gained(one)}, any amount of it {gained(plenty)}"

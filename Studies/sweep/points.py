@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.files import code_version, content_key, library_version
-from Studies.file_contents import answer_key
+from Studies.file_contents import result_key
 from Studies.folders import REPOSITORY
 from Studies.hardware import HardwareFiles
 from Studies.request import Request
@@ -56,7 +56,7 @@ def key_of(request: Request) -> str:
     Raises:
         InputError: a file it names is not there any more, or cannot be read.
     """
-    return content_key(answer_key(request), _code())
+    return content_key(result_key(request), _code())
 
 
 def _family(request: Request) -> str:

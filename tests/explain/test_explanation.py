@@ -14,7 +14,7 @@ from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
 from Studies.finished_run import open_run
-from Studies.wording import number, part_words, percent, size_words, time_words, times_what
+from Studies.wording import number, part_text, percent, size_text, time_text, times_what
 from tests.search.small_study import small_study, solved
 
 
@@ -118,7 +118,7 @@ def test_the_parts_of_an_iteration_are_named_as_everywhere(finished, finished_pl
         sentence = next(each for each in explain(run).time_in_words if each.startswith("An iteration"))
         for name, seconds in vars(plan.breakdown_s).items():
             if not name.startswith("hidden_") and seconds > 0.006 * plan.time_per_batch_s:
-                assert f"{part_words(name)} {percent(seconds / plan.time_per_batch_s)}" in sentence
+                assert f"{part_text(name)} {percent(seconds / plan.time_per_batch_s)}" in sentence
 
 
 def operator(start_s, end_s):
@@ -147,8 +147,8 @@ def test_the_blame_adds_up_to_the_time_in_which_anything_runs(spans):
 def test_numbers_in_words():
     assert [number(each) for each in (41848.4, 0.0978771, 5.0, 14.342)] == ["41,848", "0.09788", "5", "14.34"]
     assert [percent(each) for each in (0.18, 0.0421, 0.00126, 1e-7, 0.0)] == ["18%", "4.2%", "0.13%", "less than 0.01%", "0.00%"]
-    assert [size_words(each) for each in (3.1 * 2**30, 577 * 2**20, 6 * 2**10)] == ["3.1 GiB", "577 MiB", "6 KiB"]
-    assert [time_words(each) for each in (285.6, 0.09788, 2e-6, -0.001)] == ["285.6 s", "97.88 ms", "2 us", "-1 ms"]
+    assert [size_text(each) for each in (3.1 * 2**30, 577 * 2**20, 6 * 2**10)] == ["3.1 GiB", "577 MiB", "6 KiB"]
+    assert [time_text(each) for each in (285.6, 0.09788, 2e-6, -0.001)] == ["285.6 s", "97.88 ms", "2 us", "-1 ms"]
     assert [times_what(each) for each in (2.231, 1.087, 1.0)] == ["2.23 times what", "8.7% more than", "just what"]
 
 

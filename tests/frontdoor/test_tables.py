@@ -23,7 +23,7 @@ from Solver.results import (
 )
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
-from Studies.wording import accelerator_words
+from Studies.wording import accelerator_text
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
@@ -118,9 +118,9 @@ def shown(answer: SearchResult) -> str:
 
 def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
     text = shown(result())
-    assert accelerator_words(CHIP) == "8 TC 128x64, 2 VC 32, GLB 16 MiB"
+    assert accelerator_text(CHIP) == "8 TC 128x64, 2 VC 32, GLB 16 MiB"
     row = next(line for line in text.splitlines() if "43.2%" in line)
-    for cell in ("32", accelerator_words(CHIP), "123.46", "bertlarge", "4", "selective", "2 x 8 x 64", "409.6", "2.00x"):
+    for cell in ("32", accelerator_text(CHIP), "123.46", "bertlarge", "4", "selective", "2 x 8 x 64", "409.6", "2.00x"):
         assert cell in row
     assert "vs expert   proven" in text
     assert row.endswith("yes")

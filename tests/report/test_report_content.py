@@ -41,7 +41,7 @@ from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
-from Studies.wording import PARTS, accelerator_words, number, part_words, time_words
+from Studies.wording import PARTS, accelerator_text, number, part_text, time_text
 
 
 class Page(HTMLParser):
@@ -122,7 +122,7 @@ def test_the_page_says_what_best_json_says(finished: FinishedRun, told: Report) 
     best = json.loads((finished.folder / "best.json").read_text())
     (plan,) = best["models"].values()
     expected = [
-        accelerator_words(best_of(finished).accelerator),
+        accelerator_text(best_of(finished).accelerator),
         f"{best['accelerator']['area_mm2']:.1f} mm²",
         f"{number(plan['throughput_samples_per_s'])} samples/s",
         f"{plan['tp']} x {plan['pp']} x {plan['dp']}",
@@ -221,7 +221,7 @@ def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_res
     chosen = getattr(best_of(finished).accelerator, axis.column) // axis.unit
     (mine,) = [row for row in reached_by(designs, axis) if row.value == f"{chosen:,}"]
     assert mine.best == pytest.approx(best_of(finished).value)
-    assert mine.words == accelerator_words(best_of(finished).accelerator)
+    assert mine.words == accelerator_text(best_of(finished).accelerator)
 
 
 def test_the_parts_of_an_iteration_add_up(finished: FinishedRun, told: Report) -> None:
@@ -478,9 +478,9 @@ def test_the_headline_names_the_largest_part_of_the_iteration(which: str, reques
         key=lambda item: item[1],
     )
     (tile,) = [each for each in search_report(run).numbers if each.what == "an iteration"]
-    assert tile.note == f"{seconds / plan.time_per_batch_s:.1%} {part_words(largest)}"
+    assert tile.note == f"{seconds / plan.time_per_batch_s:.1%} {part_text(largest)}"
     caption = figure_of(search_report(run), "iteration-breakdown").caption
-    assert caption.startswith(f"The largest parts (optimum): {part_words(largest)} ")
+    assert caption.startswith(f"The largest parts (optimum): {part_text(largest)} ")
 
 
 def test_communication_that_costs_nothing_is_told_apart(finished_plans: FinishedRun) -> None:
@@ -568,9 +568,9 @@ def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(finished: Fin
     nearest = max(finished.result.references, key=lambda chip: (chip.hbm_bytes == best_of(finished).hbm_bytes, chip.value))
     gap_s = nearest.models["bertlarge"].time_per_batch_s - plan.time_per_batch_s
     assert nearest.name in sentences[0]
-    assert f"{time_words(abs(gap_s))} {'shorter' if gap_s > 0 else 'longer'}" in sentences[0]
+    assert f"{time_text(abs(gap_s))} {'shorter' if gap_s > 0 else 'longer'}" in sentences[0]
     gap_s = plan.expert.time_per_batch_s - plan.time_per_batch_s
-    assert f"{time_words(gap_s)} shorter" in sentences[-1]
+    assert f"{time_text(gap_s)} shorter" in sentences[-1]
     seen = Page(page(told))
     for sentence in sentences:
         assert sentence in seen.text

@@ -8,7 +8,7 @@ from Estimator.devices.files import load_device
 from GraphExtractor.graph import Attention, Recompute
 from Plans.plan import Precision
 from Validation.assumptions import Notes, load_assumptions
-from Validation.run_plan import candidate_plans, degrees_of, samples_of
+from Validation.run_plan import degrees_of, possible_plans, samples_of
 
 RULES = load_assumptions()
 DEVICE = load_device("a100_80gb")
@@ -19,7 +19,7 @@ def plans_of(run, device=DEVICE):
     framework = RULES.framework_of(run)
     samples = samples_of(run, run.sequence_length, notes)
     degrees = degrees_of(run, framework, notes)
-    candidates = candidate_plans(run, degrees, samples, run.layers, device, framework, RULES, notes)
+    candidates = possible_plans(run, degrees, samples, run.layers, device, framework, RULES, notes)
     return candidates, {each.rule: each.value for each in notes.made()}
 
 
