@@ -108,7 +108,8 @@ def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> I
     )
     outcomes = parallel(calls())
     try:
-        yield from outcomes
+        for outcome in outcomes:  # "yield from" would close them before what follows
+            yield outcome
     finally:
         with warnings.catch_warnings():  # that points were cancelled is said in a sentence
             warnings.simplefilter("ignore", UserWarning)
