@@ -108,7 +108,7 @@ def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> I
     )
     outcomes = parallel(calls())
     try:
-        for outcome in outcomes:  # "yield from" would close them before what follows
+        for outcome in outcomes:  # noqa: UP028 - "yield from" would close them before what follows
             yield outcome
     finally:
         with warnings.catch_warnings():  # that points were cancelled is said in a sentence
