@@ -33,12 +33,10 @@ def validate(command: Command) -> int:
         check_output(output)
     picture = None if command.plot is None else _picture(command.plot)
     from Reporter.validation_tables import report_json, report_tables
-    from Validation.measured_runs import read_runs
     from Validation.run import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    with progress.phase("measured runs", len(read_runs(runs_file))) as advance:
-        report = compare(runs_file, device, cluster, software, folders_of(output).graphs, advance)
+    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress)
     print_answer(report_json(report).decode(), lambda: report_tables(report), command)
     if picture is not None:
         from Reporter.validation_plot import draw

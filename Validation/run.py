@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from Common.errors import InputError, PhazeError
-from Common.progress import Advance
+from Common.progress import Progress
 from Estimator.devices.device import Device
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
@@ -23,12 +23,11 @@ from Validation.statistics import statistics_of
 
 
 def validate(
-    rows_file: Path | None, device: str | None, cluster: str | None, software: str | None, graphs: Path, advance: Advance
+    rows_file: Path | None, device: str | None, cluster: str | None, software: str | None, graphs: Path, progress: Progress
 ) -> ValidationReport:
     """Predict every run of a file, those that ship by default, and compare with what was measured.
 
     ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``.
-    ``advance`` is told of each run when it is done; ``read_runs`` says how many there are.
 
     Raises:
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
@@ -36,9 +35,10 @@ def validate(
     runs = read_runs(rows_file)
     validator = _Validator(load_assumptions(), device, cluster, software, graphs)
     results = []
-    for run in runs:
-        results.append(validator.result(run))
-        advance(1)
+    with progress.phase("measured runs", len(runs)) as advance:
+        for run in runs:
+            results.append(validator.result(run))
+            advance(1)
     overall, sources = statistics_of(results)
     used = validator.rules.used([each.assumptions for each in results])
     return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used)

@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from GraphExtractor import load_or_extract
 from GraphExtractor.graph import ModelGraph
+from GraphExtractor.storage import load_or_extract
 from Plans.groups import ALONE
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts

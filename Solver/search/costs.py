@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.coverage import check_functions
-from GraphExtractor import load_or_extract
 from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.storage import load_or_extract
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan

@@ -1,10 +1,13 @@
 """Pareto dominance over (throughput up, area down, energy down)."""
 
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from Plans.compiled import outer
 
 Values = NDArray[np.float64]  # (points, 3): throughput, -area, -energy, so that larger is better everywhere
 
@@ -28,7 +31,7 @@ def dominated_by(values: Values, front: Values) -> NDArray[np.bool_]:
     return mask
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@outer
 def _front_of_sorted(values: Values) -> NDArray[np.bool_]:
     """Sorted by the first objective, only earlier points can dominate later ones."""
     count = values.shape[0]
@@ -49,7 +52,7 @@ def _front_of_sorted(values: Values) -> NDArray[np.bool_]:
     return keep
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@outer
 def _dominated(values: Values, front: Values) -> NDArray[np.bool_]:
     mask = np.zeros(values.shape[0], dtype=np.bool_)
     for point in range(values.shape[0]):

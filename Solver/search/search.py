@@ -11,7 +11,7 @@ from Common.errors import InputError
 from Common.files import content_key
 from Common.records import to_json
 from Common.units import GIB
-from GraphExtractor import load_or_extract
+from GraphExtractor.storage import load_or_extract
 from Plans.results import Status
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
 from Solver.search.best_designs import model_plan, with_expert

@@ -3,12 +3,14 @@
 import csv
 import json
 import sys
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Common.errors import InputError, PhazeError
+from Common.progress import SilentProgress
 from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
@@ -39,7 +41,7 @@ SMALL = {
 
 
 def validated(path, graphs, device=None, cluster=None, software=None):
-    return validate(path, device, cluster, software, graphs, lambda count: None)
+    return validate(path, device, cluster, software, graphs, SilentProgress())
 
 
 def written(tmp_path, *changes):
@@ -164,8 +166,15 @@ def test_devices_clusters_and_software_may_be_replaced(tmp_path, graphs):
 
 def test_progress_is_told_of_every_run(tmp_path, graphs):
     counted = []
-    validate(written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, counted.append)
-    assert counted == [1, 1]
+
+    class Counting:
+        @contextmanager
+        def phase(self, name, total):
+            counted.append((name, total))
+            yield counted.append
+
+    validate(written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, Counting())
+    assert counted == [("measured runs", 2), 1, 1]
 
 
 def test_memory_is_compared_where_it_was_measured(tmp_path, graphs):
