@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -55,7 +55,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
         _check_designed(request)
     _check_batch(request)
     _check_models(request, families)
-    _check_degrees(request)
+    _check_degrees(request, families)
     _check_experts(request, families)
     _check_plans(request, families)
 
@@ -141,7 +141,7 @@ class _Degrees:
         return self.dp or devices // self.stated
 
 
-def _check_degrees(request: Request) -> None:
+def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
     """Refuse degrees of which no combination fits the devices, with those that would."""
     devices, every = _devices(request), request.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
@@ -155,10 +155,12 @@ def _check_degrees(request: Request) -> None:
         if every
         else f"{shown} needs {least} devices, {cluster} has {devices}"
     )
-    raise InputError(f"{problem}; {_that_would_fit(request, axes, devices)}")
+    raise InputError(f"{problem}; {_that_would_fit(request, families, axes, devices)}")
 
 
-def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None], devices: int) -> str:
+def _that_would_fit(
+    request: Request, families: Mapping[str, ModelFamily], axes: Mapping[str, tuple[int, ...] | None], devices: int
+) -> str:
     """Values of one degree or another that would do, all else as given."""
     remedies = []
     for name, values in axes.items():
@@ -170,6 +172,8 @@ def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None]
         fitting = {devices // rest for rest in rests if (devices % rest == 0 if request.use_all_devices else rest <= devices)}
         if request.use_all_devices and free:
             fitting = {degree for most in fitting for degree in divisors(most)}
+        if request.use_all_devices:
+            fitting = {degree for degree in fitting if _suits_models(request, families, name, degree)}
         if fitting and request.use_all_devices:
             remedies.append(f"{name} {_listed(sorted(fitting))}")
         elif fitting:
@@ -177,6 +181,21 @@ def _that_would_fit(request: Request, axes: Mapping[str, tuple[int, ...] | None]
     if not remedies:
         return f"give degrees whose product {'divides' if request.use_all_devices else 'is at most'} {devices}"
     return f"possible with the rest as it is: {', or '.join(remedies)}"
+
+
+def _suits_models(request: Request, families: Mapping[str, ModelFamily], name: str, degree: int) -> bool:
+    """Whether the models can be divided so, as far as that is known before they are traced."""
+    if name == "pp":
+        return all(not family.layers or degree <= family.layers + 2 for family in families.values())
+    if name != "tp":
+        return True
+    try:
+        for model, family in families.items():
+            for key in _graph_keys(replace(request, tp=(degree,)), model, (1,)):
+                check_key(key, family)
+    except InputError:
+        return False
+    return True
 
 
 def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:

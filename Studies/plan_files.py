@@ -129,6 +129,8 @@ def _degrees(plan: Plan) -> dict[str, object]:
 def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], dict[tuple[str, ...], object]]:
     """Settings that name the hardware, and what these names stood for; an accelerator is called by its file."""
     records = hardware.records
+    if (records.space if hardware.device is None else records.device) is None:
+        raise InputError(f"{path} names hardware without its record; give the best.json of a run as it was written")
     kept: dict[tuple[str, ...], object] = {("cluster", hardware.cluster): records.cluster}
     kept["software", hardware.software] = records.software
     names: dict[str, object] = {"cluster": hardware.cluster}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import logging
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from Solver.search.schedule_records import KeptSchedules
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
@@ -86,6 +89,11 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
+    study = folder / "study.yaml"
+    if study.is_file() and study.read_bytes() != files.study_yaml.encode():
+        logger.warning("%s held the answer of another study, which this one replaces, its report and trace too", folder)
+        for name in ("report.html", "trace.json"):
+            (folder / name).unlink(missing_ok=True)
     (folder / "best.json").unlink(missing_ok=True)
     write_atomically(folder / "study.yaml", files.study_yaml.encode())
     write_atomically(folder / "schedules.json.gz", pack(to_json(files.schedules)))

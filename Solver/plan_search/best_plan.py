@@ -161,7 +161,7 @@ class ConfigurationPlans:
             loads_s = self._interleaved_loads_s()
             busy_s = np.maximum(shared.plans.micro_batches[at] * loads_s, self.loads.behind_s[-1])
             self.bounds_s[at] = busy_s + shared.least_step_s[at]
-        self.bounds_s[shared.least_bytes > self.memory_bytes] = np.inf
+        self.bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
 
     def _interleaved_loads_s(self) -> FloatArray:
         """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where layers branch, the mean."""

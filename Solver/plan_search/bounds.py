@@ -54,6 +54,18 @@ def least_sync_s(bounds: PlanBounds, plan: int, parameters: float) -> float:
     return seconds
 
 
+@inlined
+def deepest_s(total_s: float, load_s: float, pp: int, more: int) -> float:
+    """Seconds at least of the longest path through the last stage, where one of ``pp`` stages takes ``load_s`` or more.
+
+    With b stages behind it, it runs ``more`` - b further micro-batches before what is behind it, which takes at least
+    ``total_s`` less as many loads as there are other stages; whatever b is.
+    """
+    if more < pp:
+        return total_s
+    return max(total_s + (more - pp + 1) * load_s, 2.0 * total_s + (more - pp) * load_s)
+
+
 @outer
 def plan_bounds_s(
     bounds: PlanBounds, stages: Stages, loads: Loads, shorter_part: float, accumulates: bool, seconds: FloatArray
@@ -64,8 +76,8 @@ def plan_bounds_s(
     known; wherever the stage with the largest load is, the iteration takes at least W + (m-1) V less what it does not wait for,
     which is at most the imbalance pp · V - W, and at most the shorter pass for each stage behind it (``stage_bound_s``), half
     the load or ``shorter_part`` of the load but for messages. The first
-    stage synchronises its gradients after everything, any other one no earlier than the backward passes before it are left; of
-    the others one has at least the parameters of the best cut of the rest.
+    stage synchronises its gradients after everything; of the others, one has at least the parameters of the best cut of the rest,
+    and follows the longest path to the last stage and back (``deepest_s``) but for the backward passes of the stages before it.
     """
     everything = len(stages.first) - 2
     whole_s = loads.stage_s[stages.to_end[everything]]
@@ -96,9 +108,9 @@ def plan_bounds_s(
             least_s = total_s + more * load_s - unwaited_s
             if stages.chain and first_s >= rest_s and least_s >= best_s:
                 break  # larger first stages take longer
-            after_s = least_sync_s(bounds, plan, bounds.parameters[edge]) + bounds.tied_s[plan]
+            least_s += least_sync_s(bounds, plan, bounds.parameters[edge]) + bounds.tied_s[plan]
             if follows:
-                rest = least_sync_s(bounds, plan, bounds.least_parameters[pp - 2, part])
-                after_s = max(after_s, rest - back_s)
-            best_s = min(best_s, least_s + after_s)
+                rest_after_s = least_sync_s(bounds, plan, bounds.least_parameters[pp - 2, part])
+                least_s = max(least_s, deepest_s(total_s, load_s, pp, more) + rest_after_s - back_s)
+            best_s = min(best_s, least_s)
         seconds[plan] = best_s + bounds.least_step_s[plan]

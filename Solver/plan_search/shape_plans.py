@@ -158,7 +158,7 @@ class ShapePlans:
     def fit(self, memory_bytes: float) -> bool:
         """Whether some plan has a cut that fits, known exactly but for interleaved ones; ``least_bytes`` of those seen are."""
         if memory_bytes not in self._fit:
-            self._fit[memory_bytes] = self._found_fit(memory_bytes)
+            self._fit[memory_bytes] = self._found_fit(memory_bytes * (1.0 + ROUNDING))
         return self._fit[memory_bytes]
 
     def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:

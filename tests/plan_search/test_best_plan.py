@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from random_searches import Case, Enumerated, best_cut, every_plan, every_shape, random_case
+from random_searches import NOTHING, Case, Enumerated, best_cut, every_plan, every_shape, random_case
 
+from Estimator.devices.files import load_software
+from Estimator.network.cluster import Cluster, Tier
+from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes
 from Plans.iteration import price_iteration
-from Plans.plan import UniformPlan
+from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.rates import Machine
 from Plans.results import Status
 from Solver.cuts import lattice
@@ -20,6 +24,8 @@ from Solver.cuts.cut_bounds import Problem, bound_cut
 from Solver.cuts.cut_search import cut_s, search_cuts
 from Solver.plan_search import best_plan
 from Solver.plan_search.best_plan import ConfigurationPlans, PlanStatus
+from Solver.plan_search.shape_plans import ShapePlans
+from Solver.plan_search.space import PlanSpace
 from Solver.search import costs as search_costs
 from Solver.search.costs import Part, model_shapes
 
@@ -257,3 +263,28 @@ def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batch
         least_step_s=0.0,
         memory_bytes=1.0,
     )
+
+
+def test_a_later_stage_does_not_wait_for_the_passes_of_a_slower_first_one() -> None:
+    """All compute in the first layer, all parameters in the second: its gradients are synchronised beside the cool-down."""
+    shape = UniformPlan(global_batch_size=4)
+    layers = tuple(
+        LayerGraph(f"layer{at}", NOTHING, NOTHING, NOTHING, count, 0, 0, 0, SavedBytes(1, 1, 1), 0, str(at))
+        for at, count in enumerate((0, 2600))
+    )
+    graph = ModelGraph(shape.graph_key("made up", 8), layers, (0, 1), (LayerTensor(0, (1,), 1, 1),), 1)
+    forward, again, backward = (PassCosts.of_total(np.array([each])) for each in ((1.0, 0.01), (0.0, 0.0), (4.0, 0.01)))
+    sizes = layer_sizes(graph, Recompute.NONE)
+    costs = LayerCosts(graph, Recompute.NONE, sizes, forward, again, backward, np.zeros((1, 2)), None)
+    cluster = Cluster("flat", 4, (Tier("only", 4, 300.0, 0.0),))
+    machine = Machine("made up", 1e12, 1e12, 1e12, cluster, load_software("megatron_2022"))
+    space = PlanSpace(4, False, shape, 8, (1,), (1,), (Recompute.NONE,), group_orders=(GroupOrder.DATA_INNER,))
+    shared = ShapePlans(graph, sizes, space.plans(shape, 2, cluster), machine)
+    plans = ConfigurationPlans(shared, costs, 0, 1e12)
+    every = [shared.plans.plan(at) for at in range(len(shared))]
+    seconds = [
+        price_iteration(replace(plan, stage_layers=(1, 1) if plan.pp == 2 else (2,)), costs, machine).iteration_s
+        for plan in every
+    ]
+    assert (plans.bounds_s <= np.array(seconds) * CLOSE).all()
+    assert plans.best().iteration_s == pytest.approx(min(seconds), rel=1e-9)

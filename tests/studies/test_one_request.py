@@ -145,7 +145,7 @@ BAD = {
         MIXTRAL | {"ep": 3},
         "does not divide the 8 experts; possible with the rest as it is: ep 1, 2, 4, 8",
     ),
-    "degrees that leave devices idle": (DEVICE | {"pp": 3}, "possible with the rest as it is: pp 1, 2, 4, 8"),
+    "degrees that leave devices idle": (DEVICE | {"pp": 3}, "possible with the rest as it is: pp 1, 2, 4$"),
     "all degrees, too few": (DEVICE | {"tp": 2, "pp": 2, "dp": 4}, "tp 1, or pp 1, or dp 2"),
     "degrees beyond the devices": (BERT | {"pp": 8, "dp": 256}, "pp 8 x dp 256 needs 2048 devices, phaze_icml24 has 1024; "),
     "and what would do": (BERT | {"pp": 8, "dp": 256}, "pp of at most 4, or dp of at most 128"),
