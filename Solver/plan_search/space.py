@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -93,6 +94,10 @@ class PlanSpace:
 
     def plans(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
+        return _listed(self, shape, layers, cluster)
+
+    def every_plan(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
+        """The same with those that others dominate."""
         groups = self.devices // (shape.tp * shape.cp)
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
         movable = len(cluster.tiers) > 1 or shape.cp > 1  # else replicas and context-parallel groups may part
@@ -116,7 +121,7 @@ class PlanSpace:
                 replicas.append(degrees)
         table = np.repeat(np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0)
         pp_column, zero_column, inner, chunk_column, overlaps = (np.ascontiguousarray(column) for column in table.T)
-        plans = UniformPlans(
+        return UniformPlans(
             shape=shape,
             pp=pp_column,
             dp=np.concatenate(replicas),
@@ -126,8 +131,6 @@ class PlanSpace:
             pipeline_inner=inner > 0,
             overlap_gradients=overlaps > 0,
         )
-        several = self.dp_degrees is None and not self.use_all_devices
-        return plans.some(undominated(plans, cluster)) if several else plans
 
     def _replicas(self, room: int, most: int) -> IntArray:
         """Data parallel degrees where there is room for so many replicas."""
@@ -143,3 +146,10 @@ class PlanSpace:
         blocks = layers - 2
         wanted = self.interleave or range(1, max(blocks // pp, 1) + 1)
         return tuple(chunks for chunks in wanted if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0))
+
+
+@lru_cache(maxsize=64)  # a search, its reference chips and its limits list the same plans
+def _listed(space: PlanSpace, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
+    plans = space.every_plan(shape, layers, cluster)
+    several = space.dp_degrees is None and not space.use_all_devices
+    return plans.some(undominated(plans, cluster)) if several else plans
