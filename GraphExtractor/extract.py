@@ -86,11 +86,11 @@ def _expanded(
     shortened = any(count > 1 for count in copies.values())
     if not shortened or family.described:
         return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
-    again = partial(_forward_of, key, family, modules, model, fake)
-    whole = again()
+    forward = partial(_forward_of, key, family, modules, model, fake)
+    whole = forward()
     _reduce(model, chosen)
     try:  # code that nobody described may not run on fewer blocks
-        if stands_for(again(), whole, chosen):
+        if stands_for(forward(), whole, chosen):
             return expand(layers_of(trace_model(key, family, modules, {}, model, fake)), copies)
     except PhazeError as error:  # what it says is of the shortened model
         logger.debug("%s cannot be traced with fewer blocks: %s", key.model, error)

@@ -15,7 +15,7 @@ from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
-from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, SAVED_BYTES, Problem, bound_cut
+from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, ROUNDING, SAVED_BYTES, Problem, bound_cut
 from Solver.cuts.cut_search import cut_s, search_cuts
 from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads, fill_prices
 from Solver.plan_search.bounds import plan_bounds_s
@@ -23,7 +23,6 @@ from Solver.plan_search.shape_plans import DegreesKey, ShapePlans
 
 FloatArray = NDArray[np.float64]
 
-ROUNDING = 1e-12  # relative: a bound this close to a value cannot beat it
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
 

@@ -60,10 +60,8 @@ class _Groups:
         sizes, strides = replica_levels(plans)
         self._sizes, self._strides = np.concatenate([sizes, ends[:1]]), np.concatenate([strides, ends[1:]])
         self._strides = np.minimum(self._strides, cluster.period)  # members that lie further apart share no inner block
-        self._algorithms: tuple[str, ...] = ()
-        self._line = np.empty(self._sizes.shape, np.int64)
         key, place = np.unique(self._sizes * (cluster.period + 1) + self._strides, return_inverse=True)
-        self._line = place.reshape(self._sizes.shape)
+        self._line: IntArray = place.reshape(self._sizes.shape)
         self._costs, self._algorithms = self._costs_of(
             key // (cluster.period + 1), key % (cluster.period + 1), np.zeros_like(key)
         )

@@ -13,12 +13,13 @@ from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
-from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at
+from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at, replica_levels
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import times_of
+from Solver.cuts.cut_bounds import ROUNDING
 from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
 from Solver.cuts.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
@@ -27,7 +28,6 @@ from Solver.plan_search.bounds import PlanBounds
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ROUNDING = 1e-12  # relative: bytes this close fit
 AT_ONCE = 1024  # plans whose rates are priced together
 MOST_ALGORITHMS = 6  # of a collective on any cluster
 
@@ -200,11 +200,8 @@ class ShapePlans:
     def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
         """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
         shape, plans = self.plans.shape, self.plans
-        inner = shape.tp * shape.cp
-        data_inner = self._stage_strides != inner
-        joined = data_inner | (plans.pp == 1)  # context-parallel devices and replicas are neighbours
-        sizes = np.where(joined, plans.dp * shape.cp, plans.dp)
-        strides = np.where(joined, shape.tp, inner * plans.pp)
+        joined = plans.layouts.replica_strides == shape.tp * shape.cp  # context-parallel devices and replicas are neighbours
+        sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(joined, 1.0, 1.0 / shape.cp)
         gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
