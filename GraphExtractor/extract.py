@@ -104,7 +104,7 @@ def _forward_of(
     with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans():
         inputs = family.inputs(key)
         return recorded_forward(
-            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1))
+            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label
         )
 
 
@@ -147,6 +147,7 @@ def trace_model(
         key.cp,
         drop_unused=family.drops_unused,
         lines=not family.described,
+        name=key.label,
     )
     if not family.described:
         check_step(step, key.model)

@@ -16,11 +16,12 @@ import torch
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx import traceback
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules import module as module_hooks
 
 from Common.errors import InputError, PhazeError
+from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import LayerModule
@@ -74,6 +75,12 @@ class _Stamper:
         self.path = [""]
         self.inside = False
 
+    def place(self) -> str:
+        """Where the trace is, in words."""
+        if traceback.current_meta.get("custom", {}).get("backward"):
+            return "backward"
+        return f"layer {len(self.runs)} of {len(self.layer_modules)}"
+
     def write(self, *, backward: bool = False) -> None:
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
         traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
@@ -122,11 +129,13 @@ def trace_step(
     *,
     drop_unused: bool = False,
     lines: bool = False,
+    name: str = "the model",
 ) -> TracedStep:
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
 
     Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. With ``lines``
-    forward nodes know the lines of code that made them (``meta["stack_trace"]``), which takes time.
+    forward nodes know the lines of code that made them (``meta["stack_trace"]``), which takes time. ``name`` is the model's, for
+    logs of a trace that takes long.
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -144,8 +153,14 @@ def trace_step(
             return loss_of(self.model, dict(zip(inputs, values, strict=True)))
 
     step = Step()
+    graphs: list[torch.fx.Graph] = []  # the one being made
+
+    def so_far() -> str:
+        made = f"{len(graphs[0].nodes):,} operators" if graphs else "starting"
+        return f"tracing {name}: {made}, {stamper.place()}"
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
         with stamper.stamping(), whole_operators(attention, cp), whole_scans():
             loss = torch.func.functional_call(step, named, (values,))
@@ -154,7 +169,7 @@ def trace_step(
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
     try:
-        with fake, traceback.preserve_node_meta():
+        with fake, traceback.preserve_node_meta(), said_while(so_far):
             traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=lines)(
                 list(parameters.values()), list(inputs.values())
             )

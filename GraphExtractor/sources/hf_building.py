@@ -12,6 +12,7 @@ from Common.errors import InputError
 from GraphExtractor.sources.building import as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
+from GraphExtractor.sources.token_loops import CONFIGURATION, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _image(settings: Any) -> tuple[int, int]:
 
 def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], path: str) -> torch.Tensor:
     """The loss of a forward pass, or the mean of its output."""
-    with users_code(path, "the forward pass", REMEDY), shapes_only():
+    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, CONFIGURATION):
         output = model(**inputs)
     own = own_loss(output)
     if own is None:

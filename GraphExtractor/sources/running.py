@@ -18,6 +18,7 @@ from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy
 from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
+from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class UserFile:
         numbered = next(iter(inputs)).isdigit()
         own = getattr(self._module, "loss", None) and self._function("loss")
         replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy)) if cross_entropy else nullcontext()
-        with shapes_only(), _beside(Path(self.path)), replaced:
+        with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
             with users_code(self.path, f"the forward pass{self._split}"):
                 output = model(*inputs.values()) if numbered else model(**inputs)
             if own:
