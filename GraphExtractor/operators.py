@@ -80,6 +80,8 @@ def _traced(
     }:  # touches some rows of its first operand
         touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
         uses = (replace(uses[0], shape=touched), *uses[1:])
+    if name == "bag":
+        uses = (replace(uses[0], shape=(node.args[1].meta["val"].numel(), outputs[0].shape[-1])), *uses[1:])
     yields = Yields.OUTPUT
     if origin.backward and not origin.again:
         yields = Yields.WEIGHT_GRADIENT if node in weight_gradients else Yields.INPUT_GRADIENT
@@ -124,6 +126,9 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
         return Work(
             OperatorKind.GATHER, (), (VectorWork("copy", outputs[0].elements), VectorWork("embedding_backward", gradient))
         )
+    if name == "rows_gradient":
+        added = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
+        return Work(OperatorKind.GATHER, (), (VectorWork("embedding_backward", added),))
     kind, function = VECTOR_FUNCTIONS.get(name, (OperatorKind.ELEMENTWISE, name))
     return Work(kind, (), (VectorWork(function, elements),))
 

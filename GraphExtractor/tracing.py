@@ -26,6 +26,7 @@ from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
+from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 
 logger = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ def trace_step(
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), whole_operators(attention, cp), whole_scans():
+        with stamper.stamping(), whole_operators(attention, cp), whole_scans(), sparse_gradients():
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])
