@@ -1,14 +1,14 @@
-"""Scores of attention that a mask leaves: how many, and the FLOPs of an operator without those it leaves out.
+"""Scores of attention that a mask leaves: how many, and the FLOPs of those it leaves out.
 
 Published FLOPs of training follow one of two conventions. One counts all scores, as if attention were not causal (Chowdhery et
 al. 2022, appendix B; Korthikanti et al. 2022, appendix A): ``Operator.flops``. The other counts those that the mask leaves (Dao
-2023, section 4.1): ``flops_left`` here.
+2023, section 4.1): that without ``masked_flops``.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from GraphExtractor.graph import Operator, OperatorKind
+from GraphExtractor.graph import LayerGraph, Operator, OperatorKind
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,25 @@ def score_mask(rows: int, columns: int, causal: bool, window: int | None) -> Sco
     return ScoreMask(rows, columns, causal, window)
 
 
-def flops_left(operators: Iterable[Operator], sequence_length: int) -> int:
-    """FLOPs of the matrix products without the scores that masks leave out, whether or not a kernel computes them.
+def masked_flops(operators: Iterable[Operator], sequence_length: int) -> int:
+    """FLOPs of the matrix products that are those of scores that masks leave out, whether or not a kernel computes them.
 
     ``sequence_length`` is that of the rows of causal attention in separate products, whose shapes do not tell.
     """
-    return sum(_left(operator, sequence_length) for operator in operators)
+    return sum(_masked(operator, sequence_length) for operator in operators)
 
 
-def _left(operator: Operator, sequence_length: int) -> int:
+def _masked(operator: Operator, sequence_length: int) -> int:
     mask = mask_of(operator)
     if mask is None and operator.causal and operator.core_attention and operator.kind is OperatorKind.GEMM:
         mask = ScoreMask(sequence_length, sequence_length, True, operator.window)
-    return operator.flops if mask is None else operator.flops * mask.left // (mask.rows * mask.columns)
+    return 0 if mask is None else operator.flops - operator.flops * mask.left // (mask.rows * mask.columns)
+
+
+def masked_scores(layers: Iterable[LayerGraph]) -> str:
+    """Whether the FLOPs of ``layers`` count the scores that masks leave out, and whether attention computes those."""
+    attention = [each for layer in layers for each in layer.forward.operators if each.core_attention and each.gemms]
+    if not any(each.causal or each.window is not None for each in attention):
+        return "none" if attention else "no attention"
+    skipped = any(mask_of(each) is not None for each in attention)
+    return "counted, skipped by the kernel" if skipped else "counted and computed"
