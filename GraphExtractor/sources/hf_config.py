@@ -20,12 +20,11 @@ from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.graph import GraphKey, ModelGraph
 
 logger = logging.getLogger(__name__)
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
-_IGNORED_BY_ATTENTION = ("sliding_window", "attn_logit_softcapping", "attention_chunk_size")
 
 
 def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFamily:
@@ -119,13 +118,22 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import build
 
-        config = ConfigValues(self.path, _content(self.path))
-        model = build(config, attention)
-        for name in _IGNORED_BY_ATTENTION:
-            limit = config.values.get(name)
-            if limit and not (isinstance(limit, int) and limit >= key.sequence_length):
-                logger.warning("%s: %s %s is not priced: every token attends to all others", self.path, name, limit)
-        return model
+        return build(ConfigValues(self.path, _content(self.path)), attention)
+
+    def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
+        """See base class: limits of attention that its code does not tell, or that save nothing."""
+        from GraphExtractor.sources.hf_building import limits_of_attention
+
+        limits = limits_of_attention(ConfigValues(self.path, _content(self.path)))
+        operators = [each for layer in graph.layers for each in layer.forward.operators if each.core_attention and each.gemms]
+        if any(each.window is not None for each in operators) or not operators:
+            return ()
+        whom = "its own and all earlier tokens" if all(each.causal for each in operators) else "all tokens"
+        return tuple(
+            f"{self.path}: {name} {limit} is not priced: scores of every token with {whom} are"
+            for name, limit in limits.items()
+            if limit < graph.key.sequence_length
+        )
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
