@@ -18,22 +18,22 @@ REFUSALS = frozenset({2, 3})
 MOST_SENTENCES = 3
 MOST_LETTERS = 2000  # of a refusal: a list of known names may be long, an echo of the input may not
 LARGEST = 1e60  # of any number that is printed
-NEGATIVE = (
-    "bias",
-    "change",
-    "slope",
-    "delta",
-    "difference",
-    "behind",
-    "gap",
-    "error",
-    "slower",
-    "exponent",
-    "id",
-    "shift",
-    "x",
-    "y",
-    "key",
+NEGATIVE = frozenset(  # words of names of numbers that may be
+    (
+        "bias",
+        "change",
+        "slope",
+        "delta",
+        "difference",
+        "behind",
+        "gap",
+        "error",
+        "slower",
+        "exponent",
+        "id",
+        "spearman",
+        "correlation",
+    )
 )
 FOREIGN = re.compile(
     r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception ignored|C\+\+|Fatal Python|"
@@ -44,6 +44,7 @@ FOREIGN = re.compile(
 NOT_NUMBERS = re.compile(r"(?<![\w.])[-+]?(nan|inf)(?![\w.(])", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of several
+_OWN_WORDS = re.compile(r" with \w+: .*(?=; correct it there)")  # what a person's module says itself
 _VOLATILE = re.compile(r"'[^']*'|\"[^\"]*\"|/[\w./-]+|-?\d[\d.,e+-]*|\b[0-9a-f]{8,}\b")
 
 
@@ -104,7 +105,7 @@ def _wordy(stderr: str) -> Iterator[Problem]:
     if not said:
         yield Problem("refused without a word", stderr[-300:])
         return
-    text = _without_quotes(" ".join(said))
+    text = _OWN_WORDS.sub("", _without_quotes(" ".join(said)))
     if len(_SENTENCE_END.split(text)) > MOST_SENTENCES:
         yield Problem(f"more than {MOST_SENTENCES} sentences: {plain(said[0])}", text[:600])
     if len(" ".join(said)) > MOST_LETTERS:
@@ -136,5 +137,5 @@ def _bad(value: Any, key: str) -> Iterator[str]:
             yield f"{key} is {value}"
         elif abs(value) > LARGEST:
             yield f"{key} is above {LARGEST:g}"
-        elif value < 0 and not any(word in key.lower().split("_") for word in NEGATIVE):
+        elif value < 0 and NEGATIVE.isdisjoint(key.lower().split("_")):
             yield f"{key} is negative"

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -24,6 +25,7 @@ MEMORY_BYTES = 4 * 2**30
 LARGEST_FILE_BYTES = 2**30
 POLL_S, WATCH_S = 0.004, 0.05
 RESERVES_ADDRESSES = frozenset({"report"})  # modes with an engine that reserves far more than it uses
+FORKS_WELL = frozenset({"jemalloc_bg_thd"})  # threads that their library starts again in a fork
 PAGE_BYTES = resource.getpagesize()
 
 # Imported before the first fork: what modes import when they run, none of it starting a thread.
@@ -76,12 +78,39 @@ class Slot:
     def keep(self) -> None:
         """Take the live files as pristine ones."""
         shutil.rmtree(self.pristine, ignore_errors=True)
-        shutil.copytree(self.live, self.pristine, symlinks=True)
+        shutil.copytree(self.live, self.pristine, symlinks=True)  # times of files are copied too
 
     def restore(self) -> None:
-        """Make the live files what the pristine ones are."""
-        shutil.rmtree(self.live, ignore_errors=True)
-        shutil.copytree(self.pristine, self.live, symlinks=True)
+        """Make the live files what the pristine ones are; what did not change since is left as it is."""
+        here, there = _states(self.live), _states(self.pristine)
+        for name in sorted(here.keys() - there.keys(), reverse=True):
+            path = self.live / name
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+        for name in sorted(there):
+            if here.get(name) == there[name]:
+                continue
+            path, source = self.live / name, self.pristine / name
+            if name in here and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif name in here:
+                path.unlink()
+            if source.is_dir() and not source.is_symlink():
+                path.mkdir()
+            else:
+                shutil.copy2(source, path, follow_symlinks=False)
+
+
+def _states(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Kind, and of files size and time of change, of everything below ``folder``."""
+    found = {}
+    for path in folder.rglob("*"):
+        state = path.lstat()
+        kind = stat.S_IFMT(state.st_mode)
+        found[str(path.relative_to(folder))] = (kind, state.st_size, state.st_mtime_ns) if stat.S_ISREG(kind) else (kind,)
+    return found
 
 
 class Running:
@@ -142,7 +171,7 @@ class Running:
 
 
 def prepare() -> None:
-    """Import what commands need, and leave what was imported out of the collector's sight."""
+    """Import what commands need."""
     from Common.compiled_code import find_place
 
     find_place()
@@ -152,6 +181,29 @@ def prepare() -> None:
     torch, pyarrow = sys.modules["torch"], sys.modules["pyarrow"]
     torch.set_num_threads(1)
     pyarrow.set_cpu_count(1)
+
+
+def warm(slot: Slot, commands: Sequence[str]) -> None:
+    """Run commands in this process, so that forks find compiled code loaded; none of them may start a thread.
+
+    Raises:
+        RuntimeError: one of them did, or failed.
+    """
+    before, home = Path.cwd(), os.environ.get("HOME", "")
+    os.chdir(slot.work)
+    try:
+        for command in commands:
+            with contextlib.redirect_stdout(io.StringIO()):
+                status = main_of([*command.split(), "--quiet"])()
+            if status:
+                raise RuntimeError(f"{command} ended with {status}")
+    finally:
+        os.chdir(before)
+        os.environ["HOME"] = home
+    tasks = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    lost = len([task for task in tasks if task not in FORKS_WELL]) - 1
+    if lost:
+        raise RuntimeError(f"{lost} threads run after {', '.join(commands)}, which a fork would not have")
     gc.collect()
     gc.freeze()
 

@@ -18,8 +18,8 @@ from scripts.fuzzing.findings import Example, Findings, table, told
 from scripts.fuzzing.flags import WRITTEN, Flags, parsers
 from scripts.fuzzing.inputs import Input, input_of
 from scripts.fuzzing.judge import Problem, contents, problems
-from scripts.fuzzing.server import POLL_S, Outcome, Running, Slot, prepare
-from scripts.fuzzing.targets import BUILD
+from scripts.fuzzing.server import POLL_S, Outcome, Running, Slot, prepare, warm
+from scripts.fuzzing.targets import BUILD, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WRITABLE = ("out",)  # folders whose names begin so are what runs write; caches in them may be set aside
@@ -46,6 +46,7 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     prepare()
     slots = [Slot(folder / f"slot{number}") for number in range(max(plan.jobs, 1))]
     _build(slots)
+    warm(slots[0], WARM)
     modes, findings = parsers(), Findings()
     _say(f"ready after {time.monotonic() - started:.0f} s in {folder}; seed {plan.seed}")
     begun, cpu = time.monotonic(), time.process_time()
@@ -68,19 +69,20 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
             _say(f"{ended} inputs in {time.monotonic() - begun:.0f} s, {len(findings.families)} families")
     if _outside() != outside:
         findings.add(Problem("something was written outside the folder", str(_outside() ^ outside)), Example(-1, (), "", ""))
-    seconds = time.monotonic() - begun
     if not loud:
-        sys.stdout.writelines(f"{line}\n" for line in (*table(findings), *told(findings, f"scripts/fuzz.py --seed {plan.seed}")))
-        sys.stdout.writelines(f"slowest: {cpu_s:.1f} s  {number}  {words}\n" for cpu_s, number, words in findings.slowest)
-        memory, number = findings.largest
-        sys.stdout.write(
-            f"largest: {memory / 2**20:.0f} MiB  {number}; processor time {findings.cpu_s:.0f} s, of the fuzzer {time.process_time() - cpu:.0f} s\n"
-        )
-        rate = ended / max(seconds, 1e-9)
-        sys.stdout.write(
-            f"{ended} inputs of seed {plan.seed} in {seconds:.0f} s ({rate:.1f}/s): {len(findings.families)} families\n"
-        )
+        _summarise(plan, findings, ended, time.monotonic() - begun, time.process_time() - cpu)
     return len(findings.families)
+
+
+def _summarise(plan: Plan, findings: Findings, ended: int, wall_s: float, own_s: float) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in (*table(findings), *told(findings, f"scripts/fuzz.py --seed {plan.seed}")))
+    sys.stdout.writelines(f"slowest: {cpu_s:.1f} s  {number}  {words}\n" for cpu_s, number, words in findings.slowest)
+    memory, number = findings.largest
+    sys.stdout.write(
+        f"largest: {memory / 2**20:.0f} MiB  {number}; {findings.cpu_s:.0f} s of a core, {own_s:.0f} s of the fuzzer\n"
+    )
+    rate, families = ended / max(wall_s, 1e-9), len(findings.families)
+    sys.stdout.write(f"{ended} inputs of seed {plan.seed} in {wall_s:.0f} s ({rate:.1f}/s): {families} families of findings\n")
 
 
 def _ended(plan: Plan, slots: list[Slot], modes: dict[str, Parser]) -> Iterator[tuple[Input, Outcome, Slot, list[Problem]]]:
@@ -139,7 +141,7 @@ def _written(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _build(slots: Sequence[Slot]) -> None:
-    """Give every slot the base files and all that the base commands make of them; files name their slot, so each makes its own."""
+    """Give every slot the base files and all that the base commands make of them (which name their slot)."""
     for slot in slots:
         shutil.rmtree(slot.root, ignore_errors=True)
         for folder in (slot.work, slot.live / "home"):

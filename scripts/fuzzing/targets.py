@@ -118,4 +118,7 @@ BUILD = (
     f"{DEVICES} --output run_device",
     "sweep sweep.yaml --workers 1 --output out_sweep",
     "accelerators --design-space space.yaml --output out_cores/Estimator/arch_configs/cores.json",
+    "validate runs.csv --output out",
+    "validate single.csv --output out",
 )
+WARM = (f"{DEVICES} --output out_warm", PLAN)  # they need no solver and no library that starts threads
