@@ -1,4 +1,4 @@
-"""Graphs on disk: versioned JSON, rebuilt when stale or damaged. Reading a good file needs neither torch nor transformers."""
+"""Graphs on disk: versioned JSON with a digest, rebuilt when stale, damaged or edited. Reading a good file needs neither torch nor transformers."""
 
 import inspect
 from dataclasses import asdict, dataclass, replace
@@ -8,6 +8,7 @@ from pathlib import Path
 from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
+from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
@@ -50,17 +51,17 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
     Raises:
         PhazeError: the file cannot be written.
     """
-    write_atomically(path, pack(to_json(StoredGraph(made_from, graph))))
+    write_atomically(path, pack(sealed(to_json(StoredGraph(made_from, graph)))), private=True)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
     """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected (None: anything).
 
     Raises:
-        ArtefactError: damaged, of another schema, or stale; says which.
+        ArtefactError: damaged, edited, of another schema, or stale; says which.
     """
     try:
-        stored = from_json(StoredGraph, unpack(path), str(path))
+        stored = from_json(StoredGraph, unsealed(unpack(path), str(path)), str(path))
     except InputError as error:
         raise ArtefactError(f"{error} (not a graph of schema {SCHEMA_VERSION})") from error
     if stored.graph.schema_version != SCHEMA_VERSION:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from Common.errors import PhazeError
 from Common.files import pack, write_atomically
 from Common.records import to_json
 from Solver.results import Counts, SearchResult
@@ -117,14 +116,3 @@ def best_json(result: SearchResult) -> bytes:
     whole = json.loads(to_json(result))
     best = whole.pop("best") or {"status": whole["status"], "optimal": False}
     return json.dumps({**best, **{key: value for key, value in whole.items() if key != "status"}}, indent=2).encode()
-
-
-def folder_is_writable(folder: Path) -> None:
-    """Refuse a run directory that cannot be written before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise PhazeError(f"cannot write in {folder}: {error.strerror}; choose another --output") from error
