@@ -1,4 +1,4 @@
-"""What others wrote, shown again: without control characters that a terminal would obey, and no name longer than a line or two."""
+"""What others wrote, shown again: without what a terminal would obey, and no name longer than a line or two."""
 
 import re
 

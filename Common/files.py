@@ -105,7 +105,9 @@ def read_text(path: Path, wanted: str) -> str:
         reason = getattr(error, "strerror", None) or ("it is not text in UTF-8" if isinstance(error, UnicodeError) else "no path")
         raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
     if len(content) > MAX_TEXT_BYTES:
-        raise InputError(f"{path} has more than {MAX_TEXT_BYTES // 2**20} MiB, which is too large for {wanted}; give a smaller one")
+        raise InputError(
+            f"{path} has more than {MAX_TEXT_BYTES // 2**20} MiB, which is too large for {wanted}; give a smaller one"
+        )
     control = _CONTROL.search(text)
     if control is not None:
         line = text.count("\n", 0, control.start()) + 1

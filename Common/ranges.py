@@ -61,7 +61,9 @@ def check_ranges(data: object, source: str) -> None:
         elif math.isfinite(value) and value and not LEAST <= abs(value) <= MOST.get(unit, MOST_OF_OTHERS):
             most = MOST.get(unit, MOST_OF_OTHERS)
             allowed = f"at most {most:g}" if abs(value) > most else f"0 or at least {LEAST:g}"
-            raise InputError(f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip() + " in size; correct it")
+            raise InputError(
+                f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip() + " in size; correct it"
+            )
 
 
 def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:

@@ -27,6 +27,7 @@ MAX_YAML_BYTES = 2 * 2**20  # the largest that ships has 10 KiB, a sweep of 100,
 DEEPEST = 50  # mappings and lists in each other
 MOST_NODES = 100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+_INTEGER = re.compile(r"[-+]?[0-9][0-9a-fxo_:]*", re.IGNORECASE)  # in any notation of YAML 1.1
 
 
 class _Loader(_Base):
@@ -69,7 +70,9 @@ def parse_yaml(text: str, source: str) -> Any:
             (with its aliases written out) longer than any file of ours: names the bound.
     """
     if len(text) > MAX_YAML_BYTES:
-        raise InputError(f"{source} has more than {MAX_YAML_BYTES // 2**20} MiB, which is too large for YAML; give a smaller file")
+        raise InputError(
+            f"{source} has more than {MAX_YAML_BYTES // 2**20} MiB, which is too large for YAML; give a smaller file"
+        )
     try:
         return deepcopy(_parsed(text))
     except yaml.YAMLError as error:
@@ -99,9 +102,8 @@ def _parsed(text: str) -> Any:
 
 def _check_events(text: str) -> None:
     """Refuse what is nested too deeply for the composer, which recurses, and values that nobody can show."""
-    depth = count = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        count += 1
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -118,9 +120,8 @@ def _check_scalar(event: yaml.ScalarEvent) -> None:
     text = event.value
     if steers(text):
         raise _refused(f"it holds control characters, in '{clipped(text, 60)}'", event.start_mark)
-    if not event.style and len(text) > LONGEST_INTEGER and text.strip("+-0123456789abcdefxo_:") == "" and text[-1:].isalnum():
-        if text.lstrip("+-")[:1].isdigit():
-            raise _refused(f"it holds a number of {len(text)} digits, at most {LONGEST_INTEGER} are possible", event.start_mark)
+    if len(text) > LONGEST_INTEGER and not event.style and _INTEGER.fullmatch(text):
+        raise _refused(f"it holds a number of {len(text)} digits, at most {LONGEST_INTEGER} are possible", event.start_mark)
 
 
 def _check_expansion(node: yaml.Node) -> None:
@@ -148,5 +149,5 @@ def _check_expansion(node: yaml.Node) -> None:
     size(node)
 
 
-def _refused(problem: str, mark: yaml.Mark | None) -> yaml.YAMLError:
+def _refused(problem: str, mark: Any) -> yaml.YAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

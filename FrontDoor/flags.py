@@ -72,6 +72,7 @@ def _add_study(parser: Parser) -> None:
     _add_table(parser, "study", settings_for(Mode.SEARCH))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
+    _add_run_code(parser)
 
 
 def _add_evaluate(parser: Parser) -> None:
@@ -83,6 +84,7 @@ def _add_evaluate(parser: Parser) -> None:
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
     )
+    _add_run_code(parser)
 
 
 def _add_validate(parser: Parser) -> None:
@@ -131,12 +133,14 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="points run at a time (default: one per core)")
     parser.add_argument("--csv", action="store_true", help="also write the table as CSV")
     parser.add_argument("--dry-run", action="store_true", help="list the points and stop")
+    _add_run_code(parser)
 
 
 def _add_report(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
     parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
     parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG and PNG into this folder")
+    _add_run_code(parser)
 
 
 def _add_explain(parser: Parser) -> None:
@@ -148,6 +152,17 @@ def _add_explain(parser: Parser) -> None:
         metavar="KEY=VALUE,...",
         help="an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design that has these values; "
         "may be repeated",
+    )
+    _add_run_code(parser)
+
+
+def _add_run_code(parser: Parser) -> None:
+    parser.add_argument(
+        "--run-code",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a model.py that may be run though only a file names it (--model names it too); may be repeated",
     )
 
 

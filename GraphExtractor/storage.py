@@ -1,4 +1,7 @@
-"""Graphs on disk: versioned JSON with a digest, rebuilt when stale, damaged or edited. Reading a good file needs neither torch nor transformers."""
+"""Graphs on disk: versioned JSON with a digest, rebuilt when stale, damaged or edited.
+
+Reading a good file needs neither torch nor transformers.
+"""
 
 import inspect
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +18,7 @@ from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.permission import CodePermission
 from GraphExtractor.widths import check_key
 
 
@@ -88,13 +92,19 @@ def _unchanged(path: Path, made_from: str, modified_ns: int) -> ModelGraph:
     return load(path, made_from)
 
 
-def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGraph:
+def load_or_extract(
+    key: GraphKey,
+    folder: Path,
+    force: bool = False,
+    code: CodePermission = CodePermission(),  # noqa: B008 - frozen
+) -> ModelGraph:
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
-    Models named by dimensions that differ in depth only share one stored trace of a few blocks.
+    Models named by dimensions that differ in depth only share one stored trace of a few blocks. A model file whose graph is
+    stored is not run; one that ``code`` withholds never is.
 
     Raises:
-        InputError: as ``extract_graph``.
+        InputError: as ``extract_graph``, or the model's code may not be run.
         PhazeError: extraction fails or the file cannot be written.
     """
     key = replace(key, model=canonical_name(key.model))
@@ -107,6 +117,7 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     path, made_from = graph_path(key, folder, family), graph_version(key, family)
     graph = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
     if graph is None:
+        code.check(key.model)
         from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
 
         graph = extract_graph(key)

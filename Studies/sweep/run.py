@@ -65,7 +65,9 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     resolved, files = [], HardwareFiles()
     for combination in sweep.combinations():
         try:
-            resolved.append(ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files), ""))
+            resolved.append(
+                ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files, sweep.run_code), "")
+            )
         except InputError as error:
             resolved.append(ResolvedPoint(combination, None, str(error)))
     if all(each.point is None for each in resolved):
