@@ -65,12 +65,23 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
     return modes
 
 
+def _named(text: str) -> str:
+    """What a flag names, which is something."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("no file is named; give the path of one")
+    return text
+
+
+def _file(text: str) -> Path:
+    return Path(_named(text))
+
+
 def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
     _add_table(parser, "study", settings_for(Mode.SEARCH))
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
+    parser.add_argument("--config", type=_file, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
     _add_run_code(parser)
 
@@ -80,7 +91,7 @@ def _add_evaluate(parser: Parser) -> None:
     parser.add_argument(
         "--plan",
         dest="config",
-        type=Path,
+        type=_file,
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
     )
@@ -117,6 +128,7 @@ RUN_HELP = "folder of a finished run, as run_solver wrote it"
 def _add_sweep(parser: Parser) -> None:
     parser.add_argument(
         "study",
+        type=_named,
         metavar="STUDY.yaml",
         help="settings as for run_solver --config; each value of a list is a point of its own, a list in a list one value",
     )

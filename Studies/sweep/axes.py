@@ -46,7 +46,7 @@ class Combination:
 class Sweep:
     """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are.
 
-    ``run_code`` are the model files (Python) that may be run (None: all).
+    ``run_code`` are the model files (Python) that may be run (None: all), ``source`` is the file that asks.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Sweep:
     output: Path | None
     csv: bool
     run_code: frozenset[str] | None = frozenset()
+    source: str = "the sweep"
 
     @property
     def folder(self) -> Path:
@@ -127,7 +128,7 @@ def read_sweep(
         if axis.key == MODELS:
             for withheld in permission(_model_files(axis.values), str(path), allowed).withheld:
                 raise InputError(withheld.refusal)
-    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed)
+    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, str(path))
     if sweep.count > MOST_POINTS:
         raise InputError(f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list fewer values")
     return sweep
