@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from Common.compiled_code import find_place
+from Common.errors import PhazeError
 from Common.logs import configure_logs
 from FrontDoor import modes
 from FrontDoor.arguments import parse
@@ -23,7 +24,10 @@ def _run(words: Sequence[str]) -> int:
     command = parse(words)
     configure_logs(verbose=command.verbose, quiet=command.quiet)
     find_place()  # before any mode loads what is compiled
-    return modes.RUNNERS[command.mode](command)
+    try:
+        return modes.RUNNERS[command.mode](command)
+    except SystemExit as stop:  # of code that was run: no mode ends like this
+        raise PhazeError(f"code that was run ended the process with {stop.code!r}; it must not call exit") from stop
 
 
 def _in_own_environment() -> None:

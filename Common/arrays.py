@@ -33,7 +33,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     buffer = io.BytesIO()
     columns: dict[str, Any] = {**arrays, DIGEST: _digest(arrays)}
     np.savez(buffer, allow_pickle=False, **columns)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue(), private=True)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -9,12 +9,13 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from Common.files import code_version
+from Common.files import PRIVATE_FOLDER, code_version
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +29,15 @@ IN_USE_S = 24 * 3600.0  # a run that lasts longer than this compiles nothing new
 def find_place(root: Path = ROOT) -> None:
     """Let compiled code be kept beside the sources in ``root``, else in the user's cache, else for this run alone.
 
-    Must be called before anything is compiled. A place that the user chose (``NUMBA_CACHE_DIR``) is kept as it is. The last
-    resort is a private folder that goes with the process: compiled code is run as it is, so it must not come from a folder that
-    others can write.
+    Must be called before anything is compiled. Compiled code is run as it is, so it must not come from a folder that others can
+    write: the folder is its owner's alone, and so is the way to it. A place that the user chose (``NUMBA_CACHE_DIR``) is kept
+    where that is so. The last resort is a private folder that goes with the process.
     """
-    if os.environ.get(SETTING):
+    chosen = os.environ.get(SETTING)
+    if chosen and (not Path(chosen).exists() or is_own(Path(chosen))):
         return
+    if chosen:
+        logger.warning("%s %s can be written by others, who could put code into it; it is not used", SETTING, chosen)
     name = PREFIX + code_version(*(root / room for room in ROOMS))
     sources = root / ROOMS[0]
     for place in (sources / "__pycache__" if sources.is_dir() else None, _user_cache()):
@@ -44,7 +48,11 @@ def find_place(root: Path = ROOT) -> None:
     folder = Path(tempfile.mkdtemp(prefix="phaze-compiled-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _set(folder)
-    logger.info("neither %s nor the home folder is writable: every run compiles anew; set %s to a folder of yours", root, SETTING)
+    logger.info(
+        "neither %s nor the home folder is writable and the user's alone: every run compiles anew; set %s to a folder of yours",
+        root,
+        SETTING,
+    )
 
 
 def _user_cache() -> Path | None:
@@ -54,10 +62,34 @@ def _user_cache() -> Path | None:
     return None
 
 
-def _made(folder: Path) -> bool:
-    """Whether the folder can be written; its time says that it is in use."""
+def is_own(folder: Path) -> bool:
+    """Whether nobody else can put anything into a folder, or put another folder in its place (but an administrator)."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or _others_write(about):
+            return False
+        return all(_is_safe_way(parent.stat()) for parent in folder.resolve().parents)
+    except OSError:
+        return False
+
+
+def _others_write(about: os.stat_result) -> bool:
+    """Whether others than the owner can write; a group that has the owner's number is their own."""
+    return bool(about.st_mode & stat.S_IWOTH) or (bool(about.st_mode & stat.S_IWGRP) and about.st_gid != about.st_uid)
+
+
+def _is_safe_way(about: os.stat_result) -> bool:
+    """Whether others cannot exchange what is in a folder: in one like /tmp (sticky) only owners can."""
+    return about.st_uid in {0, os.geteuid()} and (not _others_write(about) or bool(about.st_mode & stat.S_ISVTX))
+
+
+def _made(folder: Path) -> bool:
+    """Whether the folder can be written, and by its owner alone; its time says that it is in use."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
+        if not is_own(folder):
+            return False
+        folder.chmod(PRIVATE_FOLDER)
         os.utime(folder)
     except OSError:
         return False

@@ -1,10 +1,18 @@
 """Error types. Each message says what was given, what is allowed and what to do; the front door maps types to exit statuses."""
 
+from Common.echo import tidy
+
 
 class PhazeError(Exception):
-    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says otherwise)."""
+    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says otherwise).
+
+    Names within a message that come from others are cut where they are long, and cannot steer a terminal.
+    """
 
     exit_status = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(tidy(message))
 
 
 class InputError(PhazeError):

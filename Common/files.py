@@ -1,12 +1,15 @@
 """Files that survive crashes: atomic writes, content keys, a cache that sets damaged entries aside."""
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
 import logging
 import os
+import re
 import secrets
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
@@ -19,7 +22,12 @@ logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
-MAX_ARTEFACT_BYTES = 512 * 2**20  # refuse to unpack more than this from a compressed artefact
+MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
+MAX_ARTEFACT_BYTES = 64 * 2**20  # of an artefact when unpacked: the largest graphs are a few MiB
+LONGEST_INTEGER = 40  # digits of a whole number in a file: what is longer cannot even be shown by Python
+PRIVATE_FOLDER = 0o700
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
 def user_path(text: str) -> Path:
@@ -87,13 +95,24 @@ def read_text(path: Path, wanted: str) -> str:
     """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed over.
 
     Raises:
-        InputError: the file is missing, not readable or no text.
+        InputError: the file is missing, not readable, larger than ``MAX_TEXT_BYTES`` or no text.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        with path.open("rb") as stream:
+            content = stream.read(MAX_TEXT_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or ("it is not text in UTF-8" if isinstance(error, UnicodeError) else "no path")
         raise InputError(f"cannot read {path}: {reason}; give the path of {wanted}") from error
+    if len(content) > MAX_TEXT_BYTES:
+        raise InputError(
+            f"{path} has more than {MAX_TEXT_BYTES // 2**20} MiB, which is too large for {wanted}; give a smaller one"
+        )
+    control = _CONTROL.search(text)
+    if control is not None:
+        line = text.count("\n", 0, control.start()) + 1
+        raise InputError(f"{path} holds the control character {control[0]!r} in line {line}; give the path of {wanted}")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(path: Path, wanted: str) -> Any:
@@ -102,34 +121,74 @@ def read_json(path: Path, wanted: str) -> Any:
     Raises:
         InputError: as ``read_text``, or it is not JSON.
     """
-    text = read_text(path, wanted)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}; correct it") from error
+    return parse_json(read_text(path, wanted), str(path))
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the new file, never a part.
+def parse_json(text: str | bytes, source: str) -> Any:
+    """Content of JSON text.
 
     Raises:
-        PhazeError: the disk is full or the folder is not writable; nothing is left behind.
+        InputError: it is not JSON, is nested too deeply, or holds a number of more than ``LONGEST_INTEGER`` digits.
+    """
+    try:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError as error:
+        raise InputError(f"{source} is not valid JSON: it is nested too deeply; correct it") from error
+    except ValueError as error:
+        raise InputError(f"{source} is not valid JSON: {error}; correct it") from error
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_INTEGER:
+        raise ValueError(f"it holds a whole number of {len(digits)} digits, at most {LONGEST_INTEGER} are possible")
+    return int(digits)
+
+
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the new file, never a part.
+
+    Nothing that is there is written through: the temporary file is a new one of a random name, and where ``path`` is a link the
+    link itself is replaced. A folder that is made for a ``private`` file is its owner's alone.
+
+    Raises:
+        InputError: nothing can be written there; nothing is left behind.
+        PhazeError: the disk is full or fails; nothing is left behind either.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER if private else 0o777)
         with temporary.open("xb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-    except OSError as error:
-        raise PhazeError(
-            f"cannot write {path}: {error.strerror}; make room or choose another place, then run it again"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error, "choose another place") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Make sure that files can be made in ``folder``, which is made where it is not there; nothing that is there is touched.
+
+    Raises:
+        InputError: no folder can be there, or it cannot be written.
+        PhazeError: the disk is full or fails.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # of a random name, made only where there is none
+            pass
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error, "choose another --output") from error
+
+
+def _unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
+    """That a place cannot be written is wrong input; a disk that is full or fails is not."""
+    reason = getattr(error, "strerror", None) or str(error)
+    kind = PhazeError if getattr(error, "errno", None) in _DISK_ERRORS else InputError
+    return kind(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
 
 
 def pack(text: bytes) -> bytes:
@@ -182,13 +241,13 @@ def library_version(name: str) -> str:
 
 def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:
     """``load(path)``, or None where the file is absent or damaged; a damaged one is renamed ``<name>.damaged`` and logged."""
-    if not path.exists():
-        return None
     try:
+        if not path.exists():
+            return None
         return load(path)
-    except PhazeError as error:
+    except (PhazeError, OSError) as error:
         aside = path.with_name(path.name + ".damaged")
-        with contextlib.suppress(FileNotFoundError):  # another run was quicker
+        with contextlib.suppress(OSError):  # another run was quicker; else writing it anew says what is wrong
             path.replace(aside)
         logger.warning("%s; set aside as %s and built again", error, aside.name)
         return None

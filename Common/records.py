@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import yaml
-
 from Common.errors import InputError
-from Common.files import read_text
+from Common.ranges import check_ranges
+from Common.yaml_files import parse_yaml as parse_yaml
+from Common.yaml_files import read_yaml as read_yaml
 
 if TYPE_CHECKING:
     import pydantic
@@ -21,61 +18,11 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that gives a key twice, of which plain YAML would silently take the last.
-
-    Reads 160e9 as the number it is in YAML 1.2 and JSON; PyYAML, which follows YAML 1.1, would take it for a text.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
-
-
-def read_yaml(path: Path) -> Any:
-    """Parse a YAML file.
-
-    Raises:
-        InputError: the file is missing, not readable, not YAML, or gives a key twice.
-    """
-    return parse_yaml(read_text(path, "a YAML file"), str(path))
-
-
-def parse_yaml(text: str, source: str) -> Any:
-    """Parse YAML text.
-
-    Raises:
-        InputError: it is not YAML, gives a key twice, or holds a value that cannot be what it says it is.
-    """
-    try:
-        return deepcopy(_parsed(text))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise InputError(f"{source} is not valid YAML{where}: {getattr(error, 'problem', error)}; correct it") from error
-    except ValueError as error:  # such as the date 2001-99-99
-        raise InputError(f"{source} is not valid YAML: {error}; correct it") from error
-    except RecursionError as error:
-        raise InputError(f"{source} is nested too deeply; correct it") from error
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> Any:
-    """Content of YAML text. Hardware files are read again for every study, and parsing them takes most of that time."""
-    return yaml.load(text, Loader=_Loader)  # a SafeLoader
-
-
 def to_record(cls: type[Record], data: object, source: str) -> Record:
     """Check ``data`` (parsed YAML or JSON) against the dataclass ``cls`` and build it.
 
     Unknown and missing keys and values of the wrong type are refused; integers pass for floats, nothing else is converted.
+    Numbers lie within the ranges of ``Common.ranges``.
 
     Raises:
         InputError: names ``source``, the key and what was expected.
@@ -87,6 +34,7 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
         text = json.dumps(data, default=str, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: a number is not finite, or a value contains itself; give finite numbers") from error
+    check_ranges(data, source)
     return from_json(cls, text, source)
 
 

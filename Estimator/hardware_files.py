@@ -15,6 +15,7 @@ from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
+LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64  # bytes; times 2^40 elements of a core they stay in 64 bits
 HARDWARE = Path(__file__).parent / "hardware"
 
 
@@ -111,6 +112,9 @@ def load_platform(
     for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
         require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
+    for key, most in (("l2_per_pe", LARGEST_L2_PER_PE), ("l2_minimum", LARGEST_L2), ("element", LARGEST_ELEMENT)):
+        given = getattr(stated, key).value
+        require(given <= most, path, f"{key}.value", given, f"at most {most} bytes")
     platform = Platform(
         frequency_hz=stated.frequency.value,
         hbm_bandwidth_bytes_per_s=stated.hbm_bandwidth.value,

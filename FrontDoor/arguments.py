@@ -26,9 +26,10 @@ _EPILOG = """examples:
 class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
-    ``config`` is a file of such settings. ``runs`` are files of measured runs (validate) or folders of runs (report, explain,
-    trace), ``figures``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
-    explain, sweep, validate, calibrate and models.
+    ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
+    ``runs`` are files of measured runs (validate) or folders of runs (report, explain, trace), ``figures``, ``instead``,
+    ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report, explain, sweep, validate,
+    calibrate and models.
     """
 
     mode: str
@@ -48,6 +49,7 @@ class Command:
     csv: bool = False
     tables: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    run_code: tuple[str, ...] = ()
     force: bool = False
     verbose: bool = False
     quiet: bool = False

@@ -35,6 +35,7 @@ class Calibrated:
 def calibrate(command: Command) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
     from Common.files import named_file, user_path, write_atomically
+    from Common.sealed import text_with_digest
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
@@ -46,7 +47,7 @@ def calibrate(command: Command) -> int:
     output = _output(command)
     (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster}
     fitted = fit[key](named_file(key, text), tables, output.stem)
-    write_atomically(output, fitted.text.encode())
+    write_atomically(output, text_with_digest(fitted.text).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
     print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
     logger.info("the fit is in %s", output)

@@ -13,9 +13,10 @@ logger = logging.getLogger(__name__)
 
 def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
+    from GraphExtractor.permission import files_to_run
     from Studies.plan_files import evaluate_request
 
-    request = evaluate_request(command.config, command.given)
+    request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
     for note in request.notes:
         logger.info(note)
     from Plans.results import Status

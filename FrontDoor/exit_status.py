@@ -85,7 +85,9 @@ def _prepare_streams() -> None:
 def _os_sentence(error: OSError) -> str:
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return f"the disk is full{where}; make room or choose another --output, then run the same command again"
+        if not where:  # files have their names: it is what is printed
+            return "standard output cannot be written, since its disk is full; make room, then run the same command again"
+        return f"the disk is full{where}; make room or choose another place, then run the same command again"
     return f"{(error.strerror or str(error)).lower()}{where}; check the path and its permissions"
 
 

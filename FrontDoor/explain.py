@@ -16,7 +16,7 @@ def explain(command: Command) -> int:
     from Reporter.explain_tables import print_explanation
     from Solver import search
 
-    run = search.open_run(user_path(command.runs[0]))
+    run = search.open_run(user_path(command.runs[0]), command.run_code)
     explanation = search.explain(run, command.instead, progress_for(sys.stderr, quiet=command.quiet))
     if command.output_format == "json":
         sys.stdout.write(to_json(explanation, indent=2).decode() + "\n")

@@ -65,13 +65,25 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
     return modes
 
 
+def _named(text: str) -> str:
+    """What a flag names, which is something."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("no file is named; give the path of one")
+    return text
+
+
+def _file(text: str) -> Path:
+    return Path(_named(text))
+
+
 def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
     _add_table(parser, "study", settings_for(Mode.SEARCH))
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
+    parser.add_argument("--config", type=_file, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
+    _add_run_code(parser)
 
 
 def _add_evaluate(parser: Parser) -> None:
@@ -79,10 +91,11 @@ def _add_evaluate(parser: Parser) -> None:
     parser.add_argument(
         "--plan",
         dest="config",
-        type=Path,
+        type=_file,
         metavar="FILE",
         help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
     )
+    _add_run_code(parser)
 
 
 def _add_validate(parser: Parser) -> None:
@@ -115,6 +128,7 @@ RUN_HELP = "folder of a finished run, as run_solver wrote it"
 def _add_sweep(parser: Parser) -> None:
     parser.add_argument(
         "study",
+        type=_named,
         metavar="STUDY.yaml",
         help="settings as for run_solver --config; each value of a list is a point of its own, a list in a list one value",
     )
@@ -131,12 +145,14 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="points run at a time (default: one per core)")
     parser.add_argument("--csv", action="store_true", help="also write the table as CSV")
     parser.add_argument("--dry-run", action="store_true", help="list the points and stop")
+    _add_run_code(parser)
 
 
 def _add_report(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
     parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
     parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG and PNG into this folder")
+    _add_run_code(parser)
 
 
 def _add_explain(parser: Parser) -> None:
@@ -148,6 +164,17 @@ def _add_explain(parser: Parser) -> None:
         metavar="KEY=VALUE,...",
         help="an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design that has these values; "
         "may be repeated",
+    )
+    _add_run_code(parser)
+
+
+def _add_run_code(parser: Parser) -> None:
+    parser.add_argument(
+        "--run-code",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a model.py that may be run though only a file names it (--model names it too); may be repeated",
     )
 
 

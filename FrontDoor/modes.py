@@ -159,11 +159,19 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 
 def _request(command: Command) -> Request:
-    from Studies.config_files import read_config
+    from GraphExtractor.permission import files_to_run
+    from Studies.annotations import Mode
+    from Studies.config_files import MODELS, read_config
+    from Studies.request import settings_for
     from Studies.resolve import resolve
 
     config = {} if command.config is None else read_config(command.config)
-    request = resolve(config, command.given, source=str(command.config))
+    stated = settings_for(Mode.SEARCH).canonical(config, str(command.config))
+    if command.config is not None and MODELS not in {*stated, *command.given}:
+        lacks = "names no model" if config else "is empty"
+        raise InputError(f"{command.config} {lacks}; add what is to be trained, such as 'model: bertlarge', or give --model")
+    run_code = files_to_run(command.run_code)
+    request = resolve(config, command.given, source=str(command.config), run_code=run_code)
     for note in request.notes:
         logger.info(note)
     return request
@@ -185,7 +193,7 @@ def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
     for keys in graph_keys(request):
         with progress.phase(f"training graphs of {keys[0].model}", len(keys)) as advance:
             for key in keys:
-                graph = load_or_extract(key, request.folders.graphs, force=request.force_reextract_model)
+                graph = load_or_extract(key, request.folders.graphs, request.force_reextract_model, request.code)
                 check_functions([graph], known, strict=request.strict)
                 advance(1)
                 yield graph

@@ -24,6 +24,7 @@ PAGES = {".html", ".htm"}
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from Common.files import output_file, user_path, write_atomically
+    from GraphExtractor.permission import files_to_run
     from Studies.finished_run import open_run
     from Studies.folders import check_output
 
@@ -36,7 +37,8 @@ def report(command: Command) -> int:
     if folder is not None:
         check_output(folder, "--figures")
     _need_libraries()
-    runs = [open_run(user_path(run)) for run in command.runs]
+    run_code = files_to_run(command.run_code)
+    runs = [open_run(user_path(run), run_code) for run in command.runs]
     from Reporter.report.export import write_figures
     from Reporter.report.page import page
 

@@ -1,4 +1,7 @@
-"""Graphs on disk: versioned JSON, rebuilt when stale or damaged. Reading a good file needs neither torch nor transformers."""
+"""Graphs on disk: versioned JSON with a digest, rebuilt when stale, damaged or edited.
+
+Reading a good file needs neither torch nor transformers.
+"""
 
 import inspect
 from dataclasses import asdict, dataclass, replace
@@ -8,12 +11,14 @@ from pathlib import Path
 from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
+from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.permission import CodePermission
 from GraphExtractor.widths import check_key
 
 
@@ -50,17 +55,17 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
     Raises:
         PhazeError: the file cannot be written.
     """
-    write_atomically(path, pack(to_json(StoredGraph(made_from, graph))))
+    write_atomically(path, pack(sealed(to_json(StoredGraph(made_from, graph)))), private=True)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
     """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected (None: anything).
 
     Raises:
-        ArtefactError: damaged, of another schema, or stale; says which.
+        ArtefactError: damaged, edited, of another schema, or stale; says which.
     """
     try:
-        stored = from_json(StoredGraph, unpack(path), str(path))
+        stored = from_json(StoredGraph, unsealed(unpack(path), str(path)), str(path))
     except InputError as error:
         raise ArtefactError(f"{error} (not a graph of schema {SCHEMA_VERSION})") from error
     if stored.graph.schema_version != SCHEMA_VERSION:
@@ -87,30 +92,37 @@ def _unchanged(path: Path, made_from: str, modified_ns: int) -> ModelGraph:
     return load(path, made_from)
 
 
-def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGraph:
+def load_or_extract(
+    key: GraphKey,
+    folder: Path,
+    force: bool = False,
+    code: CodePermission = CodePermission(),  # noqa: B008 - frozen
+) -> ModelGraph:
     """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale or ``force`` is given.
 
-    Models named by dimensions that differ in depth only share one stored trace of a few blocks.
+    Models named by dimensions that differ in depth only share one stored trace of a few blocks. A model file whose graph is
+    stored is not run; one that ``code`` withholds never is.
 
     Raises:
-        InputError: as ``extract_graph``.
+        InputError: as ``extract_graph``, or the model's code may not be run.
         PhazeError: extraction fails or the file cannot be written.
     """
-    return _load_or_extract(replace(key, model=canonical_name(key.model)), folder, force, as_asked=True)
+    return _load_or_extract(replace(key, model=canonical_name(key.model)), folder, force, code, as_asked=True)
 
 
-def _load_or_extract(key: GraphKey, folder: Path, force: bool, *, as_asked: bool) -> ModelGraph:
+def _load_or_extract(key: GraphKey, folder: Path, force: bool, code: CodePermission, *, as_asked: bool) -> ModelGraph:
     family = find_model(key.model)
     check_key(key, family)
     dimensions = parse_dimensions(key.model)
     if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
-        shared = _load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force, as_asked=False)
+        shared = _load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force, code, as_asked=False)
         graph = replace(with_layers(shared, dimensions.layers), key=key)
         warn_of(graph, family)
         return graph
     path, made_from = graph_path(key, folder, family), graph_version(key, family)
     stored = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
     if stored is None:
+        code.check(key.model)
         from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
 
         stored = extract_graph(key, as_asked=as_asked)

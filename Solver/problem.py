@@ -1,9 +1,10 @@
 """What a search is asked: models with the plans that are compared for each, and what is to be maximised."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from Common.choices import Objective as Objective
 from GraphExtractor.graph import GraphKey
+from GraphExtractor.permission import CodePermission
 from Plans.plan import UniformPlan
 from Solver.plan_search.space import PlanSpace
 
@@ -25,7 +26,8 @@ class ModelProblem:
 class SearchProblem:
     """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that of the study.
 
-    ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew.
+    ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew, as far as ``code``
+    lets theirs be run.
     """
 
     name: str
@@ -34,3 +36,4 @@ class SearchProblem:
     objective: Objective
     strict: bool = False
     force_reextract: bool = False
+    code: CodePermission = field(default=CodePermission(), compare=False, repr=False)

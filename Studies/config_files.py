@@ -48,9 +48,17 @@ def model_beside(folder: Path, value: object) -> object:
         return {model_beside(folder, name): weight for name, weight in value.items()}
     if isinstance(value, list):
         return [model_beside(folder, item) for item in value]
-    if not isinstance(value, str) or not is_path(split_weight(value)[0]) or value.startswith("~"):
+    if not isinstance(value, str):
         return value
-    return str(folder / value)
+    words = _words(value)
+    if len(words) > 1 and not any((folder / each).is_file() for each in (value, split_weight(value)[0])):
+        return [model_beside(folder, word) for word in words]  # several in one text
+    return value if not is_path(split_weight(value)[0]) or value.startswith("~") else str(folder / value)
+
+
+def _words(text: str) -> list[str]:
+    """Names in a text that lists several; dimensions have commas of their own."""
+    return [name for word in text.split() for name in ([word] if ":" in word else word.split(",")) if name]
 
 
 def file_settings() -> frozenset[str]:

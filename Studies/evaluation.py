@@ -37,7 +37,7 @@ def evaluated(request: Request) -> Evaluation:
     check_plan(degrees)
     check_cluster(degrees, hardware.cluster)
     key = degrees.graph_key(model, request.sequence_length[0])
-    graph = load_or_extract(key, request.folders.graphs)
+    graph = load_or_extract(key, request.folders.graphs, code=request.code)
     names = layer_names(graph)
     if request.chunk_layers is not None:
         degrees = Plan.uniform(degrees, model, request.sequence_length[0], request.chunk_layers).as_uniform(names)

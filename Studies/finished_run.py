@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import json
+import logging
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from Common.errors import ArtefactError, InputError
-from Common.files import unpack
-from Common.records import from_json, parse_yaml, to_record
+from Common.files import parse_json, unpack
+from Common.parquet import MAX_FILE_BYTES, read_parquet
+from Common.records import parse_yaml, to_record
+from Common.sealed import KEY, digest_of, is_as_written
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+from Studies.config_files import setting_beside
 from Studies.run_directory import Manifest
+from Studies.tables import lacking_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
+EDITED = frozenset({"best.json", "study.yaml"})  # by people
 RUN_FILES = (
     "best.json",
     "study.yaml",
@@ -36,7 +41,10 @@ OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware."""
+    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware.
+
+    ``run_code`` are the model files (Python) that may be run to search again (None: any that its study names).
+    """
 
     folder: Path
     settings: dict[str, Any]
@@ -45,6 +53,7 @@ class FinishedRun:
     schedules: tuple[KeptSchedule, ...]
     designs: pd.DataFrame
     plans: pd.DataFrame
+    run_code: frozenset[str] | None = frozenset()
 
     @property
     def on_device(self) -> bool:
@@ -52,8 +61,8 @@ class FinishedRun:
         return self.result.hardware.device is not None
 
 
-def open_run(folder: Path) -> FinishedRun:
-    """Read the run in ``folder``.
+def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> FinishedRun:
+    """Read the run in ``folder``; relative paths in its study are those from there. ``run_code`` as of a ``FinishedRun``.
 
     Raises:
         InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
@@ -75,40 +84,79 @@ def open_run(folder: Path) -> FinishedRun:
             )
         given = "has no best.json: it is not a run, or one that did not finish"
         raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
-    text = _text(best)
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise _unreadable(best, "it is not JSON") from error
-    if not isinstance(content, dict):
-        raise _unreadable(best, "it is not a mapping")
-    settings = _settings(folder / "study.yaml")
-    designs = _designs(folder / "designs.parquet")
-    schedules = _schedules(folder / "schedules.json.gz")
-    manifest = _read(Manifest, folder / "manifest.json")
-    plans = _designs(folder / "plans.parquet")
-    return FinishedRun(folder, settings, _result(content, best), manifest, schedules.schedules, designs, plans)
+    files = _RunReader(folder)
+    result = _result(files.mapping("best.json"), best)
+    settings = _settings(files.text("study.yaml"), folder / "study.yaml")
+    schedules = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
+    designs, plans = files.table("designs.parquet"), files.table("plans.parquet")
+    models = frozenset(() if result.best is None else result.best.models)
+    problem = lacking_columns(designs, plans, models, on_device=result.hardware.device is not None)
+    if problem:
+        raise _unreadable(folder / problem.file, problem.what)
+    return FinishedRun(folder, settings, result, files.manifest, schedules.schedules, designs, plans, run_code)
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    """The settings of a study, all of which a run writes."""
-    text = _text(path)
+class _RunReader:
+    """The files of a run, each compared with the digest that the manifest has of it.
+
+    Of files that people edit it is said that they were; the others are not read where they are not as they were written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        stated = self.mapping("manifest.json")
+        self.manifest = to_record_of_run(Manifest, stated, folder / "manifest.json")
+
+    def text(self, name: str) -> bytes:
+        """Content of a file, in which an edit is noticed."""
+        path = self._folder / name
+        content = _content(path)
+        if name != "manifest.json" and digest_of(content) != self.manifest.files.get(name):
+            if name not in EDITED:
+                raise _unreadable(path, "it does not hold what the run wrote")
+            logger.warning("%s was edited since the run wrote it; it is read as it is now", path)
+        return content
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """A JSON document, without its digest."""
+        path = self._folder / name
+        try:
+            document = parse_json(self.text(name), str(path))
+        except InputError as error:
+            raise _unreadable(path, "it is not JSON") from error
+        if not isinstance(document, dict):
+            raise _unreadable(path, "it is not a mapping")
+        if name == "manifest.json" and not is_as_written(document):
+            logger.warning("%s was edited since the run wrote it; it is read as it is now", path)
+        return {key: value for key, value in document.items() if key != KEY}
+
+    def schedules(self) -> Any:
+        """The kept schedules, unpacked."""
+        path = self._folder / "schedules.json.gz"
+        self.text(path.name)
+        try:
+            return parse_json(unpack(path), str(path))
+        except (ArtefactError, InputError) as error:
+            raise _unreadable(path, "it is truncated, or not compressed") from error
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table of rows."""
+        path = self._folder / name
+        try:
+            return read_parquet(self.text(name), str(path))
+        except ArtefactError as error:
+            raise _unreadable(path, f"it is no table that a run writes: {str(error).removeprefix(f'{path} ')}") from error
+
+
+def _settings(text: bytes, path: Path) -> dict[str, Any]:
+    """The settings of a study, all of which a run writes, with relative paths made absolute against the folder it is in."""
     try:
         settings = parse_yaml(text.decode(), str(path))
     except (InputError, UnicodeDecodeError) as error:
         raise _unreadable(path, "it is not YAML") from error
     if not isinstance(settings, dict) or not settings.keys() >= ALWAYS_STATED:
         raise _unreadable(path, "it does not hold the settings of a study")
-    return settings
-
-
-def _schedules(path: Path) -> KeptSchedules:
-    _text(path)
-    try:
-        content = unpack(path)
-    except ArtefactError as error:
-        raise _unreadable(path, "it is truncated, or not compressed") from error
-    return _record(KeptSchedules, content, path)
+    return {key: setting_beside(path.absolute().parent, str(key), value) for key, value in settings.items()}
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:
@@ -135,32 +183,27 @@ def _holds_together(point: DesignPoint) -> bool:
     )
 
 
-def _read(cls: type[Record], path: Path) -> Record:
-    return _record(cls, _text(path), path)
+def to_record_of_run(cls: type[Record], document: object, path: Path) -> Record:
+    """``document``, read from ``path``, as a ``cls``.
 
-
-def _record(cls: type[Record], text: bytes, path: Path) -> Record:
+    Raises:
+        InputError: it is none that this version writes.
+    """
     try:
-        return from_json(cls, text, str(path))
+        return to_record(cls, document, str(path))
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
 
 
-def _text(path: Path) -> bytes:
+def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, (error.strerror or str(error)).lower()) from error
-
-
-def _designs(path: Path) -> pd.DataFrame:
-    import pandas as pd
-    import pyarrow as pa
-
-    try:
-        return pd.read_parquet(io.BytesIO(_text(path)))
-    except (pa.ArrowInvalid, OSError, ValueError) as error:
-        raise _unreadable(path, "it is no table") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise _unreadable(path, f"it has more than {MAX_FILE_BYTES // 2**20} MiB")
+    return content
 
 
 def _unreadable(path: Path, why: str) -> InputError:

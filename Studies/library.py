@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from Common.compiled_code import find_place
 from Common.progress import Progress, SilentProgress
+from GraphExtractor.permission import EVERY_FILE, files_to_run
 from Solver.results import SearchResult, SpaceSize
 from Studies import finished_run
 from Studies.annotations import Mode
@@ -40,7 +41,7 @@ def study(**settings: Any) -> Request:
         InputError: a setting, model or file that does not exist, or values that are not allowed or contradict each other.
     """
     given = {key: _plain(value) for key, value in settings.items() if value is not None}
-    asked = resolve(given, {}, source=SOURCE)
+    asked = resolve(given, {}, source=SOURCE, run_code=EVERY_FILE)
     for note in asked.notes:
         logger.info("%s", note)
     return asked
@@ -97,14 +98,16 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
     return evaluated_many(study(**settings), plans)
 
 
-def open_run(folder: Text) -> FinishedRun:
+def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:
     """Everything that a finished run left in ``folder``: result, manifest, schedules, and ``designs`` as a DataFrame.
 
+    ``run_code`` are model files (Python) which ``explain`` may run where the study of the run names them.
+
     Raises:
-        InputError: there is no finished run in it.
-        ArtefactError: a file of it is missing, damaged or of another version.
+        InputError: there is no finished run in it, or a file of it is missing, damaged or of another version.
     """
-    return finished_run.open_run(Path(folder))
+    files = [run_code] if isinstance(run_code, str | os.PathLike) else run_code
+    return finished_run.open_run(Path(folder), files_to_run(os.fspath(each) for each in files))
 
 
 def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progress | None = None) -> Explanation:

@@ -81,7 +81,7 @@ class _LayerCosts:
     def of(self, plan: UniformPlan) -> LayerCosts:
         request, hardware = self._request, self._hardware
         key = plan.graph_key(request.models[0].name, request.sequence_length[0])
-        graph = load_or_extract(key, request.folders.graphs)
+        graph = load_or_extract(key, request.folders.graphs, code=request.code)
         check_functions([graph], hardware.known_functions, strict=request.strict)
         return hardware.proven(graph, plan.recompute, experts_of(plan, hardware.cluster))
 

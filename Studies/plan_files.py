@@ -4,6 +4,7 @@ Precedence, weakest first: defaults, the file, the command line. The best.json o
 value: no other file is read, except that of a model of one's own.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Any
 from Common.errors import InputError
 from Common.files import read_json
 from Common.records import read_yaml, to_record
+from Common.sealed import KEY, is_as_written
 from Common.units import GIB
 from Plans.plan import Plan, plan_mapping
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
-from Studies.config_files import setting_beside
+from Studies.config_files import model_beside, setting_beside
 from Studies.hardware import HardwareFiles
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
+
+logger = logging.getLogger(__name__)
 
 OUTDATES = {  # what a file says about the second no longer holds where the command line changes the first
     "device": ("cluster", "software", "chip", "design_space", "hbm_size", "solver"),
@@ -42,8 +46,10 @@ class PlanFile:
     hardware: Mapping[tuple[str, ...], object] = field(default_factory=dict)
 
 
-def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
+def evaluate_request(path: Path | None, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()) -> Request:
     """The request for one plan, of a file and of what the command line says under any names of the settings.
+
+    A model file (Python) that the file names is run only where it is among ``run_code`` (None: any is).
 
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
@@ -66,6 +72,7 @@ def evaluate_request(path: Path | None, given: Mapping[str, object]) -> Request:
         above,
         Mode.EVALUATE,
         source=str(path),
+        run_code=run_code,
         files=HardwareFiles({key: record for key, record in file.hardware.items() if key[0] not in above}),
         chunk_layers=None if {"stage_layers"} & (outdated | changed) else file.chunk_layers,
     )
@@ -85,6 +92,8 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
             f"{path} holds a {type(content).__name__}, but a plan is a mapping of settings such as 'tp: 8', or a best.json"
         )
     if "optimal" in content:
+        if KEY in content and not is_as_written(content):
+            logger.warning("%s was edited since the search wrote it; its plan is priced as it is now", path)
         return _of_search(content, path, model)
     return PlanFile({key: setting_beside(path.parent, str(key), value) for key, value in content.items()})
 
@@ -98,9 +107,11 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
     """The plan that a search chose for one of its models, and the hardware it chose it for."""
     from GraphExtractor.models.registry import canonical_name
 
-    plans = content.get("models")
-    if not isinstance(plans, dict) or not plans:
+    stated_plans = content.get("models")
+    if not isinstance(stated_plans, dict) or not stated_plans:
         raise InputError(f"{path} holds no plan: nothing was feasible in that search; give another file")
+    folder = path.absolute().parent
+    plans = {_called(folder, key): stated for key, stated in stated_plans.items()}
     name = next(iter(plans)) if model is None else canonical_name(model)
     if name not in plans:
         raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(map(str, plans))}")
@@ -117,7 +128,18 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
     if not plan.stages:
         raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
     names, kept = _hardware(hardware, path)
-    return PlanFile(_degrees(plan) | names, tuple(stage.layers for stage in plan.stages), kept)
+    return PlanFile(_degrees(plan) | {"model": name} | names, tuple(stage.layers for stage in plan.stages), kept)
+
+
+def _called(folder: Path, name: str) -> str:
+    """The canonical name of a model in a file of ``folder``, as it stands where there is no such model."""
+    from GraphExtractor.models.registry import canonical_name
+
+    beside = str(model_beside(folder, name))
+    try:
+        return canonical_name(beside)
+    except InputError:  # which is said where it is needed
+        return beside
 
 
 def _degrees(plan: Plan) -> dict[str, object]:

@@ -27,6 +27,7 @@ def search_problem(request: Request) -> SearchProblem:
         objective=request.objective,
         strict=request.strict,
         force_reextract=request.force_reextract_model,
+        code=request.code,
     )
 
 

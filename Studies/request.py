@@ -22,6 +22,7 @@ from Common.choices import (
 )
 from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
+from GraphExtractor.permission import CodePermission
 from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
@@ -52,6 +53,7 @@ class Request:
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
     ``chunk_layers`` are the names of the layers of each chunk of a plan that a search found, in the order in which it holds them.
+    ``code`` says which models of the user's own may be run.
     """
 
     mode: Mode
@@ -287,6 +289,7 @@ class Request:
     ] = False
     run_folder: Path | None = None
     chunk_layers: tuple[tuple[str, ...], ...] | None = None
+    code: CodePermission = field(default=CodePermission(), compare=False, repr=False)
     name_given: bool = field(default=False, compare=False)
 
     @property

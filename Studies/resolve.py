@@ -16,6 +16,7 @@ from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
+from GraphExtractor.permission import CodePermission, permission
 from Studies.annotations import Mode
 from Studies.checks import check_hardware_settings, check_request
 from Studies.config_files import split_weight
@@ -37,11 +38,13 @@ def resolve(
     source: str = "the configuration",
     files: HardwareFiles | None = None,
     chunk_layers: tuple[tuple[str, ...], ...] | None = None,
+    run_code: frozenset[str] | None = frozenset(),
 ) -> Request:
     """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's ``given`` state.
 
     Both are under any names of the settings. Relative paths in ``config`` must be absolute already (see ``read_config``).
     ``files`` reads hardware; requests that share one see the same records. ``chunk_layers`` as of a ``Request``.
+    Models that ``config`` names are run only where they are among ``run_code`` (None: all are).
 
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
@@ -62,6 +65,7 @@ def resolve(
         mode=mode,
         hardware=hardware,
         chunk_layers=chunk_layers,
+        code=CodePermission() if "model" in above else permission(families, source, run_code),
         **{
             "devices": hardware.cluster.num_devices,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,

@@ -8,13 +8,13 @@ import json
 import logging
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from Common.errors import PhazeError
 from Common.files import pack, write_atomically
 from Common.records import to_json
+from Common.sealed import digest_of, with_digest
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
 from Solver.search.schedule_records import KeptSchedules
@@ -33,7 +33,7 @@ POINT_MEANING = (
 
 @dataclass(frozen=True)
 class Manifest:
-    """Provenance of a run. ``contents`` are hashes of the files that the study names."""
+    """Provenance of a run. ``contents`` are hashes of the files that the study names, ``files`` digests of the run's own."""
 
     versions: dict[str, str]
     contents: dict[str, str]
@@ -45,6 +45,7 @@ class Manifest:
     point_meaning: str
     counts: Counts
     pareto_front_points: int
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def library_versions() -> dict[str, str]:
@@ -95,36 +96,31 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         for name in ("report.html", "trace.json"):
             (folder / name).unlink(missing_ok=True)
     (folder / "best.json").unlink(missing_ok=True)
-    write_atomically(folder / "study.yaml", files.study_yaml.encode())
-    write_atomically(folder / "schedules.json.gz", pack(to_json(files.schedules)))
+    contents = {"study.yaml": files.study_yaml.encode(), "schedules.json.gz": pack(to_json(files.schedules))}
     for name, table in (("designs", files.designs), ("plans", files.plans)):
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
-        write_atomically(folder / f"{name}.parquet", buffer.getvalue())
+        contents[f"{name}.parquet"] = buffer.getvalue()
         if csv:
             write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
         else:
             (folder / f"{name}.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
-    write_atomically(folder / "manifest.json", to_json(files.manifest, indent=2))
-    write_atomically(folder / "best.json", best_json(files.result))
+    best = best_json(files.result)
+    digests = {name: digest_of(content) for name, content in {**contents, "best.json": best}.items()}
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    manifest = json.loads(to_json(replace(files.manifest, files=digests)))
+    write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+    write_atomically(folder / "best.json", best)
 
 
 def best_json(result: SearchResult) -> bytes:
     """The result as JSON: the fields of the optimum and its hardware at the top level, then all else that was found.
 
-    With the hardware by value and plans that name their layers, it says all that ``evaluate`` needs to price them again.
+    With the hardware by value and plans that name their layers, it says all that ``evaluate`` needs to price them again; its
+    digest tells whether somebody edited it.
     """
     whole = json.loads(to_json(result))
     best = whole.pop("best") or {"status": whole["status"], "optimal": False}
-    return json.dumps({**best, **{key: value for key, value in whole.items() if key != "status"}}, indent=2).encode()
-
-
-def folder_is_writable(folder: Path) -> None:
-    """Refuse a run directory that cannot be written before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise PhazeError(f"cannot write in {folder}: {error.strerror}; choose another --output") from error
+    document = {**best, **{key: value for key, value in whole.items() if key != "status"}}
+    return json.dumps(with_digest(document), indent=2).encode()

@@ -4,6 +4,7 @@ import os
 import platform
 from dataclasses import replace
 
+from Common.files import check_writable
 from Common.progress import Progress
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
@@ -21,7 +22,6 @@ from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
     RunFiles,
-    folder_is_writable,
     git_commit,
     library_versions,
     write_run,
@@ -37,7 +37,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
         PhazeError: an artefact cannot be written, or a solver failed.
     """
     folders = request.folders
-    folder_is_writable(folders.run)
+    check_writable(folders.run)
     contents = file_contents(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(folders.run))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,53 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray = NDArray[np.int64]
+
+TEXTS, SWITCHES = frozenset({"model", "recompute", "status", "group_order"}), frozenset({"sequence_parallel", "on_front"})
+OF_DESIGNS = (
+    *("model", "micro_batch_size", "hbm_bytes", "tp", "cp", "ep", "sequence_parallel", "recompute", "status"),
+    *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
+    *("pp", "dp", "on_front"),
+)
+OF_PLANS = (
+    *("model", "hbm_bytes", "tp", "cp", "ep", "micro_batch_size", "sequence_parallel", "recompute", "pp", "dp", "zero_stage"),
+    *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
+)
+
+
+@dataclass(frozen=True)
+class LackingColumn:
+    """What a file of a run lacks to be one."""
+
+    file: str
+    what: str
+
+
+def lacking_columns(
+    designs: pd.DataFrame, plans: pd.DataFrame, models: frozenset[str], *, on_device: bool
+) -> LackingColumn | None:
+    """What the tables of a run lack that its readers rely on; ``models`` are those of the best design, if there is one."""
+    of_chips = () if on_device else tuple(field.name for field in fields(Accelerator))
+    for file, table, names in (
+        ("designs.parquet", designs, (*OF_DESIGNS, *of_chips)),
+        ("plans.parquet", plans, OF_PLANS if models else ()),
+    ):
+        for name in names:
+            if name not in table:
+                return LackingColumn(file, f"it has no column {name}")
+            kind = "texts" if name in TEXTS else "switches" if name in SWITCHES else "numbers"
+            if _kind_of(table[name]) != kind:
+                return LackingColumn(file, f"its column {name} does not hold {kind}")
+        if models and not set(table["model"].unique()) <= models:
+            return LackingColumn(file, f"it is about other models than {', '.join(sorted(models))}, which best.json holds")
+    return None
+
+
+def _kind_of(column: pd.Series[Any]) -> str:
+    from pandas.api import types
+
+    if types.is_bool_dtype(column.dtype):
+        return "switches"
+    return "numbers" if types.is_numeric_dtype(column.dtype) else "texts"
 
 
 def designs_table(groups: Sequence[PointGroup], hardware: Hardware) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any
 
 from Common.errors import InputError, PhazeError
 from Common.files import read_json
+from Common.ranges import check_ranges
 
 Solve = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -23,7 +24,32 @@ def read_cases(path: Path) -> tuple[list[dict[str, Any]], bool]:
     cases = document if isinstance(document, list) else [document]
     if not cases or not all(isinstance(case, dict) for case in cases):
         raise InputError(f"{path} does not hold a JSON object or a list of objects; give one case, or a list of cases")
+    for case in cases:
+        check_ranges(case, str(path))
     return cases, isinstance(document, list)
+
+
+def _answered(solve: Solve, case: dict[str, Any], path: Path, place: int | None) -> dict[str, Any]:
+    """The answer of one case; a refusal names its file and, where it is one of several, its place there, from 1."""
+    where = str(path) if place is None else f"{path}, case {place + 1}"
+    try:
+        return solve(case)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    except MemoryError as error:
+        raise PhazeError(f"{where}: the case is too large for the memory of this machine; give a smaller one") from error
+
+
+def integer(value: Any, name: str, least: int, most: int) -> int:
+    """A whole number within bounds, such as 8 or 8.0.
+
+    Raises:
+        InputError: it is something else; ``name`` says what.
+    """
+    whole = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+    if not whole or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
+    return int(value)
 
 
 def answer_cases(program: str, about: str, commands: Mapping[str, Solve], arguments: Sequence[str] | None) -> int:
@@ -34,9 +60,10 @@ def answer_cases(program: str, about: str, commands: Mapping[str, Solve], argume
     given = parser.parse_args(arguments)
     try:
         cases, listed = read_cases(given.input)
-        answers = [commands[given.command](case) for case in cases]
+        solve = commands[given.command]
+        answers = [_answered(solve, case, given.input, place if listed else None) for place, case in enumerate(cases)]
     except PhazeError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
         return error.exit_status
     sys.stdout.write(json.dumps(answers if listed else answers[0]) + "\n")
     return 0

@@ -25,6 +25,7 @@ from Common.errors import InputError
 
 FloatArray = NDArray[np.float64]
 
+MOST_LAYERS = 3000  # which bounds memory to some GiB
 LARGEST = 1e30  # of any number; sums and products of numbers up to it stay finite
 PARAMETER_COPIES = {"SGD": 2.0, "Adam": 8.0}  # of 2 bytes a parameter: weights and gradients; with three fp32 states of Adam
 
@@ -126,6 +127,8 @@ def _graph(width: str, graph: Any) -> WidthGraph:
     ids = _list(graph, "layer_ids", where)
     if not ids or not all(map(_is_id, ids)):
         raise InputError(f"layer_ids of {where} is {_shown(ids)}; it must be a list of integers, with at least one")
+    if len(ids) > MOST_LAYERS:
+        raise InputError(f"{where} has {len(ids):,} layers, at most {MOST_LAYERS:,} are possible; give a smaller case")
     positions = {layer: position for position, layer in enumerate(ids)}
     if len(positions) < len(ids):
         raise InputError(f"two layers of {where} have the same id; ids must differ")

@@ -20,10 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
+from third_party.cases import integer
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+MOST_DEVICES, MOST_LAYERS = 2**24, 3000  # which bounds memory to some GiB
 INFEASIBLE_S = 1e30  # the original's answer when nothing fits
 
 
@@ -119,9 +121,11 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
         raise InputError(f"bandwidth is {bandwidth} bytes per second; it must be positive")
     return PlacementInput(
         memory_bytes=_number(document, "maxMemoryPerDevice", "the input"),
-        devices=int(_number(document, "maxDevices", "the input")),
+        devices=integer(math.floor(_number(document, "maxDevices", "the input")), "maxDevices", 0, MOST_DEVICES),
         bandwidth_bytes_per_s=bandwidth,
-        micro_batches=int(_number(document, "mbsInBatch", "the input")),  # the original truncates it
+        micro_batches=integer(
+            math.floor(_number(document, "mbsInBatch", "the input")), "mbsInBatch", 0, 2**31
+        ),  # truncated there
         recompute=recompute,
         optimizer_copies=1 if optimizer == "Adam" else 0,
     )
@@ -138,7 +142,7 @@ def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
         raise InputError("the input needs objects 'nodes' and 'edges' with an entry for each tensor parallel width")
     chains = []
     for width, layers in nodes.items():
-        if not width.isdigit() or int(width) < 1:
+        if not (width.isascii() and width.isdigit() and len(width) < 10) or int(width) < 1:
             raise InputError(f"nodes has a tensor parallel width {width!r}; widths must be positive integers")
         if not isinstance(layers, list) or not layers or not isinstance(edges.get(width), list):
             raise InputError(f"nodes and edges of width {width} must both be lists, with at least one node")
@@ -148,6 +152,8 @@ def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
 
 def _chain(width: int, layers: list[Any], connections: list[Any]) -> LayerChain:
     where = f"a node of width {width}"
+    if len(layers) > MOST_LAYERS:
+        raise InputError(f"width {width} has {len(layers):,} nodes, at most {MOST_LAYERS:,} are possible; give a smaller case")
     by_id = {int(_number(layer, "id", where)): layer for layer in layers}
     if len(by_id) != len(layers):
         raise InputError(f"two nodes of width {width} have the same id; ids must be unique")

@@ -17,11 +17,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from Common.errors import InputError
+from third_party.cases import integer
 
 if TYPE_CHECKING:
     from Solver.schedule.problem import ScheduleProblem
 
 TIME_LIMIT_S = 60.0
+MOST_NODES, MOST_CORES = 20_000, 2**20
 CORE_TYPES = {"TC": "TC", "VC": "VC", "TCandVC": "TC+VC", "Nop": "VC"}  # a Nop's type is immaterial: it has no latency
 
 
@@ -61,7 +63,9 @@ def _problem(case: Mapping[str, Any]) -> tuple[ScheduleProblem, list[object]]:
     graph = _field(case, "graph", Mapping, "the schedule case")
     nodes = _field(graph, "nodes", Sequence, "the graph")
     edges = _field(graph, "edges", Sequence, "the graph")
-    ids = [_field(node, "id", object, "a node") for node in nodes]
+    if len(nodes) > MOST_NODES:
+        raise InputError(f"the graph has {len(nodes):,} nodes, at most {MOST_NODES:,} are possible; give a smaller one")
+    ids = [_field(node, "id", (int, str, float), "a node") for node in nodes]
     position = {identifier: index for index, identifier in enumerate(ids)}
     if len(position) < len(ids):
         raise InputError("two nodes of the graph have the same id; ids must differ")
@@ -73,16 +77,27 @@ def _problem(case: Mapping[str, Any]) -> tuple[ScheduleProblem, list[object]]:
             raise InputError(f"node {node['id']} has core_type {name!r}; use one of {', '.join(CORE_TYPES)}")
         types.append(CoreType(CORE_TYPES[name]))
         for key, values in latencies.items():
-            values.append(0.0 if name == "Nop" else float(_field(node, key, (int, float), f"node {node['id']}")))
+            values.append(0.0 if name == "Nop" else _latency(node, key))
     pairs = []
     for edge in edges:
-        if not (isinstance(edge, Sequence) and len(edge) >= 2 and edge[0] in position and edge[1] in position):
+        if not (isinstance(edge, list) and len(edge) >= 2 and all(_is_id(end) and end in position for end in edge[:2])):
             raise InputError(f"edge {edge!r} does not name two nodes of the graph; edges are [from id, to id]")
         pairs.append((position[edge[0]], position[edge[1]]))
-    counts = [_field(case, key, int, "the schedule case") for key in ("num_tc", "num_vc")]
+    counts = [integer(_field(case, key, int, "the schedule case"), key, 0, MOST_CORES) for key in ("num_tc", "num_vc")]
     structure = ScheduleStructure(tuple(types), tuple(pairs))
     single, over_all = (np.array(latencies[key], dtype=np.float64) for key in ("latency", "intra_op_latency"))
     return ScheduleProblem(structure, single, over_all, *counts), ids
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int | str | float) and not isinstance(value, bool)
+
+
+def _latency(node: Mapping[str, Any], key: str) -> float:
+    value = float(_field(node, key, (int, float), f"node {node['id']}"))
+    if not 0 <= value < math.inf:
+        raise InputError(f"{key!r} of node {node['id']} is {value}; it must be a number from 0")
+    return value
 
 
 def _field(container: Any, key: str, kind: Any, where: str) -> Any:

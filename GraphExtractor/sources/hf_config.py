@@ -15,6 +15,7 @@ from Common.errors import InputError
 from Common.files import read_json
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
+from GraphExtractor.sources.config_bounds import check_sizes
 from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _content(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
+    check_sizes(content, path)
     return content
 
 

@@ -112,7 +112,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     graphs = {}
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
         for key in keys:
-            graphs[key] = load_or_extract(key, run.stores.graphs, force=run.problem.force_reextract)
+            graphs[key] = load_or_extract(key, run.stores.graphs, run.problem.force_reextract, run.problem.code)
             advance(1)
     if run.first:
         check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)

@@ -55,7 +55,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
     for model in problem.models:
         if not any(each.model is model for each in shapes):
-            layers = {len(load_or_extract(model.graph_key(shape), run.stores.graphs).sequence) for shape in model.space.shapes()}
+            keys = {model.graph_key(shape) for shape in model.space.shapes()}
+            layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
             why = model.space.why_empty(max(layers, default=2), run.hardware.cluster)
             raise InputError(f"no plan of {model.name} is as asked: {why}")
     with run.phase("design points"):

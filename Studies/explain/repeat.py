@@ -124,7 +124,7 @@ def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = Non
         InputError: files that the study names are gone, or the changes are not possible.
     """
     settings = {**finished.settings, **(changes or {}), "force_reextract_model": False}
-    request = resolve(settings, {}, source=str(finished.folder / "study.yaml"))
+    request = resolve(settings, {}, source=str(finished.folder / "study.yaml"), run_code=finished.run_code)
     moved = (finished.folder / "GraphExtractor" / "out").is_dir()  # of a run with a folder for everything
     return replace(request, output=finished.folder) if moved else request
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from Common.files import code_version, content_key, load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
+from Common.sealed import sealed, unsealed
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Solver.hardware import DesignedChips
@@ -40,11 +41,15 @@ def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
         return _found(run, hardware, best, best.accelerator)
     point = to_json(replace(best, models={}, certificate=None)).decode()
     path = folder / f"limits-{content_key(run.pricing, code_version(STUDIES), run.problem, point)}.json"
-    kept = load_or_set_aside(path, lambda file: from_json(_Limits, file.read_bytes(), str(file)))
+    kept = load_or_set_aside(path, _kept)
     if kept is None:
         kept = _Limits(_found(run, hardware, best, best.accelerator))
-        write_atomically(path, to_json(kept))
+        write_atomically(path, sealed(to_json(kept)), private=True)
     return kept.limits
+
+
+def _kept(path: Path) -> _Limits:
+    return from_json(_Limits, unsealed(path.read_bytes(), str(path)), str(path))
 
 
 def _found(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator) -> tuple[Limit, ...]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key, user_path
+from Common.settings import COMMAND_LINE
+from GraphExtractor.names import MODULE_SUFFIX, absolute_path
+from GraphExtractor.permission import EVERY_FILE, permission
 from Studies.annotations import Mode
-from Studies.config_files import MODELS, read_config, setting_beside
+from Studies.config_files import MODELS, read_config, setting_beside, split_weight
 from Studies.folders import check_name, folders_of
 from Studies.request import settings_for
 
@@ -39,12 +44,17 @@ class Combination:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are."""
+    """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are.
+
+    ``run_code`` are the model files (Python) that may be run (None: all), ``source`` is the file that asks.
+    """
 
     name: str
     axes: tuple[Axis, ...]
     output: Path | None
     csv: bool
+    run_code: frozenset[str] | None = frozenset()
+    source: str = "the sweep"
 
     @property
     def folder(self) -> Path:
@@ -80,13 +90,21 @@ class Sweep:
         return yaml.safe_dump({"name": self.name} | asked, sort_keys=False)
 
 
-def read_sweep(path: Path, given: Mapping[str, object], output: str | None = None, *, csv: bool = False) -> Sweep:
+def read_sweep(
+    path: Path,
+    given: Mapping[str, object],
+    output: str | None = None,
+    *,
+    csv: bool = False,
+    run_code: frozenset[str] | None = frozenset(),
+) -> Sweep:
     """Read a sweep file; ``given`` settings, lists among them, precede those of the file, and so does ``output``.
 
-    Relative paths are those from the file's folder, in ``given`` from the current one.
+    Relative paths are those from the file's folder, in ``given`` from the current one. Model files (Python) are run where
+    ``given`` names them, or the file does and they are among ``run_code`` (None: any is).
 
     Raises:
-        InputError: the file cannot be read, names an unknown setting or lists no value.
+        InputError: the file cannot be read, names an unknown setting, lists no value or names code that is not to be run.
     """
     below = _settings(read_config(path), path.parent, str(path))
     asked = settings_for(Mode.SEARCH).override(below, _settings(given, Path.cwd(), "command line"))
@@ -105,7 +123,12 @@ def read_sweep(path: Path, given: Mapping[str, object], output: str | None = Non
     name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
     check_name(name)
     chosen = output or own.get("output")
-    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")))
+    allowed = EVERY_FILE if MODELS in settings_for(Mode.SEARCH).canonical(given, COMMAND_LINE) else run_code
+    for axis in axes:
+        if axis.key == MODELS:
+            for withheld in permission(_model_files(axis.values), str(path), allowed).withheld:
+                raise InputError(withheld.refusal)
+    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, str(path))
     if sweep.count > MOST_POINTS:
         raise InputError(f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list fewer values")
     return sweep
@@ -115,6 +138,19 @@ def _settings(mapping: Mapping[str, object], folder: Path, source: str) -> dict[
     """Settings under their keys, with paths made absolute against ``folder``."""
     stated = settings_for(Mode.SEARCH).canonical(mapping, source)
     return {key: setting_beside(folder, key, value) for key, value in stated.items()}
+
+
+def _model_files(values: Iterable[object]) -> Iterator[str]:
+    """The model files (Python) among the values of a setting of models, as models are called."""
+    for value in values:
+        if isinstance(value, Mapping | list | tuple):
+            yield from _model_files(value)
+        elif isinstance(value, str):
+            for word in (value, *value.split(), *re.split(r"[\s,]+", value)):
+                name, _ = split_weight(word)
+                if name.endswith(MODULE_SUFFIX):
+                    with contextlib.suppress(InputError):  # no such file, which its point says
+                        yield absolute_path(name)
 
 
 def _axis(key: str, value: Any, path: Path) -> Axis:

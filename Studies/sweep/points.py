@@ -37,8 +37,10 @@ class SweepPoint:
         return space_size(self.request).points
 
 
-def sweep_point(settings: Mapping[str, Any], output: Path | None, files: HardwareFiles) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
+def sweep_point(
+    settings: Mapping[str, Any], output: Path | None, files: HardwareFiles, run_code: frozenset[str] | None = frozenset()
+) -> SweepPoint:
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``; ``run_code`` as of a ``Sweep``.
 
     Raises:
         InputError: they are not allowed, or contradict each other.
@@ -46,7 +48,7 @@ def sweep_point(settings: Mapping[str, Any], output: Path | None, files: Hardwar
     given = {key: value for key, value in settings.items() if value is not None}
     if output is not None:
         given["output"] = str(output)
-    request = resolve(given, {}, source="this point", files=files)
+    request = resolve(given, {}, source="this point", files=files, run_code=run_code)
     return SweepPoint(key_of(request), _family(request), request)
 
 

@@ -65,12 +65,15 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     resolved, files = [], HardwareFiles()
     for combination in sweep.combinations():
         try:
-            resolved.append(ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files), ""))
+            resolved.append(
+                ResolvedPoint(combination, sweep_point(combination.settings, sweep.output, files, sweep.run_code), "")
+            )
         except InputError as error:
             resolved.append(ResolvedPoint(combination, None, str(error)))
     if all(each.point is None for each in resolved):
         first = resolved[0].problem
-        raise InputError(first if len(resolved) == 1 else f"no point of the sweep is possible; the first: {first}")
+        many = "" if len(resolved) == 1 else f"none of its {len(resolved)} points is possible; point 1: "
+        raise InputError(f"{sweep.source}: {many}{first.removeprefix('this point: ')}")
     return resolved
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import logging
 import os
 import secrets
@@ -17,6 +16,7 @@ from pathlib import Path
 from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import load_or_set_aside, write_atomically
 from Common.records import from_json, to_json
+from Common.sealed import digest_of, sealed, unsealed
 from Studies.sweep.results import PointResult
 
 logger = logging.getLogger(__name__)
@@ -37,14 +37,6 @@ class FinishedPoint:
     seconds: float
     machine: str
     files: dict[str, str]
-
-
-@dataclass(frozen=True)
-class StoredPoint:
-    """The record on disk with its own digest."""
-
-    digest: str
-    point: FinishedPoint
 
 
 class Store:
@@ -140,18 +132,18 @@ class Store:
 
     def _record(self, point: FinishedPoint) -> None:
         folder = self.folder(point.key)
-        write_atomically(folder / RECORD, to_json(StoredPoint(_digest(to_json(point)), point)))
+        write_atomically(folder / RECORD, sealed(to_json(point)))
         shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
 
 
 def _read(path: Path, key: str) -> FinishedPoint:
     try:
-        stored = from_json(StoredPoint, path.read_bytes(), str(path))
+        point = from_json(FinishedPoint, unsealed(path.read_bytes(), str(path)), str(path))
     except (InputError, OSError) as error:
         raise ArtefactError(f"{path} is damaged ({error})") from error
-    if stored.point.key != key or stored.digest != _digest(to_json(stored.point)):
-        raise ArtefactError(f"{path} is damaged: it does not hold what was written")
-    return stored.point
+    if point.key != key or point.files.keys() != {*_FILES}:
+        raise ArtefactError(f"{path} is that of another point; it is damaged, or was put there")
+    return point
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:
@@ -164,10 +156,6 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
 
 def _digest_of(path: Path) -> str:
     try:
-        return _digest(path.read_bytes())
+        return digest_of(path.read_bytes())
     except OSError:
         return ""
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

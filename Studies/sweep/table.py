@@ -135,9 +135,10 @@ def _setting_column(values: Sequence[Any]) -> pa.Array:
     import pyarrow as pa
 
     kinds = {type(value) for value in values if value is not None}
-    for kind, arrow in ((bool, pa.bool_()), (int, pa.int64())):
-        if kinds == {kind}:
-            return pa.array(values, arrow)
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    if kinds == {int} and all(value is None or abs(value) < 2**63 for value in values):  # others are of points that cannot be
+        return pa.array(values, pa.int64())
     if kinds and kinds <= {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array([None if value is None else value_text(value) for value in values], pa.string())

@@ -3,6 +3,8 @@
 import gzip
 import json
 import logging
+import re
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from Common.errors import ArtefactError, InputError
+from Common.sealed import sealed, unsealed
 from GraphExtractor.graph import Attention, GraphKey
 from GraphExtractor.models.registry import canonical_name, find_model, listed_models
 from GraphExtractor.storage import graph_path, load, load_or_extract, store
@@ -72,7 +75,7 @@ def test_reading_imports_neither_torch_nor_transformers(stored):
 @pytest.mark.parametrize("damage", ["truncated", "not gzip", "not json", "missing field", "stale", "other schema", "cyclic"])
 def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, stored, extracted, caplog):
     path = the_file(stored)
-    document = json.loads(gzip.decompress(path.read_bytes()))
+    document = json.loads(unsealed(gzip.decompress(path.read_bytes()), ""))
     if damage == "missing field":
         del document["graph"]["layers"][1]["saved"]["none"]
     elif damage == "stale":
@@ -82,7 +85,7 @@ def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, store
     elif damage == "cyclic":
         document["graph"]["layers"][1]["forward"]["edges"] += [[0, 8], [8, 0]]
     contents = {"truncated": path.read_bytes()[:-100], "not gzip": b"{}", "not json": gzip.compress(b"{")}
-    path.write_bytes(contents.get(damage, gzip.compress(json.dumps(document).encode())))
+    path.write_bytes(contents.get(damage, gzip.compress(sealed(json.dumps(document).encode()))))
     with caplog.at_level(logging.WARNING):
         assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
     assert str(path) in caplog.text and "set aside" in caplog.text
@@ -92,11 +95,28 @@ def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, store
     assert caplog.text == ""
 
 
+def test_a_graph_that_was_edited_is_traced_again(stored, extracted, caplog):
+    """Every size within it may be changed so that it is a graph still: only its digest tells."""
+    path = the_file(stored)
+    text = gzip.decompress(path.read_bytes())
+    edited = re.sub(rb'"k":(\d+)', lambda found: b'"k":%d' % (2 * int(found[1])), text)
+    assert edited != text
+    path.write_bytes(gzip.compress(edited))
+    with caplog.at_level(logging.WARNING):
+        assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
+    assert caplog.text.count(str(path)) == 1 and "digest" in caplog.text
+    assert path.with_name(path.name + ".damaged").exists()
+
+
+def test_graphs_are_their_owner_s_alone(stored):
+    assert stat.S_IMODE(the_file(stored).parent.stat().st_mode) == 0o700
+
+
 def test_loading_says_what_is_wrong(stored):
     path = the_file(stored)
-    document = json.loads(gzip.decompress(path.read_bytes()))
+    document = json.loads(unsealed(gzip.decompress(path.read_bytes()), ""))
     document["graph"]["layers"][1]["parameter_count"] = "many"
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    path.write_bytes(gzip.compress(sealed(json.dumps(document).encode())))
     with pytest.raises(ArtefactError, match=r"layers\.1\.parameter_count.*'many'"):
         load(path)
 

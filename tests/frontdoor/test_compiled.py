@@ -83,6 +83,41 @@ def test_a_place_the_user_chose_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.environ[compiled_code.SETTING] == "/chosen"
 
 
+def test_a_place_that_others_can_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv(compiled_code.SETTING, str(shared))
+    compiled_code.find_place(tmp_path / "absent")
+    assert os.environ[compiled_code.SETTING] != str(shared) and "can be written by others" in caplog.text
+    inside = shared / "mine"
+    inside.mkdir(mode=0o700)  # another could rename it, and make one of that name
+    assert not compiled_code.is_own(inside)
+    shared.chmod(0o1777)
+    assert compiled_code.is_own(inside)
+    (tmp_path / "link").symlink_to(inside)
+    assert not compiled_code.is_own(tmp_path / "link")
+
+
+def test_the_place_is_the_user_s_alone(tmp_path: Path) -> None:
+    folder = place(sources(tmp_path, "one = 1\n"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)  # as an earlier version made it
+    assert place(tmp_path) == folder and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)  # anybody may have put anything into it
+    assert place(tmp_path) != folder
+
+
+def test_a_place_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = place(sources(tmp_path, "one = 1\n"))
+    assert compiled_code.is_own(folder)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    assert not compiled_code.is_own(folder)
+    assert place(tmp_path) != folder
+
+
 def test_a_compiler_that_is_loaded_already_is_told(tmp_path: Path) -> None:
     import numba
 
@@ -95,7 +130,7 @@ def test_a_function_that_calls_one_of_another_file_follows_it(tmp_path: Path) ->
     shutil.copytree(REPOSITORY / "Common", tmp_path / "Common", ignore=shutil.ignore_patterns("__pycache__"))
     caller = sources(tmp_path, "") / "Solver" / "caller.py"
     called = tmp_path / "Plans" / "called.py"
-    decorated = "from numba import njit\n{}\n@njit(cache=True)\ndef {}():\n    return {}\n"
+    decorated = "from Common.kept_code import compiled\n{}\n@compiled()\ndef {}():\n    return {}\n"
     caller.write_text(decorated.format("from Plans.called import called", "caller", "called()"))
     code = "from Common.compiled_code import find_place; find_place(); from Solver.caller import caller; print(caller())"
     words = [sys.executable, "-B", "-c", code]  # -B: bytecode does not tell apart what was written within one second
@@ -112,8 +147,64 @@ def test_every_room_with_compiled_code_counts() -> None:
         for house in houses
         for path in house.rglob("*.py")
         if any(
-            line.startswith(("from numba", "import numba", "from Plans.compiled"))
+            line.startswith(("from Common.kept_code", "from Plans.compiled"))
             for line in path.read_text(encoding="utf-8").splitlines()
         )
     }
     assert compiling == set(compiled_code.ROOMS)
+
+
+KEPT = """
+from Common.compiled_code import find_place
+find_place()
+from Common.kept_code import compiled
+
+@compiled()
+def twice(number):
+    return 2 * number
+
+print(twice(21), sum(twice._cache_hits.values()))
+"""
+
+
+def spoilt(content: bytes, how: str) -> bytes:
+    """A damaged file, or one that runs what somebody else put into it."""
+    payload = b"cos\nsystem\n(S'touch was_run'\ntR."
+    damaged = {
+        "empty": b"",
+        "half": content[: len(content) // 2],
+        "noise": bytes(255 - each for each in content),
+        "other": payload,
+    }
+    one_byte = content[:200] + bytes([content[200] ^ 1]) + content[201:]
+    return {**damaged, "one byte": one_byte, "payload": payload + content[len(payload) :]}[how]
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("nbi", "half"), ("nbi", "noise"), ("nbi", "payload"), ("nbc", "empty"), ("nbc", "one byte"), ("nbc", "other")],
+)
+def test_damaged_code_is_compiled_again(kind: str, how: str, kept: Path) -> None:
+    (file,) = kept.rglob(f"*.{kind}")
+    file.write_bytes(spoilt(file.read_bytes(), how))
+    done = run_program(kept)
+    assert done.stdout == "42 0\n" and not (kept / "was_run").exists()
+    assert done.stderr.count("is damaged; what it held is compiled again") == 1 and len(done.stderr.splitlines()) == 1
+    again = run_program(kept)
+    assert (again.stdout, again.stderr) == ("42 1\n", "")
+
+
+def run_program(house: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != compiled_code.SETTING}
+    words = [sys.executable, "-B", "program.py"]
+    return subprocess.run(words, cwd=house, env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with one compiled function, which was run once."""
+    house = sources(tmp_path_factory.mktemp("kept"), "")
+    shutil.copytree(REPOSITORY / "Common", house / "Common", ignore=shutil.ignore_patterns("__pycache__"))
+    (house / "program.py").write_text(KEPT)
+    assert run_program(house).stdout == "42 0\n"
+    return house

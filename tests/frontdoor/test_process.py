@@ -57,11 +57,12 @@ def test_closed_streams_are_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("words", ["doctor", "run_solver --model bertlarge --dry-run"])
+@pytest.mark.parametrize("words", ["doctor", "models", "run_solver --model bertlarge --dry-run"])
 def test_output_to_a_full_disk_fails_with_one_sentence(words: str) -> None:
     done = run("bash", "-c", f"'{sys.executable}' phaze.py {words} >/dev/full")
     assert done.returncode == 1
-    assert done.stderr == "phaze: the disk is full; make room or choose another --output, then run the same command again\n"
+    said = "standard output cannot be written, since its disk is full; make room, then run the same command again"
+    assert done.stderr == f"phaze: {said}\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Common.echo import steers
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.device_yaml import device_yaml
@@ -151,7 +152,7 @@ def test_written_device_reads_back_the_same(tmp_path: Path, name: str) -> None:
 
 
 @settings(max_examples=20)
-@given(value=st.floats(min_value=1e-300, max_value=1e300), source=st.text(min_size=1))
+@given(value=st.floats(min_value=1e-30, max_value=1e18), source=st.text(min_size=1).filter(lambda text: not steers(text)))
 def test_written_numbers_and_sources_are_exact(tmp_path_factory: pytest.TempPathFactory, value: float, source: str) -> None:
     device = load_device("a100_80gb")
     odd = replace(device, memory=replace(device.memory, bandwidth=Quantity(value, "bytes/s", source)))

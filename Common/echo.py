@@ -1,0 +1,41 @@
+"""What others wrote, shown again: without what a terminal would obey, and no name longer than a line or two."""
+
+import re
+
+LONGEST_NAME = 200  # characters of a name, path or value that is echoed
+LONGEST_MESSAGE = 6000  # of a whole sentence: lists of everything that is known are long, too
+_QUOTED = re.compile(r"(?<![\w)])(?P<mark>['\"])(?P<inside>(?:\\.|(?!(?P=mark)).){200,}?)(?P=mark)(?!\w)", re.DOTALL)
+_WORD = re.compile(r"\S{%d,}" % (LONGEST_NAME + 1))  # noqa: UP031 - braces
+_KEPT = frozenset("\n\t")
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def steers(text: str) -> bool:
+    """Whether a text holds what a terminal obeys rather than shows: control characters, reversed writing, halves of letters."""
+    return _STEERING.search(text) is not None
+
+
+def shown(text: str) -> str:
+    """``text`` on any terminal: what does not print (escape sequences, reversed writing, stray bytes) as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+
+
+def clipped(text: str, longest: int = LONGEST_NAME) -> str:
+    """``shown`` text of at most ``longest`` characters, the last of which says that more was given."""
+    safe = shown(text[: longest + 1])
+    return safe if len(text) <= longest and len(safe) <= longest else safe[: longest - 1] + "…"
+
+
+def tidy(message: str) -> str:
+    """A sentence that names what was given, fit to be printed: long names within it are cut, see ``clipped``."""
+    message = shown(message)
+    if len(message) > LONGEST_NAME:
+        message = _QUOTED.sub(lambda found: found["mark"] + clipped(found["inside"], LONGEST_NAME - 2) + found["mark"], message)
+        message = _WORD.sub(lambda found: clipped(found[0]), message)
+    return clipped(message, LONGEST_MESSAGE) if len(message) > LONGEST_MESSAGE else message
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,97 @@
+"""The range of every number in a file that somebody wrote, by what it counts.
+
+The bounds are of magnitude, many orders beyond any machine, and close enough that no product or quotient of a few such numbers
+leaves what floating-point numbers and 64-bit integers hold; what is negative, zero or above one where it must not be is
+refused by who knows the field. ``docs``: the table ``MOST`` below is the documentation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from Common.echo import clipped, steers
+from Common.errors import InputError
+
+MOST: Mapping[str, float] = {
+    "s": 1e9,  # thirty years
+    "bytes": 1e18,
+    "bytes/s": 1e18,
+    "bytes/cycle": 1e12,
+    "rows/cycle": 1e12,
+    "FLOP/s": 1e21,
+    "Hz": 1e15,
+    "J": 1e18,
+    "pJ": 1e18,
+    "pJ/byte": 1e18,
+    "mm2": 1e12,
+    "um2": 1e18,
+    "MiB": 1e12,
+    "GiB": 1e9,
+}
+"""Largest magnitude by unit."""
+MOST_OF_OTHERS = 1e18  # counts, fractions, factors, samples per second
+LEAST = 1e-30  # smallest magnitude that is not zero
+LONGEST_TEXT = 4000  # characters of a text in a record
+_SUFFIXES = {  # of names that end in a unit, the longest first
+    "_bytes_per_s": "bytes/s",
+    "_bytes_per_cycle": "bytes/cycle",
+    "_bytes": "bytes",
+    "_mm2": "mm2",
+    "_mib": "MiB",
+    "_hz": "Hz",
+    "_s": "s",
+    "_j": "J",
+}
+
+
+def check_ranges(data: object, source: str) -> None:
+    """Refuse numbers beyond the range of their unit, and texts that cannot be shown.
+
+    The unit of a number is stated beside it (``{value: 1.2e12, unit: bytes/s}``), or ends the name of its key, or of the key of
+    the list or mapping it is in.
+
+    Raises:
+        InputError: names ``source``, the key and what is allowed.
+    """
+    for key, unit, value in _leaves(data):
+        if isinstance(value, str):
+            _check_text(value, key, source)
+        elif math.isfinite(value) and value and not LEAST <= abs(value) <= MOST.get(unit, MOST_OF_OTHERS):
+            most = MOST.get(unit, MOST_OF_OTHERS)
+            allowed = f"at most {most:g}" if abs(value) > most else f"0 or at least {LEAST:g}"
+            raise InputError(
+                f"{source}: {clipped(key)} is {value:.6g}, but must be {allowed} {unit}".rstrip() + " in size; correct it"
+            )
+
+
+def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
+    """Path, unit and value of every number and text, without recursion; keys are texts too."""
+    pending: list[tuple[str, str, object]] = [("", "", data)]
+    while pending:
+        key, unit, value = pending.pop()
+        if isinstance(value, Mapping):
+            stated = value.get("unit")
+            for name, inner in value.items():
+                path = f"{key}.{name}" if key else str(name)
+                yield path[:LONGEST_TEXT], "", str(name)
+                own = stated if name == "value" and isinstance(stated, str) else _unit_of(str(name)) or unit
+                pending.append((path[:LONGEST_TEXT], own, inner))
+        elif isinstance(value, list | tuple):
+            pending.extend((f"{key}.{place}", unit, inner) for place, inner in enumerate(value))
+        elif isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+            yield key, unit, value
+
+
+def _unit_of(name: str) -> str:
+    return next((unit for suffix, unit in _SUFFIXES.items() if f"_{name}".endswith(suffix)), "")
+
+
+def _check_text(value: str, key: str, source: str) -> None:
+    if len(value) > LONGEST_TEXT:
+        raise InputError(
+            f"{source}: {clipped(key)} is a text of {len(value):,} characters, at most {LONGEST_TEXT:,} are possible; shorten it"
+        )
+    if steers(value):
+        raise InputError(f"{source}: {clipped(key)} holds control characters, in '{clipped(value, 60)}'; remove them")

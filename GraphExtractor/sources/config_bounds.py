@@ -1,0 +1,43 @@
+"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or its bytes no 64-bit integer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from Common.echo import clipped
+from Common.errors import InputError
+
+_BOUNDS = (  # the first that a key matches holds: modules that are made one by one, then axes of tensors
+    (re.compile(r"layers?(_|$)|n_layer|depths?$|blocks?$|_stages$"), 1000),
+    (re.compile(r"experts?(_|$)"), 4096),
+    (re.compile(r"num_labels$"), 2**20),
+    (re.compile(r"vocab|size|dim|heads?|hidden|channels|width|rank|positions?|n_embd|n_inner|d_model|d_ff|d_kv|seq"), 2**31),
+)
+
+
+def check_sizes(values: Mapping[str, Any], path: str) -> None:
+    """Refuse a size that no model has.
+
+    Raises:
+        InputError: names ``path``, the key and the bound.
+    """
+    for key, value in _integers(values):
+        name = key.rpartition(".")[2].lower()
+        most = next((most for words, most in _BOUNDS if words.search(name)), None)
+        if most is not None and value > most:
+            raise InputError(f"{path}: {clipped(key)} is {value}, at most {most:,} is possible; correct it")
+
+
+def _integers(values: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Whole numbers with the keys they are under; those of a list are under the key of the list."""
+    pending: list[tuple[str, object]] = list(values.items())
+    while pending:
+        key, value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            pending += [(key, inner) for inner in value]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield key, value
