@@ -21,11 +21,11 @@ from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.regather import gather_again
-from GraphExtractor.scans import whole_scans
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
-from GraphExtractor.sparse_rows import sparse_gradients
+from GraphExtractor.scans import whole_scans
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
+from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, trace_step
 from GraphExtractor.widths import check_key
@@ -49,6 +49,14 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None, *, as_asked:
     check_key(key, family)
     with family.failures():
         graph = _extract(key, family)
+    sparse = sum(graph.layers[index].sparse_parameter_count for index in graph.sequence)
+    if sparse:
+        logger.warning(
+            "%s: of %s parameters in tables with sparse gradients the operators touch the rows that are read; memory, "
+            "data-parallel synchronisation and the optimizer's step still count the whole tables",
+            key.label,
+            f"{sparse:,}",
+        )
     check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:

@@ -113,8 +113,8 @@ class Gemm:
 class VectorWork:
     """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML.
 
-    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are a
-    product of matrices, although no matrix unit runs it (a scan reads its state out).
+    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are
+    a product of matrices, although no matrix unit runs it (a scan reads its state out).
     """
 
     function: str  # add, mul, gelu, softmax, layer_norm, dropout, ... and <name>_backward

@@ -1,7 +1,7 @@
 """Embedding tables whose module says ``sparse=True``: their gradient is that of the rows that were read, and no other.
 
-Sums of bags of rows (``EmbeddingBag``) are one operator, which reads the rows and writes the sums. Importing this module registers
-the operators with torch.
+Sums of bags of rows (``EmbeddingBag``) are one operator, which reads the rows and writes the sums. Importing this module
+registers the operators with torch.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
-from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.segments import LayerPlace, Stamp, segments
+from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.user_lines import line_of
 
 logger = logging.getLogger(__name__)

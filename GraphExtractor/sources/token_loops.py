@@ -15,6 +15,7 @@ from Common.errors import InputError
 
 MOST_STEPS = 96  # of a loop that is traced step by step; beyond, tracing takes minutes
 _TORCH = str(Path(torch.__file__).parent)
+_OVERRIDES = torch.overrides.__file__
 _OURS = str(Path(__file__).parents[1])
 
 
@@ -37,24 +38,25 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._remedy = remedy
         self._names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
-        self._runs: Counter[tuple[str, int, int]] = Counter()
+        self._runs: Counter[tuple[str, int, str, int, int]] = Counter()
 
     def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
-        frame = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _OURS)):
-            frame = frame.f_back  # type: ignore[assignment]
-        if frame is not None:
-            self._count(frame)
+        self._count(_left(sys._getframe(1), (_OVERRIDES,)))
         return function(*arguments, **(named or {}))
 
-    def _count(self, frame: FrameType) -> None:
-        module = self._module(frame)
-        key = (frame.f_code.co_filename, frame.f_lasti, module)
+    def _count(self, caller: FrameType | None) -> None:
+        """Count an operator for the place that calls it, the line of the model's code behind that, and the module."""
+        frame = _left(caller, (_TORCH, _OURS))
+        if caller is None or frame is None:
+            return
+        module = self._module(caller)
+        key = (caller.f_code.co_filename, caller.f_lasti, frame.f_code.co_filename, frame.f_lasti, module)
         self._runs[key] += 1
         if self._runs[key] > MOST_STEPS:
-            where = self._names.get(module)
+            name = self._names.get(module)
+            where = f" in module {name}" if name else ""
             raise InputError(
-                f"{frame.f_code.co_filename}:{frame.f_lineno}{f' in module {where}' if where else ''} runs more than {MOST_STEPS} "
+                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} "
                 f"times in one forward pass, as loops over tokens do, and a trace would hold every step of it; {self._remedy}"
             )
 
@@ -66,3 +68,10 @@ class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
                 return id(owner)
             frame = frame.f_back
         return 0
+
+
+def _left(frame: FrameType | None, files: tuple[str, ...]) -> FrameType | None:
+    """The innermost frame outside of ``files``, or of folders."""
+    while frame is not None and frame.f_code.co_filename.startswith(files):
+        frame = frame.f_back
+    return frame
