@@ -107,24 +107,31 @@ def load_or_extract(
         InputError: as ``extract_graph``, or the model's code may not be run.
         PhazeError: extraction fails or the file cannot be written.
     """
-    return _load_or_extract(replace(key, model=canonical_name(key.model)), folder, force, code, as_asked=True)
-
-
-def _load_or_extract(key: GraphKey, folder: Path, force: bool, code: CodePermission, *, as_asked: bool) -> ModelGraph:
+    key = replace(key, model=canonical_name(key.model))
     family = find_model(key.model)
     check_key(key, family)
     dimensions = parse_dimensions(key.model)
     if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
-        shared = _load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force, code, as_asked=False)
-        graph = replace(with_layers(shared, dimensions.layers), key=key)
+        shared, _ = _stored(replace(key, model=dimensions.shared_trace.name), folder, force, code)
+        graph, made = replace(with_layers(shared, dimensions.layers), key=key), True
+    else:
+        graph, made = _stored(key, folder, force, code)
+    if made:
         warn_of(graph, family)
-        return graph
-    path, made_from = graph_path(key, folder, family), graph_version(key, family)
-    stored = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
-    if stored is None:
-        code.check(key.model)
-        from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+    return graph
 
-        stored = extract_graph(key, as_asked=as_asked)
-        store(stored, made_from, path)
-    return stored
+
+def _stored(key: GraphKey, folder: Path, force: bool, code: CodePermission) -> tuple[ModelGraph, bool]:
+    """The graph stored under ``folder``, and whether it was made only now."""
+    family = find_model(key.model)
+    check_key(key, family)
+    path, made_from = graph_path(key, folder, family), graph_version(key, family)
+    graph = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
+    if graph is not None:
+        return graph, False
+    code.check(key.model)
+    from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+
+    graph = extract_graph(key)
+    store(graph, made_from, path)
+    return graph, True
