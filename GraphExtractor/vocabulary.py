@@ -61,6 +61,6 @@ VECTOR_FUNCTIONS = MappingProxyType(
         OperatorKind.GATHER,
         """embedding index:embedding gather:embedding index_select:embedding embedding_dense_backward:embedding_backward
         index_put:scatter_add scatter_add index_add:scatter_add scatter:scatter_add gather_rows:embedding
-        sum_rows:scatter_add sum_rows_backward:embedding max_pool2d_with_indices_backward:scatter_add""",
+        sum_rows:scatter_add sum_rows_backward:embedding histc:scatter_add max_pool2d_with_indices_backward:scatter_add""",
     )
 )

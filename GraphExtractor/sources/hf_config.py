@@ -15,7 +15,8 @@ from Common.errors import InputError
 from Common.files import read_json
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
-from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError
+from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
+from GraphExtractor.sources.hf_files import architecture_name, default_values, forward_parameters, places_tokens_behind_padding
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
+_POSITIONS = (
+    *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"),
+    *("n_ctx", "context_length", "max_context_length"),
+)
+_TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
+LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 _IGNORED_BY_ATTENTION = ("sliding_window", "attn_logit_softcapping", "attention_chunk_size")
 
 
@@ -46,13 +52,48 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         except NotImplementedError:
             logger.info("%s: family %s reads no configurations; transformers' own model is used", path, model_type)
     _check_known(path, model_type)
-    positions = next((config.values[key] for key in _POSITIONS if type(config.values.get(key)) is int), LONGEST_DEFAULT)
+    length, tokens = _default_length(config.values, model_type)
     return HuggingFaceModule(
         layers=0,
-        sequence_length=max(min(positions, LONGEST_DEFAULT), 1),
+        sequence_length=length,
+        tokens=tokens,
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
+
+
+def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
+    """Sequence length where none is asked for, and whether one can be: what reads neither text nor sound has inputs of one size."""
+    defaults = default_values(model_type)
+    reads = forward_parameters(model_type, named_architecture(values, defaults))
+    if reads and not reads & {"input_ids", "decoder_input_ids"}:
+        spectrogram = "input_values" in reads and "num_mel_bins" in {**defaults, **values} and "conv_kernel" not in defaults
+        if "pixel_values" in reads or spectrogram:
+            return 1, False
+        if "input_values" in reads:
+            return LONGEST_SOUND, True
+    parts = [{**defaults, **values}]
+    for name in _TEXT_PARTS:
+        own, default = values.get(name), defaults.get(name)
+        if isinstance(own, Mapping):
+            known = default if isinstance(default, Mapping) else default_values(str(own.get("model_type", "")))
+            parts.append({**known, **own})
+        elif isinstance(default, Mapping):
+            parts.append(dict(default))
+    found = next((part[key] for part in parts for key in _POSITIONS if type(part.get(key)) is int), LONGEST_DEFAULT)
+    if places_tokens_behind_padding(model_type):
+        padding = parts[0].get("pad_token_id")
+        found -= (padding if type(padding) is int else 0) + 1
+    return max(min(found, LONGEST_DEFAULT), 1), True
+
+
+def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
+    """The class that a configuration names first, else the most usual one of its type."""
+    named = values.get("architectures")
+    if named:
+        name = named[0] if isinstance(named, list) else named
+        return name if isinstance(name, str) else None
+    return architecture_name(str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder")))
 
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:
@@ -69,7 +110,7 @@ def _content(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
-    return content
+    return {key: with_floats(value) for key, value in content.items()}
 
 
 def _check_known(path: str, model_type: str) -> None:
@@ -87,7 +128,7 @@ def _check_known(path: str, model_type: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content."""
+    """A configuration of transformers as it stands; ``version`` is a hash of its content, ``tokens`` whether it has a length."""
 
     folder: ClassVar[str] = "HuggingFace"
     blocks: ClassVar[tuple[str, ...]] = ()
@@ -96,9 +137,15 @@ class HuggingFaceModule(ModelFamily):
 
     path: str
     version: str
+    tokens: bool = True
 
     def check(self, key: GraphKey) -> None:
         """See base class."""
+        if not self.tokens and key.sequence_length != 1:
+            raise InputError(
+                f"{self.path} reads inputs of one size, which its configuration says, and no sequence of tokens, given sequence "
+                f"length {key.sequence_length}; leave it out"
+            )
         if key.sequence_parallel:
             raise InputError(f"{self.path} has no plan for sequence parallelism; leave it out")
         if key.cp > 1:
@@ -120,7 +167,7 @@ class HuggingFaceModule(ModelFamily):
         from GraphExtractor.sources.hf_building import build
 
         config = ConfigValues(self.path, _content(self.path))
-        model = build(config, attention)
+        model = build(config, attention, key)
         for name in _IGNORED_BY_ATTENTION:
             limit = config.values.get(name)
             if limit and not (isinstance(limit, int) and limit >= key.sequence_length):
@@ -137,4 +184,4 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import loss
 
-        return loss(model, inputs, self.path)
+        return loss(model, inputs, ConfigValues(self.path, {}))
