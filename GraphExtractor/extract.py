@@ -16,6 +16,7 @@ from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
@@ -100,7 +101,7 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, whole_operators(key.attention):
+    with _default_dtype(key.dtype), fake, whole_operators(key.attention), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
             model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1))
@@ -145,7 +146,7 @@ def trace_model(
         key.attention,
         key.cp,
         drop_unused=family.drops_unused,
-        lines=not family.described,
+        undescribed=not family.described,
     )
     if not family.described:
         check_step(step, key.model)

@@ -6,7 +6,7 @@ and module path by hooks; every backward node carries the autograd sequence numb
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -23,6 +23,7 @@ from torch.nn.modules import module as module_hooks
 from Common.errors import InputError, PhazeError
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
+from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 
@@ -120,12 +121,12 @@ def trace_step(
     cp: int = 1,
     *,
     drop_unused: bool = False,
-    lines: bool = False,
+    undescribed: bool = False,
 ) -> TracedStep:
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
 
-    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. With ``lines``
-    forward nodes know the lines of code that made them (``meta["stack_trace"]``), which takes time.
+    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
+    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``).
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -146,15 +147,16 @@ def trace_step(
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), whole_operators(attention, cp):
-            loss = torch.func.functional_call(step, named, (values,))
-        stamper.write(backward=True)
-        setup_stacktrace_preservation_hooks([loss.grad_fn])
-        return list(torch.autograd.grad(loss, weights, allow_unused=True))
+        with KnownValues() if undescribed else nullcontext():
+            with stamper.stamping(), whole_operators(attention, cp):
+                loss = torch.func.functional_call(step, named, (values,))
+            stamper.write(backward=True)
+            setup_stacktrace_preservation_hooks([loss.grad_fn])
+            return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
     try:
         with fake, traceback.preserve_node_meta():
-            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=lines)(
+            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:

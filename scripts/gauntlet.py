@@ -167,7 +167,9 @@ def table(outcomes: Sequence[Outcome], said: bool = True) -> str:
         for each in outcomes
     ]
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
-    lines = [" | ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1])) for row in (head, *rows)]
+    lines = [
+        " | ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1])) for row in (head, *rows)
+    ]
     rule = "|".join((*("-" * (width + 2) for width in widths), "---"))
     return "\n".join((f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])))
 

@@ -45,7 +45,9 @@ def count(case: Case) -> Counted:
         trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
         with FlopCounterMode(display=False) as forward:
             loss = loss_of()
-        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward}) as backward:
+        with FlopCounterMode(
+            display=False, custom_mapping={torch.ops.aten.convolution_backward: _convolution_backward}
+        ) as backward:
             gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
     return Counted(
         forward.get_total_flops(),
@@ -56,9 +58,7 @@ def count(case: Case) -> Counted:
     )
 
 
-def _convolution_backward(
-    gradient: Any, x: Any, weight: Any, *settings: Any, out_shape: Any = None, **_: Any
-) -> int:
+def _convolution_backward(gradient: Any, x: Any, weight: Any, *settings: Any, out_shape: Any = None, **_: Any) -> int:
     """As many FLOPs for each gradient as the forward pass took; torch's own formula multiplies grouped ones by the groups."""
     _, _, _, _, transposed, _, _, wanted = settings
     swept = x if transposed else gradient
@@ -132,7 +132,9 @@ def _products_written_out() -> Iterator[None]:
     """``scaled_dot_product_attention`` as its products, grouped queries included."""
     original = functional.scaled_dot_product_attention
 
-    def attend(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **named: Any) -> Any:
+    def attend(
+        q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **named: Any
+    ) -> Any:
         if k.shape[-3] != q.shape[-3]:
             k, v = (each.repeat_interleave(q.shape[-3] // each.shape[-3], -3) for each in (k, v))
         scores = q @ k.transpose(-1, -2) * (named.get("scale") or q.shape[-1] ** -0.5)

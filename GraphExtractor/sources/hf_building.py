@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from Common.errors import InputError
+from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues
 from GraphExtractor.sources.hf_config import named_architecture
 from GraphExtractor.sources.hf_files import default_values
 from GraphExtractor.sources.hf_inputs import Reader
-from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
+from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
 from GraphExtractor.sources.user_errors import users_code
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ REMEDY = "change the configuration, or give the model as a model.py of your own"
 _RANDOM_DEPTH = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")  # blocks left out by chance are priced
 
 
-def build(config: ConfigValues, attention: str, key: GraphKey) -> torch.nn.Module:
+def build(config: ConfigValues, attention: str) -> torch.nn.Module:
     """The module of a configuration, on fake tensors; call under a fake mode.
 
     Raises:
@@ -42,6 +44,26 @@ def build(config: ConfigValues, attention: str, key: GraphKey) -> torch.nn.Modul
     return model
 
 
+def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) -> int:
+    """How many tokens of a sample's text stand for its image: as many as the model makes features of it."""
+    reads = Reader(type(model), model.config, config.path)
+    holder = next((module for module in model.modules() if hasattr(module, "get_image_features")), None)
+    if not reads.joins_images or holder is None:
+        return 0
+    with users_code(config.path, "reading an image", REMEDY), shapes_only(), KnownValues():
+        given = {name: _faked(value) for name, value in reads.images(key.micro_batch_size, key.sequence_length)}
+        features = holder.get_image_features(**given)
+        features = getattr(features, "pooler_output", features)
+        rows = sum(each.numel() for each in tensors_in(features))
+    return int(rows) // model.config.get_text_config().hidden_size // key.micro_batch_size
+
+
+def _faked(value: torch.Tensor) -> torch.Tensor:
+    """A fake input of a training; what whole numbers say is known to the trace."""
+    fake: torch.Tensor = as_fake(value, torch.get_default_dtype())
+    return fake if value.is_floating_point() else with_value(fake, value)
+
+
 def _built(architecture: Any, settings: Any, attention: str) -> torch.nn.Module:
     settings._attn_implementation = attention
     return architecture(settings)
@@ -51,11 +73,11 @@ def _settings(config: ConfigValues) -> Any:
     from transformers import CONFIG_MAPPING
 
     settings = CONFIG_MAPPING[config.values["model_type"]].from_dict(dict(config.values))
-    if hasattr(settings, "use_cache"):
-        settings.use_cache = False
     if getattr(settings, "is_encoder_decoder", False) and getattr(settings, "decoder_start_token_id", None) is None:
         settings.decoder_start_token_id = 0
     for part in (settings, *vars(settings).values()):
+        if getattr(part, "use_cache", False):
+            part.use_cache = False
         for name in _RANDOM_DEPTH:
             if isinstance(getattr(part, name, None), float):
                 setattr(part, name, 0.0)
@@ -76,20 +98,16 @@ def _architecture(config: ConfigValues) -> Any:
     return found
 
 
-def reader(config: ConfigValues) -> Reader:
-    """The class of a configuration, and what it reads."""
-    return Reader(_architecture(config), _settings(config), config.path)
-
-
-def inputs(config: ConfigValues, key: GraphKey) -> dict[str, torch.Tensor]:
+def inputs(config: ConfigValues, key: GraphKey, image_tokens: int) -> dict[str, torch.Tensor]:
     """What the module of a configuration reads, with labels where it has a loss of its own; call under a fake mode.
 
     Raises:
         InputError: it reads something that is not known.
     """
     with users_code(config.path, "making inputs", REMEDY):
-        given = reader(config).inputs(key)
-        return {name: as_fake(value, torch.get_default_dtype()) for name, value in given.items()}
+        with unset_fake_temporarily():
+            given = Reader(_architecture(config), _settings(config), config.path, image_tokens).inputs(key)
+        return {name: _faked(value) for name, value in given.items()}
 
 
 def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: ConfigValues) -> torch.Tensor:

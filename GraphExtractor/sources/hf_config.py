@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -139,6 +140,11 @@ class HuggingFaceModule(ModelFamily):
     version: str
     tokens: bool = True
 
+    @cached_property
+    def _image_tokens(self) -> dict[tuple[int, int], int]:
+        """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
+        return {}
+
     def check(self, key: GraphKey) -> None:
         """See base class."""
         if not self.tokens and key.sequence_length != 1:
@@ -164,10 +170,11 @@ class HuggingFaceModule(ModelFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from GraphExtractor.sources.hf_building import build
+        from GraphExtractor.sources.hf_building import build, image_tokens
 
         config = ConfigValues(self.path, _content(self.path))
-        model = build(config, attention, key)
+        model = build(config, attention)
+        self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
         for name in _IGNORED_BY_ATTENTION:
             limit = config.values.get(name)
             if limit and not (isinstance(limit, int) and limit >= key.sequence_length):
@@ -178,7 +185,8 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import inputs
 
-        return inputs(ConfigValues(self.path, _content(self.path)), key)
+        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
+        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens)
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """See base class."""

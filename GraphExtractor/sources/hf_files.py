@@ -22,6 +22,7 @@ _TASKS = (  # what a model type is trained for where its configuration names no 
     "SEQUENCE_CLASSIFICATION",
 )
 _PAIRED_TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")  # of encoder-decoder models, before all others
+_PARTS = ("sub_configs_defaults", "sub_configs")  # of a configuration's class: the classes of its parts, by name
 
 
 @lru_cache(maxsize=64)
@@ -77,13 +78,24 @@ def _defaults(own: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int
         if isinstance(base, ast.Name) and base.id in classes:
             values |= _defaults(classes[base.id], classes, depth)
     for name, value in _assignments(own):
-        if name == "sub_configs" and isinstance(value, ast.Dict):
+        if name in _PARTS and isinstance(value, ast.Dict):
             for key, part in zip(value.keys, value.values, strict=True):
-                if depth and isinstance(key, ast.Constant) and isinstance(part, ast.Name) and part.id in classes:
-                    values[str(key.value)] = _defaults(classes[part.id], classes, depth - 1)
-        else:
+                if depth and isinstance(key, ast.Constant):
+                    values[str(key.value)] = _part(part, classes, depth - 1)
+        elif not isinstance(values.get(name), Mapping):
             values |= _literal(name, value)
     return values
+
+
+def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> dict[str, Any]:
+    """Defaults of a part of a configuration, given as its class, or as a call that names its type."""
+    if isinstance(part, ast.Name) and part.id in classes:
+        return _defaults(classes[part.id], classes, depth)
+    if isinstance(part, ast.Call):
+        named = next((each.value for each in part.keywords if each.arg == "model_type"), None)
+        if isinstance(named, ast.Constant):
+            return default_values(str(named.value))
+    return {}
 
 
 def _assignments(own: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:

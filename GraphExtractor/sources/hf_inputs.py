@@ -30,6 +30,7 @@ _TEXT_TASKS = ("LMHeadModel", "WithLMHead", "ForCausalLM", "ForMaskedLM", "ForCo
 _SAMPLE_TASKS = ("Classification", "WithTeacher", "ForNextSentencePrediction")
 _PIXEL_TASKS = ("SemanticSegmentation", "DepthEstimation")
 _BY_VALUE_TASKS = ("ObjectDetection", "ForCTC", "Segmentation", "ForPreTraining", "ForMaskedImageModeling", "ForRNNT", "ForTDT")
+_KINDS_OF_TOKENS = ("mm_token_type_ids", "token_type_ids")
 _PER_SAMPLE = ("next_sentence_label", "sentence_order_label", "start_positions", "end_positions")
 
 
@@ -40,6 +41,7 @@ class Reader:
     architecture: Any
     settings: Any
     path: str
+    image_tokens: int = 0  # that stand for the image of a sample in its text
 
     @property
     def name(self) -> str:
@@ -90,13 +92,58 @@ class Reader:
     def _data(self, key: GraphKey) -> Iterator[tuple[str, torch.Tensor]]:
         batch, length, names = key.micro_batch_size, key.sequence_length, self.parameters
         if "input_ids" in names:
-            yield "input_ids", _ids(batch, length)
-        if "pixel_values" in names:
-            yield "pixel_values", torch.zeros(batch, *self._image())
+            yield "input_ids", self._text(batch, length)
+        yield from self.images(batch, length)
+        if self.image_tokens:
+            for name in _KINDS_OF_TOKENS:
+                if name in names:
+                    kinds = _ids(batch, length)
+                    kinds[:, : self.image_tokens] = 1
+                    yield name, kinds
         if "input_features" in names:
             yield "input_features", torch.zeros(batch, *self._features(length))
         if "input_values" in names:
             yield "input_values", torch.zeros(batch, *self._sound(length))
+
+    @property
+    def joins_images(self) -> bool:
+        """Whether tokens of its text stand for an image."""
+        return {"input_ids", "pixel_values"} <= self.parameters.keys() and self._image_token is not None
+
+    @property
+    def _image_token(self) -> int | None:
+        found = (getattr(self.settings, name, None) for name in ("image_token_id", "image_token_index"))
+        return next((value for value in found if isinstance(value, int)), None)
+
+    def _text(self, batch: int, length: int) -> torch.Tensor:
+        if self.image_tokens > length:
+            raise InputError(
+                f"{self.path}: an image is {self.image_tokens} tokens of the text of {self.name}, more than sequence length "
+                f"{length}; ask for a longer one with --sequence-length"
+            )
+        special = {value for part in (self.settings, *vars(self.settings).values()) for value in _special_tokens(part)}
+        plain = next(number for number in range(len(special) + 1) if number not in special)
+        text = torch.full((batch, length), plain, dtype=torch.long)
+        if self.image_tokens:
+            text[:, : self.image_tokens] = self._image_token
+        return text
+
+    def images(self, batch: int, length: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """An image for each sample, as patches where the model reads those."""
+        if "pixel_values" not in self.parameters:
+            return
+        if "image_grid_thw" not in self.parameters:
+            shape = self._image()
+            images = (1,) if "pixel_attention_mask" in self.parameters else ()  # of a sample
+            yield "pixel_values", torch.zeros(batch, *images, *shape)
+            return
+        vision = self.settings.vision_config
+        merged, patch = vision.spatial_merge_size, vision.patch_size
+        side = max(min(PHOTOGRAPH[0] // patch // merged, math.isqrt(length // 2)), 1) * merged
+        width = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+        depth = getattr(vision, "temporal_patch_size", 1)
+        yield "pixel_values", torch.zeros(batch * side**2, width * depth * patch**2)
+        yield "image_grid_thw", torch.tensor([[1, side, side]] * batch)
 
     def _labels(self, key: GraphKey, given: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
         batch, names = key.micro_batch_size, self.parameters
@@ -164,6 +211,12 @@ class Reader:
         if length < stride:
             logger.warning("%s: %d samples make no frame of %d; --sequence-length counts samples", self.path, length, stride)
         return (length,)
+
+
+def _special_tokens(part: Any) -> Iterator[int]:
+    """Numbers of tokens that mean something to a model."""
+    values = vars(part) if hasattr(part, "__dict__") else {}
+    yield from (value for name, value in values.items() if "token" in name and type(value) is int)
 
 
 def _ids(*shape: int) -> torch.Tensor:
