@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from Common.errors import PhazeError
 from GraphExtractor.fusion import Group, Readers, fuse
 from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.linking import linked
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, keeping, peak_temporaries
 from GraphExtractor.segments import LayerPlace
@@ -31,8 +31,9 @@ def layers_of(step: TracedStep) -> TracedLayers:
     """Build the layer graphs of a traced step.
 
     Raises:
-        PhazeError: a backward operator belongs to no forward operator of its layer.
+        PhazeError: a backward operator belongs to no forward operator.
     """
+    step = linked(step)
     values = ValueTable(step)
     operators = traced_operators(step, values)
     users = readers(operators)
@@ -145,9 +146,8 @@ class GraphBuilder:
         tail = "".join(f"+{work.function}" for member in group.members if member is not head for work in member.vector)
         forward_id = None
         if head.backward:
-            forward_id = self.ids.get(head.forward) if head.forward else None
-            if forward_id is None:
-                raise PhazeError(f"backward operator {head.name} differentiates no forward operator of its layer")
+            assert head.forward is not None  # a linked step
+            forward_id = self.ids[head.forward]
         return Operator(
             id=self.ids[head.node],
             name=head.name + tail,

@@ -7,17 +7,17 @@ Matrix products are described in ``products``, vector work in ``vocabulary``. An
 under its own name, which whoever prices it warns of: nothing is silently free.
 """
 
-import operator as python_operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torch.fx import Node
 
 from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
+from GraphExtractor.linking import operator_nodes
 from GraphExtractor.products import Work, product_work
 from GraphExtractor.tracing import TracedStep
-from GraphExtractor.values import Use, Value, ValueTable, is_bookkeeping, is_view, operator_name
+from GraphExtractor.values import Use, Value, ValueTable, operator_name
 from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
 
 _COLLECTIVES = MappingProxyType(
@@ -49,23 +49,13 @@ class TracedOperator:
 
 
 def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
-    """All operators of a traced step in execution order; names leave out the path of their layer's module."""
-    nodes = [
-        node
-        for node in step.graph.nodes
-        if node.op == "call_function"
-        and node.target is not python_operator.getitem
-        and not is_view(node)
-        and not is_bookkeeping(node)
-    ]
-    real = frozenset(nodes)
+    """All operators of a ``linked`` step in execution order; names leave out the path of their layer's module."""
+    nodes = operator_nodes(step)
     weight_gradients = _weight_gradient_makers(step, values, nodes)
-    return tuple(_traced(node, step, values, real, weight_gradients) for node in nodes)
+    return tuple(_traced(node, step, values, weight_gradients) for node in nodes)
 
 
-def _traced(
-    node: Node, step: TracedStep, values: ValueTable, real: frozenset[Node], weight_gradients: frozenset[Node]
-) -> TracedOperator:
+def _traced(node: Node, step: TracedStep, values: ValueTable, weight_gradients: frozenset[Node]) -> TracedOperator:
     origin = step.origins[node]
     uses, outputs = values.uses(node), values.outputs(node)
     name = operator_name(node)
@@ -97,7 +87,7 @@ def _traced(
         causal=work.causal or origin.causal,
         uses=uses,
         outputs=outputs,
-        forward=_forward_operator(origin.forward, step, values, real) if origin.forward else None,
+        forward=origin.forward,
     )
 
 
@@ -127,7 +117,7 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
     return Work(kind, (), (VectorWork(function, elements),))
 
 
-def _weight_gradient_makers(step: TracedStep, values: ValueTable, nodes: list[Node]) -> frozenset[Node]:
+def _weight_gradient_makers(step: TracedStep, values: ValueTable, nodes: Sequence[Node]) -> frozenset[Node]:
     """Operators whose result is a parameter's gradient, or a summand of one."""
     gradients = {values[node] for node in step.gradients.values()}
     makers: set[Node] = set()
@@ -138,24 +128,6 @@ def _weight_gradient_makers(step: TracedStep, values: ValueTable, nodes: list[No
             if operator_name(node) in {"add", "_to_copy", "clone"}:
                 gradients.update(use.value for use in values.uses(node))
     return frozenset(makers)
-
-
-def _forward_operator(node: Node, step: TracedStep, values: ValueTable, real: frozenset[Node]) -> Node | None:
-    """Operator standing for a forward node: itself, the maker of what it views, or else the first reader of the view."""
-    if node in real:
-        return node
-    layer = step.origins[node].layer
-    maker = values[node].maker
-    if maker in real and step.origins[maker].layer == layer:
-        return maker
-    pending = list(node.users)
-    while pending:
-        user = pending.pop(0)
-        if user in real and not step.origins[user].backward and step.origins[user].layer == layer:
-            return user
-        if user.op == "call_function" and user not in real:
-            pending.extend(user.users)
-    return None
 
 
 def readers(operators: tuple[TracedOperator, ...]) -> Mapping[Value, tuple[TracedOperator, ...]]:

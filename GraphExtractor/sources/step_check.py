@@ -1,9 +1,7 @@
 """What a traced step may not hold: operators, number formats and writes that a training graph could only get wrong."""
 
 import operator as python_operator
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch.fx import Node
@@ -11,11 +9,9 @@ from torch.fx import Node
 from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES
 from GraphExtractor.tracing import TracedStep
+from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, operator_name, tensors_of
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH = Path(torch.__file__).parent
-_OURS = Path(__file__).parents[1]
 _NOT_ELEMENTWISE = ("_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
 _PRICED = frozenset({"linalg_vector_norm"})
 _NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", "sparse_", "cholesky", "triangular_solve")
@@ -48,15 +44,7 @@ def _refused(step: TracedStep, node: Node, model: str, why: str) -> str:
     name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
     forward = origin.forward if origin and origin.forward else node
     where = f" in module {origin.module}" if origin and origin.module else ""
-    return f"torch operator {name.replace('::', '.')}{where} at {_line(forward, model)} {why}"
-
-
-def _line(node: Node, model: str) -> str:
-    """The innermost line of the model's own files that made a node, else of a library other than torch, else the model."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    candidates = [(file, line) for file, line in reversed(frames) if not {_TORCH, _OURS} & set(Path(file).parents)]
-    own = [(file, line) for file, line in candidates if Path(model).parent in Path(file).parents]
-    return ":".join(next(iter(own or candidates), (model,)))
+    return f"torch operator {name.replace('::', '.')}{where} at {line_of(forward, model) or model} {why}"
 
 
 def _hidden_writes(graph: torch.fx.Graph) -> Iterator[Node]:
