@@ -144,6 +144,8 @@ def _layer_violations(layer: LayerGraph) -> list[str]:
             found.append(f"backward operator {operator.name} of layer {layer.name} differentiates no forward operator")
     for operator in (*layer.forward.operators, *layer.backward.operators):
         products = operator.kind in (OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION)
+        if operator.kind is OperatorKind.SCAN:
+            products = bool(operator.gemms)  # of its steps, if they have any
         if products != bool(operator.gemms) or (operator.kind is OperatorKind.COLLECTIVE) != (operator.collective is not None):
             found.append(f"operator {operator.name} of layer {layer.name} does not have the fields of its kind")
         if not operator.gemms and not operator.vector and operator.collective is None:

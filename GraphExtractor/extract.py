@@ -22,6 +22,7 @@ from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.regather import gather_again
+from GraphExtractor.scans import whole_scans
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
@@ -101,7 +102,7 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, whole_operators(key.attention), KnownValues():
+    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
             model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1))

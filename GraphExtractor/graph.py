@@ -43,6 +43,7 @@ class OperatorKind(StrEnum):
     ATTENTION = "attention"
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"  # softmax, normalisation, sums, loss
+    SCAN = "scan"  # a recurrence over the tokens: steps that each need the one before
     GATHER = "gather"  # embedding lookup, index, scatter-add
     MOVE = "move"  # a copy that really moves bytes (views are no operators)
     COLLECTIVE = "collective"
@@ -91,12 +92,16 @@ class OperandRole(StrEnum):
 
 @dataclass(frozen=True)
 class Gemm:
-    """``batch`` independent products of an (m, k) by a (k, n) matrix."""
+    """``batch`` independent products of an (m, k) by a (k, n) matrix.
+
+    Those of a recurrence are ``dependent``: each needs the result of the one before, and all multiply with one (k, n) matrix.
+    """
 
     batch: int
     m: int
     k: int
     n: int
+    dependent: bool = False
 
     @property
     def macs(self) -> int:
@@ -106,10 +111,16 @@ class Gemm:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML."""
+    """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML.
+
+    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are a
+    product of matrices, although no matrix unit runs it (a scan reads its state out).
+    """
 
     function: str  # add, mul, gelu, softmax, layer_norm, dropout, ... and <name>_backward
     elements: int
+    steps: int = 1
+    macs: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,8 @@ class Collective:
 class Operator:
     """One priced unit of work.
 
-    ``gemms`` is non-empty for GEMM, CONV and ATTENTION (attention: QK^T and AV forward, five products backward).
+    ``gemms`` is non-empty for GEMM, CONV and ATTENTION (attention: QK^T and AV forward, five products backward), and for a SCAN
+    whose steps multiply with a matrix.
     ``vector`` lists the element work, of the operator itself or fused into a GEMM as its tail: it always costs vector
     cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
     ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
@@ -169,7 +181,7 @@ class Operator:
     @property
     def flops(self) -> int:
         """Floating-point operations of the matrix products (2 per multiply-accumulate)."""
-        return 2 * sum(gemm.macs for gemm in self.gemms)
+        return 2 * (sum(gemm.macs for gemm in self.gemms) + sum(work.macs for work in self.vector))
 
     @property
     def bytes_read(self) -> int:

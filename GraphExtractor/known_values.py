@@ -5,10 +5,12 @@ of that depends on data or weights. While ``KnownValues`` is active such tensors
 for them is answered. Activations are finite: a model that looks for infinities finds none.
 """
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
@@ -16,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 MOST_ELEMENTS = 2**18  # of a tensor whose values are followed
 _VALUE = "_phaze_value"
 _MASKED = ("index", "index_put", "_unsafe_index", "_unsafe_index_put", "_index_put_impl")
-_FINITE = {"isfinite": True, "isinf": False, "isnan": False}
+_FINITE = MappingProxyType({torch.isfinite: True, torch.isinf: False, torch.isnan: False})
 
 
 def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -31,6 +33,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._values = WeakIdKeyDictionary()
+        self._finite = _Finite()
         self._changed: set[int] = set()  # storages that something unknown was written into
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -41,6 +44,14 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             return None
         found: torch.Tensor | None = getattr(tensor, _VALUE, None)
         return self._values.get(tensor) if found is None else found
+
+    def __enter__(self) -> Any:
+        self._finite.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._finite.__exit__(*error)
 
     def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
         named = named or {}
@@ -55,14 +66,11 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             values = iter(known)
             own = [next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             asks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-            if asks or all(tensor.numel() <= MOST_ELEMENTS for tensor in tensors):
+            if asks or all(value.untyped_storage().nbytes() <= 8 * MOST_ELEMENTS for value in known if value is not None):
                 return self._followed(function, name, (arguments, named), pytree.tree_unflatten(own, form), asks)
         elif function._schema.is_mutable and isinstance(arguments[0], torch.Tensor):
             self._changed.add(arguments[0].untyped_storage()._cdata)
         result = function(*arguments, **named)
-        if name in _FINITE:
-            with _disable_current_modes():
-                self._values[result] = torch.full((), _FINITE[name]).expand(result.shape)
         return result
 
     def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
@@ -73,7 +81,9 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             return pytree.tree_map_only(torch.Tensor, self._constant, value)
         result = function(*traced[0], **traced[1])
         results = [each for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
-        if any(each.numel() > MOST_ELEMENTS or not isinstance(each, FakeTensor) for each in results):
+        if not all(isinstance(each, FakeTensor) for each in results):
+            return result
+        if any(each.numel() > MOST_ELEMENTS for each in results) and not function.is_view:
             return result
         if name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"):
             return result
@@ -101,6 +111,17 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
                 positions = value.nonzero(as_tuple=True)
             indices += [self._constant(each) for each in positions]
         return (arguments[0], indices, *arguments[2:])
+
+
+class _Finite(TorchFunctionMode):  # type: ignore[misc]
+    """No activation is infinite, and none is no number."""
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        method = {torch.Tensor.isfinite: torch.isfinite, torch.Tensor.isinf: torch.isinf, torch.Tensor.isnan: torch.isnan}
+        answer = _FINITE.get(method.get(function, function))
+        if answer is not None and arguments:
+            return torch.full((), answer, dtype=torch.bool).expand(arguments[0].shape)
+        return function(*arguments, **(named or {}))
 
 
 def _on_cpu(named: dict[str, Any]) -> dict[str, Any]:

@@ -61,9 +61,9 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
     """Look for layers in a model that nobody described.
 
     Layers are the children of every list (``ModuleList`` or ``Sequential``) in which two or more are built alike, or of a
-    ``ModuleList`` of one, the outermost such list on each path, and the largest modules with parameters that hold no such list,
-    besides plain embeddings, normalisations and linears, which join the layers around them. In a model without any of these,
-    those are the layers.
+    ``ModuleList`` of one, the outermost such list on each path that is no list of stages, and the largest modules with parameters
+    that hold no such list, besides plain embeddings, normalisations and linears, which join the layers around them. In a model
+    without any of these, those are the layers.
     """
     from torch import nn
 
@@ -74,7 +74,7 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
         return any(_is_stack(each) for each in module.modules())
 
     def visit(path: str, module: nn.Module) -> None:
-        if _is_stack(module) and path:
+        if _is_stack(module) and not _are_stages(module) and path:
             stacks.append(path)
             return
         for name, child in module.named_children():
@@ -91,18 +91,34 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
 
 
 def structure(block: torch.nn.Module) -> list[object]:
-    """Modules, parameter shapes and plain settings of a block, without its number."""
+    """Modules, parameter shapes and plain settings of a block, without its number.
+
+    Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block) only matters whether it is 0 or 1:
+    others are factors in operators that cost the same.
+    """
     return [
         (
             name,
             type(module).__name__,
-            [(key, tuple(value.shape), str(value.dtype)) for key, value in module.named_parameters(recurse=False)],
+            _parameters(module),
             sorted(
-                (k, v) for k, v in vars(module).items() if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
+                (k, v if not isinstance(v, float) or v in (0.0, 1.0) else "fraction")
+                for k, v in vars(module).items()
+                if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
             ),
         )
         for name, module in block.named_modules()
     ]
+
+
+def _form(block: torch.nn.Module) -> list[object]:
+    """Modules with parameters, and the shapes of those: what blocks of a stage share whose settings and dropouts differ."""
+    found = [(name, type(module).__name__, _parameters(module)) for name, module in block.named_modules()]
+    return [type(block).__name__, *(each for each in found if each[2])]
+
+
+def _parameters(module: torch.nn.Module) -> list[object]:
+    return [(name, tuple(value.shape), str(value.dtype)) for name, value in module.named_parameters(recurse=False)]
 
 
 def _is_stack(module: torch.nn.Module) -> bool:
@@ -110,10 +126,27 @@ def _is_stack(module: torch.nn.Module) -> bool:
 
     if not isinstance(module, nn.ModuleList | nn.Sequential):
         return False
-    children = [structure(child) for child in module.children() if _is_composite(child)]
+    children = [_form(child) for child in module.children() if _is_composite(child)]
     alike = any(children.count(child) > 1 for child in children)
     alone = len(children) == 1 and isinstance(module, nn.ModuleList)  # a block that runs several times, or a shallow model
     return (alike or alone) and len(children) == len(list(module.children()))
+
+
+def _are_stages(stack: torch.nn.Module) -> bool:
+    """Whether the children of a stack are stages of a hierarchical model: each holds a stack of layers itself.
+
+    Blocks hold stacks too: experts, or heads. Stages differ (in width, say), where blocks that all hold a stack are alike; stages
+    that are alike hold more layers each than there are stages, and layers have normalisations, which experts and heads do not.
+    """
+    stages = list(stack.children())
+    inner = [[module for module in stage.modules() if _is_stack(module)] for stage in stages]
+    if not all(inner) or len(stages) < 2:
+        return False
+    if any(_form(stage) != _form(stages[0]) for stage in stages[1:]):
+        return True
+    longest = max(inner[0], key=lambda each: len(list(each.children())))
+    layers = list(longest.children())
+    return len(layers) > len(stages) and all(any("norm" in type(m).__name__.lower() for m in each.modules()) for each in layers)
 
 
 def _is_composite(module: torch.nn.Module) -> bool:

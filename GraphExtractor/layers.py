@@ -242,4 +242,6 @@ def _canonical(value: Any, index: Mapping[Node, int], step: TracedStep) -> Any:
         return tuple(value.shape), str(value.dtype)
     if isinstance(value, list | tuple):
         return tuple(_canonical(part, index, step) for part in value)
+    if isinstance(value, float) and value not in (0.0, 1.0):
+        return "fraction"  # a factor or a rate, whose size changes no cost
     return repr(value)

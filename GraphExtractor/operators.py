@@ -16,6 +16,7 @@ from torch.fx import Node
 from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
 from GraphExtractor.linking import operator_nodes
 from GraphExtractor.products import Work, product_work
+from GraphExtractor.scan_work import scan_work
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, operator_name
 from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
@@ -98,7 +99,7 @@ def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
 
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
-    product = product_work(node, name, outputs)
+    product = product_work(node, name, outputs) or scan_work(node, name)
     if product is not None:
         return product
     if name in _COLLECTIVES:

@@ -6,7 +6,7 @@ and module path by hooks; every backward node carries the autograd sequence numb
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -25,6 +25,7 @@ from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
+from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 
 logger = logging.getLogger(__name__)
@@ -147,16 +148,21 @@ def trace_step(
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with KnownValues() if undescribed else nullcontext():
-            with stamper.stamping(), whole_operators(attention, cp):
-                loss = torch.func.functional_call(step, named, (values,))
-            stamper.write(backward=True)
-            setup_stacktrace_preservation_hooks([loss.grad_fn])
-            return list(torch.autograd.grad(loss, weights, allow_unused=True))
+        with stamper.stamping(), whole_operators(attention, cp), whole_scans():
+            loss = torch.func.functional_call(step, named, (values,))
+        stamper.write(backward=True)
+        setup_stacktrace_preservation_hooks([loss.grad_fn])
+        return list(torch.autograd.grad(loss, weights, allow_unused=True))
+
+    def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        with KnownValues():
+            return forward_backward(weights, values)
+
 
     try:
         with fake, traceback.preserve_node_meta():
-            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
+            function = following_values if undescribed else forward_backward
+            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
@@ -217,6 +223,9 @@ def _origins(
         else:
             number = node.meta.get("seq_nr", -1)  # an in-place operation on a view uses up two numbers
             forward = by_sequence_number.get(number) or by_sequence_number.get(number - 1)
+        if forward is None:  # of a function that records no operator: it goes on with the gradient that it reads
+            before = [each for each in node.all_input_nodes if each in origins and origins[each].backward]
+            forward = origins[before[-1]].forward if before else None
         if forward is None:
             raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
         origin = origins[forward]

@@ -18,7 +18,7 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
 from Estimator.devices.device import Device, Software
-from Estimator.devices.functions import TENSORS_MOVED
+from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
@@ -135,7 +135,7 @@ class ExistingDevice(Hardware):
     @property
     def known_functions(self) -> Collection[str]:
         """Vector functions that have a price of their own."""
-        return TENSORS_MOVED
+        return TENSORS_MOVED | SCAN_OPERATIONS
 
     @cached_property
     def _model(self) -> DeviceModel:

@@ -56,6 +56,26 @@ def vector_operator(id: int, function: str, *shape: int) -> Operator:
     )
 
 
+def scan_operator(id: int, function: str, batch: int, tokens: int, channels: int, states: int) -> Operator:
+    """A recurrence without products over operands of (batch, channels, tokens)."""
+    operand = tensor(batch, channels, tokens)
+    work = (VectorWork(function, batch * tokens * channels * states, steps=tokens),)
+    return Operator(
+        id, function, OperatorKind.SCAN, Phase.FORWARD, Yields.OUTPUT, vector=work, reads=(operand, operand), writes=(operand,)
+    )
+
+
+def recurrent_operator(id: int, batch: int, tokens: int, width: int, phase: Phase = Phase.FORWARD) -> Operator:
+    """The recurrent part of an LSTM."""
+    backward = phase is Phase.BACKWARD
+    gemm = Gemm(tokens, batch, *((4 * width, width) if backward else (width, 4 * width)), dependent=True)
+    cell = VectorWork("lstm_cell_backward" if backward else "lstm_cell", batch * tokens * width, steps=tokens)
+    reads = (tensor(batch, tokens, 4 * width), tensor(4 * width, width, role=PARAMETER))
+    yields = Yields.INPUT_GRADIENT if backward else Yields.OUTPUT
+    writes = (tensor(batch, tokens, width), tensor(batch, tokens, 5 * width))
+    return Operator(id, "recurrence", OperatorKind.SCAN, phase, yields, (gemm,), (cell,), reads, writes)
+
+
 def attention_operator(id: int, batch: int, heads: int, sequence: int, head: int, backward: bool = False) -> Operator:
     scores, values = Gemm(batch * heads, sequence, head, sequence), Gemm(batch * heads, sequence, sequence, head)
     operand = tensor(batch, sequence, heads * head)

@@ -45,6 +45,7 @@ class _Lookup:
     element: IntArray
     tc_index: IntArray
     vc_index: IntArray
+    recurrent: NDArray[np.bool_]  # (operators,): whose halves wait for each other in every step
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class LatencyTable(OperatorCostModel):
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
         """See OperatorCostModel. Alone means spread over all cores of the operator's type; what a collective sends costs joules.
 
-        A fused operator has the parts of the slower of its two halves, whose tiles are pipelined.
+        A fused operator has the parts of the slower of its two halves, whose tiles are pipelined; a recurrence those of both.
 
         Raises:
             InputError: the table was made for other graphs.
@@ -105,8 +106,8 @@ class LatencyTable(OperatorCostModel):
     def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray) -> OperatorTimes:
         """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``, (collectives,).
 
-        A fused operator takes as long as the slower of its two parts, whose tiles are pipelined; a collective takes its
-        time on the network whatever the mode.
+        A fused operator takes as long as the slower of its two parts, whose tiles are pipelined, a recurrence as long as both,
+        which take turns; a collective takes its time on the network whatever the mode.
 
         Raises:
             InputError: the table was made for other graphs.
@@ -125,7 +126,9 @@ class LatencyTable(OperatorCostModel):
             priced = np.zeros((len(graph.operators), len(lookup.tc_index)))
             priced[tensor >= 0] = getattr(self.tensor, name)[tensor[tensor >= 0]][:, lookup.tc_index]
             on_vector = getattr(self.vector, name)[element[element >= 0]][:, lookup.vc_index]
-            priced[element >= 0] = combine(priced[element >= 0], on_vector)
+            both = lookup.recurrent[element >= 0][:, None]
+            products = priced[element >= 0]
+            priced[element >= 0] = np.where(both, products + on_vector, combine(products, on_vector))
             priced[collectives] = network[:, None]
             results.append(np.ascontiguousarray(priced.T))
         return OperatorTimes(*results)
@@ -137,6 +140,7 @@ class LatencyTable(OperatorCostModel):
             _positions(self.work.element, [each.element for each in signatures]),
             self.accelerators.tc_index[rows],
             self.accelerators.vc_index[rows],
+            np.array([any(gemm.dependent for gemm in operator.gemms) for operator in graph.operators], dtype=np.bool_),
         )
 
     def _costs(self, graph: OperatorGraph, lookup: _Lookup, mode: str) -> OperatorCosts:
@@ -151,9 +155,12 @@ class LatencyTable(OperatorCostModel):
         vector_s = getattr(self.vector, f"{mode}_s")[elements][:, lookup.vc_index]
         vector_arithmetic_s = getattr(self.vector, f"{mode}_arithmetic_s")[elements][:, lookup.vc_index]
         vector_launch_s = np.array([self.platform.startup_s if self.work.element[each].starts else 0.0 for each in elements])
-        slower = vector_s > seconds[on_vector]
-        seconds[on_vector] = np.where(slower, vector_s, seconds[on_vector])
-        arithmetic_s[on_vector] = np.where(slower, vector_arithmetic_s, arithmetic_s[on_vector])
+        both = lookup.recurrent[on_vector][:, None]
+        slower = (vector_s > seconds[on_vector]) & ~both
+        seconds[on_vector] = np.where(slower, vector_s, seconds[on_vector] + np.where(both, vector_s, 0.0))
+        arithmetic_s[on_vector] = np.where(
+            slower, vector_arithmetic_s, arithmetic_s[on_vector] + np.where(both, vector_arithmetic_s, 0.0)
+        )
         launch_s[on_vector] = np.where(slower, vector_launch_s[:, None], launch_s[on_vector])
         joules[on_vector] += getattr(self.vector, f"{mode}_j")[elements][:, lookup.vc_index]
         collective_j = self._collective_j(graph)

@@ -11,9 +11,14 @@ single-buffered in the global buffer, so its ``load`` is not hidden, while the o
 computation: what ZigZag's schedules show.
 ``fill`` is array loading, skew and drain, once. Everything is a minimum over choices that more cores, larger buffers and higher
 bandwidths only extend or cheapen, so none of them ever slows an operator down.
+
+The products of a recurrence follow each other: each is spread over the cores by itself and pays for its own fill, and the matrix
+that all of them multiply with is read again, every time, as far as the global buffer does not hold it (Diamos et al. 2016).
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -86,6 +91,10 @@ class _OnChip:
     glb_bytes: FloatArray
     l2_bytes: FloatArray
 
+    def times(self, steps: int) -> _OnChip:
+        """``steps`` such products one after another."""
+        return _OnChip(self.cycles * steps, self.compute_cycles * steps, self.glb_bytes * steps, self.l2_bytes * steps)
+
 
 @dataclass(frozen=True, eq=False)
 class _Price:
@@ -117,13 +126,17 @@ class TensorCoreModel:
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Price ``work`` on all configurations: on one core with its share of the chip, and on all cores with all of it."""
-        spreads = [self._spread(gemm) for gemm in work.gemms]
+        products, steps = work.gemms, 1
+        if any(gemm.dependent for gemm in work.gemms):  # one step stands for all
+            (whole,) = work.gemms
+            products, steps = (replace(whole, batch=1, dependent=False),), whole.batch
+        spreads = [self._spread(gemm) for gemm in products]
         single, spread = [], []
         for dataflow in self.platform.dataflows:
             load, behind = self._hbm_traffic(work, dataflow)
-            fill = len(work.gemms) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
-            on_one = [self._on_one_core(gemm, ways, dataflow) for gemm, ways in zip(work.gemms, spreads, strict=True)]
-            on_all = [self._on_all_cores(gemm, ways, dataflow) for gemm, ways in zip(work.gemms, spreads, strict=True)]
+            fill = steps * len(products) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
+            on_one = [self._on_one_core(gemm, ways, dataflow).times(steps) for gemm, ways in zip(products, spreads, strict=True)]
+            on_all = [self._on_all_cores(gemm, ways, dataflow).times(steps) for gemm, ways in zip(products, spreads, strict=True)]
             tilings = load[:, self._single_capacity], behind[:, self._single_capacity]
             single.append(self._price(work, on_one, fill, *tilings, self._core_share))
             tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
@@ -201,6 +214,8 @@ class TensorCoreModel:
         if work.fused_attention:
             load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element)
             return load[None], behind[None]
+        if any(gemm.dependent for gemm in work.gemms):
+            return _recurrent_traffic(work, capacities, element)
         loads: FloatArray = np.zeros(len(capacities))
         behinds: FloatArray = np.zeros(len(capacities))
         for gemm in work.gemms:
@@ -250,6 +265,15 @@ class TensorCoreModel:
             + hbm_bytes * technology.hbm_energy.value
         )
         return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
+
+
+def _recurrent_traffic(work: TensorWork, capacities: FloatArray, element: int) -> tuple[FloatArray, FloatArray]:
+    """HBM bytes of a recurrence: the matrix of its steps first, then everything else, and what of the matrix no buffer holds."""
+    (gemm,) = work.gemms
+    matrix = min(gemm.k * gemm.n * element, work.hbm_bytes)
+    state = gemm.m * (gemm.k + gemm.n) * ACCUMULATOR_BYTES
+    again = (gemm.batch - 1) * np.clip(matrix - np.maximum(capacities - state, 0), 0, None)
+    return np.full((1, len(capacities)), float(matrix)), (work.hbm_bytes - matrix + again)[None]
 
 
 def _not_dominated(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
     cycles = max(sum of ceil(elements / lanes) x cycles per element, bytes / GLB bandwidth, bytes / HBM bandwidth)
 
+The elements of a recurrence are rounded up to lanes in every step of it, since the next step waits for them.
 An operator on one core has that core's lanes and its part of the bandwidth; on all cores it has the whole chip.
 """
 
@@ -64,7 +65,8 @@ class VectorCoreModel:
     def _arithmetic_s(self, work: ElementWork, lanes: FloatArray) -> FloatArray:
         cycles: FloatArray = np.zeros_like(lanes)
         for piece in work.vector:
-            cycles = cycles + divide_up(piece.elements, lanes) * self.cycles_per_element(piece.function)
+            of_a_step = divide_up(piece.elements / piece.steps, lanes)
+            cycles = cycles + piece.steps * of_a_step * self.cycles_per_element(piece.function)
         return cycles / self.platform.frequency_hz
 
     def _memory_s(self, work: ElementWork, share: FloatArray) -> FloatArray:

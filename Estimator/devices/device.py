@@ -90,6 +90,17 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Scans:
+    """What recurrences over the tokens run on: ``peak`` of the lanes that are no matrix units, in fp32.
+
+    ``step`` is the least that a step takes which waits for the one before in the same kernel.
+    """
+
+    peak: Annotated[Quantity, "FLOP/s"]
+    step: Annotated[Quantity, "s"]
+
+
+@dataclass(frozen=True)
 class Calibration:
     """What a fit said about one group of constants."""
 
@@ -111,6 +122,7 @@ class Device:
     matrix: MatrixEngine
     memory: Memory
     launch: Launch
+    scans: Scans | None = None
     calibration: tuple[Calibration, ...] = ()
 
     def peak_flops(self, number_format: str) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Estimator.chips.technology import Quantity, units_of
-from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
+from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Scans, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_path, require
 
@@ -25,6 +25,8 @@ def load_device(name_or_path: str) -> Device:
     device = to_record(Device, read_yaml(path), str(path))
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
         _check_quantities(part, path, f"{key}.")
+    if device.scans is not None:
+        _check_quantities(device.scans, path, "scans.")
     _check_functions(device.memory.functions, path, "memory.functions")
     _check_functions(device.memory.passes, path, "memory.passes")
     for function, passes in device.memory.passes.items():
@@ -80,7 +82,7 @@ def _bare(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Software, path: Path, prefix: str) -> None:
+def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | Software, path: Path, prefix: str) -> None:
     units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)

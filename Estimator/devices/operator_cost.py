@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from Common.errors import InputError
 from Common.files import content_key
 from Common.records import to_json
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators
 from Estimator.devices.device import Device, Software
-from Estimator.devices.functions import traffic_bytes
+from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
 from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase, Yields
 
@@ -109,6 +110,8 @@ class DeviceModel(OperatorCostModel):
             return KernelTime(host_s=self.software.host_issue.value)
         if operator.kind is OperatorKind.ATTENTION:
             return self._attention(operator)
+        if operator.kind is OperatorKind.SCAN:
+            return self._scan(operator)
         if operator.gemms:
             return self._product(operator)
         return self._streamed(operator)
@@ -138,6 +141,37 @@ class DeviceModel(OperatorCostModel):
         traffic = operator.bytes_read + operator.bytes_written
         backward = operator.phase is Phase.BACKWARD
         return self._kernel(attention_time(operator.gemms, self.device, number_format, traffic, operator.causal, backward))
+
+    def _scan(self, operator: Operator) -> KernelTime:
+        """A recurrence over the tokens.
+
+        Without products it is one kernel, which takes as long as its lanes work, or as its steps wait for each other (kernels of
+        selective scans scan many tokens at once). With them, a step is a product and a kernel for the gates; the matrix of all
+        steps is read from memory once, and again every time where the cache does not hold it.
+        """
+        scans = self.device.scans
+        if scans is None:
+            raise InputError(
+                f"{self.device.title} does not say how fast recurrences over tokens are, which {operator.name} is; give its file "
+                "scans: {peak: FLOP/s of the vector units, step: s}"
+            )
+        work = next(each for each in operator.vector if each.function in SCAN_OPERATIONS)
+        lanes_s = 2 * sum(each.elements * SCAN_OPERATIONS.get(each.function, 1.0) for each in operator.vector) / scans.peak.value
+        traffic_s = (operator.bytes_read + operator.bytes_written) / self.device.memory.stream_bytes_per_s()
+        if not operator.gemms:
+            depth_s = 0.0 if work.function in PARALLEL_SCANS else work.steps * scans.step.value
+            arithmetic_s = max(lanes_s, depth_s)
+            return self._launched(arithmetic_s, max(traffic_s - arithmetic_s, 0.0))
+        (gemm,) = operator.gemms
+        element_bytes = _element_bytes(operator)
+        number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
+        step = product_time(replace(gemm, batch=1, dependent=False), self.device, number_format, element_bytes)
+        if gemm.k * gemm.n * element_bytes <= self.device.memory.cache.value:
+            step = ProductTime(step.arithmetic_s, 0.0)
+        arithmetic_s = gemm.batch * step.arithmetic_s + max(lanes_s, gemm.batch * scans.step.value)
+        memory_s = gemm.batch * max(step.traffic_s - step.arithmetic_s, 0.0) + max(traffic_s - arithmetic_s, 0.0)
+        launch_s = 2 * gemm.batch * self.device.launch.gap.value
+        return KernelTime(arithmetic_s, memory_s, launch_s, self.software.host_issue.value)
 
     def _streamed(self, operator: Operator) -> KernelTime:
         """Kernels that move their operands once; a dropout behind a reduction is a kernel of its own."""

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators_by_hand import attention_operator, collective_operator, gemm_operator, transformer_layer, vector_operator
+from operators_by_hand import (
+    attention_operator,
+    collective_operator,
+    gemm_operator,
+    recurrent_operator,
+    scan_operator,
+    transformer_layer,
+    vector_operator,
+)
 
 import Estimator
 from Common.errors import InputError
@@ -100,6 +108,8 @@ OPERATORS = st.one_of(
     st.builds(reduction, st.just(0), SIZES, SIZES),
     st.builds(attention_operator, st.just(0), st.just(2), st.sampled_from([1, 16]), SIZES, st.just(64), st.booleans()),
     st.builds(collective_operator, st.just(0), st.integers(2, 10**8), st.sampled_from([2, 8])),
+    st.builds(scan_operator, st.just(0), st.sampled_from(["selective_scan", "wkv"]), st.just(2), SIZES, SIZES, st.just(16)),
+    st.builds(recurrent_operator, st.just(0), st.just(3), SIZES, SIZES, st.sampled_from(Phase)),
 )
 GRAPHS = st.lists(OPERATORS, max_size=6).map(
     lambda found: OperatorGraph(tuple(replace(each, id=index) for index, each in enumerate(found)), ())
@@ -158,6 +168,30 @@ def test_a_product_twice_as_large_is_never_cheaper(case: Case, gemm: Gemm, axis:
 def test_twice_the_elements_are_never_cheaper(case: Case, rows: int, length: int, make: Callable[..., Operator]) -> None:
     never_cheaper(case, make(rows, length), make(2 * rows, length))
     never_cheaper(case, make(rows, length), make(rows, 2 * length))
+
+
+@settings(max_examples=25)
+@given(tokens=SIZES, width=SIZES, function=st.sampled_from(["selective_scan", "selective_scan_backward", "wkv"]))
+def test_longer_and_wider_recurrences_are_never_cheaper(case: Case, tokens: int, width: int, function: str) -> None:
+    for larger in ({"tokens": 2 * tokens, "width": width}, {"tokens": tokens, "width": 2 * width}):
+        never_cheaper(case, recurrent_operator(0, 2, tokens, width), recurrent_operator(1, 2, **larger))
+        wide = scan_operator(1, function, 2, larger["tokens"], larger["width"], 16)
+        never_cheaper(case, scan_operator(0, function, 2, tokens, width, 16), wide)
+
+
+@settings(max_examples=25)
+@given(batch=st.integers(1, 64), tokens=SIZES, width=SIZES)
+def test_no_recurrence_computes_faster_than_the_peak(case: Case, batch: int, tokens: int, width: int) -> None:
+    graph = OperatorGraph((recurrent_operator(0, batch, tokens, width),), ())
+    model = case.make(graph)
+    peak = model.peak_flops(case.number_format)
+    assert (model.price(graph).alone.arithmetic_s[:, 0] >= graph.flops / peak * (1 - ROUNDING)).all()
+
+
+def test_the_steps_of_a_recurrence_take_their_time_however_large_the_device(case: Case) -> None:
+    graph = OperatorGraph((recurrent_operator(0, 1, 1, 8), recurrent_operator(1, 1, 1_000, 8)), ())
+    for costs in modes(case.make(graph).price(graph)):
+        assert (costs.arithmetic_s[:, 1] >= 1_000 * costs.arithmetic_s[:, 0] * (1 - 1e-9)).all()
 
 
 def never_cheaper(case: Case, small: Operator, large: Operator) -> None:

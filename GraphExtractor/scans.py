@@ -1,0 +1,224 @@
+"""Recurrences over the tokens as one operator each, in the place of loops that would trace every token by itself.
+
+Selective scans (Mamba and its relatives; Gu and Dao 2023) and the weighted sums of RWKV (Peng et al. 2023) of transformers'
+models are their fused kernels: operands are read once and results written once, states stay on the chip but those at the
+borders of chunks. torch's recurrent modules are a product over all tokens with the input weights, and a recurrence with the
+others. Importing this module registers the operators with torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional
+
+from Common.errors import InputError
+from GraphExtractor.custom_operators import define
+
+GATES = MappingProxyType({"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1})
+CHUNK = 2048  # tokens between the states that the kernel of mamba-ssm keeps for its backward pass (selective_scan_fwd_kernel.cuh)
+_MODELS = "transformers.models."
+
+
+def _like(tensor: Any, other: Any) -> Any:
+    """A gradient of ``tensor``, or nothing where the model has no such operand."""
+    return other.new_empty(0) if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _scan_shapes(x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None, bias: Any = None) -> Any:
+    chunks = -(-x.shape[2] // CHUNK)
+    states = x.new_empty(x.shape[0], x.shape[1], chunks, 2 * A.shape[1], dtype=torch.float32)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return out, _like(z, x), states  # with a gate, what it multiplies is kept too
+
+
+_selective_scan = define(
+    "selective_scan",
+    "(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D=None, Tensor? z=None, Tensor? bias=None)"
+    " -> (Tensor, Tensor, Tensor)",
+    _scan_shapes,
+)
+_selective_scan_backward = define(
+    "selective_scan_backward",
+    "(Tensor gradient, Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor inner, Tensor states, Tensor? D=None,"
+    " Tensor? z=None, Tensor? bias=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda gradient, x, dt, A, B, C, inner, states, D=None, z=None, bias=None: tuple(
+        _like(each, x) for each in (x, dt, A, B, C, D, z, bias)
+    ),
+)
+_wkv = define(
+    "wkv",
+    "(Tensor decay, Tensor first, Tensor key, Tensor value) -> Tensor",
+    lambda decay, first, key, value: torch.empty_like(value, memory_format=torch.contiguous_format),
+)
+_wkv_backward = define(
+    "wkv_backward",
+    "(Tensor gradient, Tensor decay, Tensor first, Tensor key, Tensor value, Tensor out) -> (Tensor, Tensor, Tensor, Tensor)",
+    lambda gradient, decay, first, key, value, out: tuple(_like(each, key) for each in (decay, first, key, value)),
+)
+
+
+def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
+    batch, tokens, width = *gates.shape[:2], weight.shape[1]
+    # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's candidate; an RNN needs its output
+    kept = (GATES[mode] + 1) * width if GATES[mode] > 1 else 0
+    out, last = gates.new_empty(batch, tokens, width), gates.new_empty(batch, width)
+    return out, last, _like(c, gates), gates.new_empty(batch, tokens, kept)
+
+
+_recurrence = define(
+    "recurrence",
+    "(Tensor gates, Tensor weight, Tensor h, Tensor? bias, Tensor? c, str mode) -> (Tensor, Tensor, Tensor, Tensor)",
+    _recurrence_shapes,
+)
+_recurrence_backward = define(
+    "recurrence_backward",
+    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, Tensor? of_c, str mode)"
+    " -> (Tensor, Tensor, Tensor)",
+    lambda gradient, weight, out, kept, h, c, of_h, of_c, mode: (
+        out.new_empty(*out.shape[:2], weight.shape[0]),
+        torch.empty_like(h),
+        _like(c, h),
+    ),
+)
+
+
+class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
+    """Saves its operands, its output before the gate, and the states between chunks; all others are made again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any, z: Any, bias: Any) -> Any:
+        out, inner, states = _selective_scan(x, dt, A, B, C, D, z, bias)
+        ctx.save_for_backward(x, dt, A, B, C, D, z, bias, inner, states)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, dt, A, B, C, D, z, bias, inner, states = ctx.saved_tensors
+        gradients = _selective_scan_backward(gradient, x, dt, A, B, C, inner, states, D, z, bias)
+        return tuple(found if wanted else None for found, wanted in zip(gradients, ctx.needs_input_grad, strict=True))
+
+
+class _Wkv(torch.autograd.Function):  # type: ignore[misc]
+    """Saves its operands and its output, as RWKV's kernel does."""
+
+    @staticmethod
+    def forward(ctx: Any, decay: Any, first: Any, key: Any, value: Any) -> Any:
+        out = _wkv(decay, first, key, value)
+        ctx.save_for_backward(decay, first, key, value, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _wkv_backward(gradient, *ctx.saved_tensors)
+
+
+class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
+    """The steps of a recurrent layer in one direction; the gradient of its weights is one product over all tokens."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
+        out, last, last_c, kept = _recurrence(gates, weight, h, bias, c, mode)
+        ctx.save_for_backward(weight, out, kept, h, c)
+        ctx.mode, ctx.biased = mode, bias is not None
+        ctx.set_materialize_grads(False)
+        return out, last, last_c
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, of_h: Any, of_c: Any) -> Any:
+        weight, out, kept, h, c = ctx.saved_tensors
+        gradient = torch.zeros_like(out) if gradient is None else gradient
+        of_c = of_c if c is not None else None
+        of_gates, of_first, of_first_c = _recurrence_backward(gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode)
+        rows = of_gates.flatten(0, 1)
+        of_weight = rows.t().mm(out.flatten(0, 1))  # the states one step back, which are as many
+        of_bias = rows.sum(0) if ctx.biased else None
+        return of_gates, of_weight, of_first, of_bias, of_first_c if c is not None else None, None
+
+
+def _scanned(
+    hidden_states: Any,
+    dt: Any,
+    A: Any,
+    B: Any,
+    C: Any,
+    D: Any = None,
+    z: Any = None,
+    delta_bias: Any = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    **_: Any,
+) -> Any:
+    """In the place of ``mamba_selective_scan``: operands of (batch, channels, tokens), B and C of (batch, state size, tokens)."""
+    out = _SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
+    return (out, None) if return_last_state else out  # nobody reads the last state in training
+
+
+def _weighted(time_decay: Any, time_first: Any, key: Any, value: Any, state: Any = None, return_state: bool = False) -> Any:
+    """In the place of ``rwkv_linear_attention``."""
+    return _Wkv.apply(time_decay, time_first, key, value), state
+
+
+def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
+    """In the place of the forward pass of torch's ``LSTM``, ``GRU`` and ``RNN``."""
+    if not isinstance(input, torch.Tensor):
+        raise InputError(
+            f"torch.nn.{type(module).__name__} is given packed sequences, whose sizes depend on data; give it a padded tensor"
+        )
+    if module.proj_size:
+        raise InputError(f"torch.nn.{type(module).__name__} with proj_size is not priced; leave it out and project its output")
+    mode, batched = module.mode.lower(), input.dim() == 3
+    x = input if batched else input.unsqueeze(0)
+    x = x if module.batch_first or not batched else x.transpose(0, 1)
+    directions = 2 if module.bidirectional else 1
+    first, first_c = hx if isinstance(hx, tuple) else (hx, None)
+    zeros = x.new_zeros(x.shape[0], module.hidden_size)
+    lasts, lasts_c = [], []
+
+    def state(given: Any, index: int) -> Any:
+        return zeros if given is None else given[index] if batched else given[index].unsqueeze(0)
+
+    for layer in range(module.num_layers):
+        outputs = []
+        for direction in range(directions):
+            suffix = f"l{layer}{'_reverse' if direction else ''}"
+            bias = getattr(module, f"bias_hh_{suffix}") if module.bias else None
+            own = getattr(module, f"bias_ih_{suffix}") if module.bias else None
+            gates = functional.linear(x, getattr(module, f"weight_ih_{suffix}"), own)
+            index = layer * directions + direction
+            c = state(first_c, index) if mode == "lstm" else None
+            out, last, last_c = _Recurrence.apply(
+                gates, getattr(module, f"weight_hh_{suffix}"), state(first, index), bias, c, mode
+            )
+            outputs.append(out)
+            lasts.append(last)
+            lasts_c.append(last_c)
+        x = torch.cat(outputs, -1) if directions > 1 else outputs[0]
+        if module.dropout and module.training and layer < module.num_layers - 1:
+            x = functional.dropout(x, module.dropout)
+    if batched:
+        out = x if module.batch_first else x.transpose(0, 1)
+        h_n, c_n = torch.stack(lasts), torch.stack(lasts_c) if mode == "lstm" else None
+    else:
+        out, h_n, c_n = x.squeeze(0), torch.cat(lasts), torch.cat(lasts_c) if mode == "lstm" else None
+    return out, (h_n, c_n) if mode == "lstm" else h_n
+
+
+@contextmanager
+def whole_scans() -> Iterator[None]:
+    """While active, recurrences of transformers' models and of torch's recurrent modules stay whole in the trace."""
+    replaced = {"mamba_selective_scan": _scanned, "rwkv_linear_attention": _weighted}
+    with ExitStack() as patches:
+        for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+            patches.enter_context(patch.object(kind, "forward", _recurrent))
+        for module in [module for name, module in sys.modules.items() if name.startswith(_MODELS) and ".modeling_" in name]:
+            for name, replacement in replaced.items():
+                if name in vars(module):
+                    patches.enter_context(patch.object(module, name, replacement))
+        yield
