@@ -92,7 +92,7 @@ def register_attention(attention: Attention, cp: int = 1) -> str:
     left_out: set[str] = set()  # so that a model of many layers is warned of once
 
     def routed(
-        module: Any, q: Any, k: Any, v: Any, mask: Any, dropout: float = 0.0, scaling: float | None = None, **settings: Any
+        module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
     ) -> Any:
         told, bias = settings.get("is_causal"), settings.get("position_bias")
         causal = bool(getattr(module, "is_causal", True) if told is None else told)

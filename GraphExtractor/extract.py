@@ -21,6 +21,7 @@ from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
@@ -150,6 +151,7 @@ def trace_model(
         undescribed=not family.described,
     )
     if not family.described:
+        step = with_whole_writes(step)
         check_step(step, key.model)
     return gather_again(step) if key.sequence_parallel or key.cp > 1 else step
 

@@ -33,7 +33,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._values = WeakIdKeyDictionary()
-        self._finite = _Finite()
+        self._answers = _Answers()
         self._changed: set[int] = set()  # storages that something unknown was written into
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -46,12 +46,12 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         return self._values.get(tensor) if found is None else found
 
     def __enter__(self) -> Any:
-        self._finite.__enter__()
+        self._answers.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self._finite.__exit__(*error)
+        self._answers.__exit__(*error)
 
     def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
         named = named or {}
@@ -113,14 +113,17 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         return (arguments[0], indices, *arguments[2:])
 
 
-class _Finite(TorchFunctionMode):  # type: ignore[misc]
-    """No activation is infinite, and none is no number."""
+class _Answers(TorchFunctionMode):  # type: ignore[misc]
+    """What is asked of tensors above the operators: no activation is infinite, and none is no number."""
 
     def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
         method = {torch.Tensor.isfinite: torch.isfinite, torch.Tensor.isinf: torch.isinf, torch.Tensor.isnan: torch.isnan}
         answer = _FINITE.get(method.get(function, function))
         if answer is not None and arguments:
             return torch.full((), answer, dtype=torch.bool).expand(arguments[0].shape)
+        if function in (torch.tensor, torch.as_tensor) and isinstance(arguments[0], list | tuple):  # numbers in tensors of their own
+            numbers = pytree.tree_map_only(FakeTensor, lambda number: number.item(), arguments[0])
+            return function(numbers, *arguments[1:], **(named or {}))
         return function(*arguments, **(named or {}))
 
 

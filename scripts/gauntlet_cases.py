@@ -22,9 +22,9 @@ class Case:
     tokens: int | None = None
     reads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    image: Mapping[str, int] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
-    uncounted: str = ""
 
     def readable_config(self) -> dict[str, Any]:
         """The configuration as Python has it: transformers writes numbers that JSON does not have as mappings."""

@@ -81,8 +81,10 @@ def _configured(case: Case) -> tuple[torch.nn.Module, Any]:
                 setattr(part, name, 0.0)
     module = getattr(transformers, case.config["architectures"][0])(config).float().train()
     inputs = {name: _made(name, shape) for name, shape in case.reads.items()} | dict(case.arguments)
-    for name, values in case.values.items():
-        inputs[name] = torch.tensor(values)
+    inputs |= {name: torch.tensor(values) for name, values in case.values.items()}
+    if case.image:
+        inputs["input_ids"][:, : case.image["count"]] = case.image["token"]
+        inputs["mm_token_type_ids"] = (inputs["input_ids"] == case.image["token"]).long()
 
     def loss_of() -> torch.Tensor:
         output = module(**inputs)

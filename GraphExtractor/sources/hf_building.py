@@ -51,7 +51,9 @@ def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) ->
     if not reads.joins_images or holder is None:
         return 0
     with users_code(config.path, "reading an image", REMEDY), shapes_only(), KnownValues():
-        given = {name: _faked(value) for name, value in reads.images(key.micro_batch_size, key.sequence_length)}
+        with unset_fake_temporarily():
+            images = dict(reads.images(key.micro_batch_size, key.sequence_length))
+        given = {name: _faked(value) for name, value in images.items()}
         features = holder.get_image_features(**given)
         features = getattr(features, "pooler_output", features)
         rows = sum(each.numel() for each in tensors_in(features))
