@@ -23,8 +23,8 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
-from GraphExtractor.scans import whole_scans
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
+from GraphExtractor.scans import whole_scans
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard

@@ -38,6 +38,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
     def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor, if they are known."""
+        if tensor.layout is not torch.strided:
+            return None
         if not isinstance(tensor, FakeTensor):
             return tensor if tensor.device.type == "cpu" else None
         if tensor.untyped_storage()._cdata in self._changed:
@@ -121,7 +123,9 @@ class _Answers(TorchFunctionMode):  # type: ignore[misc]
         answer = _FINITE.get(method.get(function, function))
         if answer is not None and arguments:
             return torch.full((), answer, dtype=torch.bool).expand(arguments[0].shape)
-        if function in (torch.tensor, torch.as_tensor) and isinstance(arguments[0], list | tuple):  # numbers in tensors of their own
+        if function in (torch.tensor, torch.as_tensor) and isinstance(
+            arguments[0], list | tuple
+        ):  # numbers in tensors of their own
             numbers = pytree.tree_map_only(FakeTensor, lambda number: number.item(), arguments[0])
             return function(numbers, *arguments[1:], **(named or {}))
         return function(*arguments, **(named or {}))

@@ -84,9 +84,7 @@ class _Rewriting:
                     last = value = self._made(write, target, arguments, {})
         self._read_again(base, value, last, later, write)
         write.replace_all_uses_with(changed)
-        moved = {
-            node: replace(origin, forward=changed) for node, origin in self.origins.items() if origin.forward is write
-        }
+        moved = {node: replace(origin, forward=changed) for node, origin in self.origins.items() if origin.forward is write}
         self.origins |= moved
         self.graph.erase_node(write)
 

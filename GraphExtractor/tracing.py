@@ -158,7 +158,6 @@ def trace_step(
         with KnownValues():
             return forward_backward(weights, values)
 
-
     try:
         with fake, traceback.preserve_node_meta():
             function = following_values if undescribed else forward_backward

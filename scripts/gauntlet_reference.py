@@ -5,6 +5,7 @@ other (it has no formula for grouped products), and no kernels for scans. Blocks
 """
 
 import importlib.util
+import inspect
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,7 +117,8 @@ def _own_module(path: Path) -> tuple[torch.nn.Module, Any]:
     given = file.example_inputs(2)
 
     def loss_of() -> torch.Tensor:
-        if isinstance(given, torch.Tensor):
+        whole = isinstance(given, torch.Tensor) or "batch" in inspect.signature(module.forward).parameters
+        if whole:
             output = module(given)
         else:
             output = module(**given) if isinstance(given, Mapping) else module(*given)

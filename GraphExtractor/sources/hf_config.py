@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -47,7 +47,7 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         raise InputError(f"{path} has no model_type; give the config.json of a model that Hugging Face transformers knows")
     if model_type in families:
         try:
-            return _checked(families[model_type].from_config(config), path)
+            return replace(_checked(families[model_type].from_config(config), path), vocabulary_multiple=1)
         except InexpressibleError as missing:
             logger.info("%s: family %s does not have %s; transformers' own model is used", path, model_type, missing)
         except NotImplementedError:
