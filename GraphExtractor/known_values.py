@@ -1,8 +1,8 @@
 """Values that a trace can know: of tensors made from nothing but constants, shapes, and inputs with values.
 
-A model may ask how many patches an image has, which of its tokens stand for the image, or whether a mask leaves anything out: none
-of that depends on data or weights. While ``KnownValues`` is active such tensors are computed besides being traced, and code that asks
-for them is answered. Activations are finite: a model that looks for infinities finds none.
+A model may ask how many patches an image has, which of its tokens stand for the image, or whether a mask leaves anything out:
+none of that depends on data or weights. While ``KnownValues`` is active such tensors are computed besides being traced, and code
+that asks for them is answered. Activations are finite: a model that looks for infinities finds none.
 """
 
 from types import MappingProxyType
@@ -72,8 +72,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
                 return self._followed(function, name, (arguments, named), pytree.tree_unflatten(own, form), asks)
         elif function._schema.is_mutable and isinstance(arguments[0], torch.Tensor):
             self._changed.add(arguments[0].untyped_storage()._cdata)
-        result = function(*arguments, **named)
-        return result
+        return function(*arguments, **named)
 
     def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
         """What an operator gives, traced and computed."""

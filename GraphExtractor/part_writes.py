@@ -1,8 +1,8 @@
 """Writes into a part of a tensor, as the operators they are: a tensor with one part replaced.
 
-A trace notes such a write at the part alone; whoever reads the whole tensor afterwards seems to read what was there before. Here
-every such write becomes a functional operator on the part and a scatter of it into the whole (``slice_scatter`` and its like), which
-later readers read. What cannot be turned round so is left as it is, for ``check_step`` to refuse.
+A trace notes such a write at the part alone; whoever reads the whole tensor afterwards seems to read what was there before.
+Here every such write becomes a functional operator on the part and a scatter of it into the whole (``slice_scatter`` and its
+like), which later readers read. What cannot be turned round so is left as it is, for ``check_step`` to refuse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cases of the gauntlet, read from ``gauntlet_models``: configurations of transformers, and modules in files."""
+"""The cases of the gauntlet (``tests/extraction/gauntlet_models``): configurations of transformers, and modules in files."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).resolve().parent / "gauntlet_models"
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "extraction" / "gauntlet_models"
 MICRO_BATCH = 2
 
 

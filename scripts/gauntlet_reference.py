@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from gauntlet_cases import Case
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from scripts.gauntlet_cases import Case
-
+_ATTENTION = "scaled_dot_product_attention"
 _IDS = ("input_ids", "labels", "decoder_input_ids")
 
 
@@ -62,8 +62,9 @@ def count(case: Case) -> Counted:
 def _convolution_backward(gradient: Any, x: Any, weight: Any, *settings: Any, out_shape: Any = None, **_: Any) -> int:
     """As many FLOPs for each gradient as the forward pass took; torch's own formula multiplies grouped ones by the groups."""
     _, _, _, _, transposed, _, _, wanted = settings
-    swept = x if transposed else gradient
-    return int(sum(wanted[:2])) * 2 * swept[0] * math.prod(swept[2:]) * math.prod(weight)
+    swept: Sequence[int] = x if transposed else gradient
+    wanted_gradients: int = sum(wanted[:2])
+    return wanted_gradients * 2 * swept[0] * math.prod(swept[2:]) * math.prod(weight)
 
 
 def _configured(case: Case) -> tuple[torch.nn.Module, Any]:
@@ -118,12 +119,10 @@ def _own_module(path: Path) -> tuple[torch.nn.Module, Any]:
 
     def loss_of() -> torch.Tensor:
         whole = isinstance(given, torch.Tensor) or "batch" in inspect.signature(module.forward).parameters
-        if whole:
-            output = module(given)
-        else:
-            output = module(**given) if isinstance(given, Mapping) else module(*given)
+        arguments, named = ((given,), {}) if whole else ((), given) if isinstance(given, Mapping) else (given, {})
+        output = module(*arguments, **named)
         if hasattr(file, "loss"):
-            return file.loss(output)  # type: ignore[no-any-return]
+            return cast("torch.Tensor", file.loss(output))
         if isinstance(output, tuple):
             return next(each for each in output if each.numel() == 1)
         return output if output.numel() == 1 else output.mean()
@@ -134,7 +133,7 @@ def _own_module(path: Path) -> tuple[torch.nn.Module, Any]:
 @contextmanager
 def _products_written_out() -> Iterator[None]:
     """``scaled_dot_product_attention`` as its products, grouped queries included."""
-    original = functional.scaled_dot_product_attention
+    original: Any = functional.scaled_dot_product_attention
 
     def attend(
         q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **named: Any
@@ -146,8 +145,8 @@ def _products_written_out() -> Iterator[None]:
             scores = scores + attn_mask
         return scores.softmax(-1) @ v
 
-    functional.scaled_dot_product_attention = attend
+    setattr(functional, _ATTENTION, attend)
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = original
+        setattr(functional, _ATTENTION, original)

@@ -68,7 +68,7 @@ def plain_product(node: Node, context: Context) -> Result:
 
 
 def grouped_product(node: Node, context: Context) -> Result:
-    """Rows (row, k) by the (k, n) of their group, (group, k, n), or in backward the sum over each group's rows: (k, row), (row, n)."""
+    """Rows (row, k) by the (k, n) of their group, or in backward the sums over each group's rows of (k, row) by (row, n)."""
     left, right = node.args[:2]
     a, b = context.seen(left), context.seen(right)
     ranks = len(shape_of(left)), len(shape_of(right))

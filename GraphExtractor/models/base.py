@@ -110,7 +110,7 @@ class ModelFamily(ABC):
         return nullcontext()
 
     def padded_vocabulary(self, tp: int) -> int:
-        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; of a configuration, which says its own, to one of tp."""
+        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; that of a configuration file to one of tp."""
         multiple = self.vocabulary_multiple * tp
         return -(-self.vocabulary // multiple) * multiple
 

@@ -56,8 +56,9 @@ def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) ->
         given = {name: _faked(value) for name, value in images.items()}
         features = holder.get_image_features(**given)
         features = getattr(features, "pooler_output", features)
-        rows = sum(each.numel() for each in tensors_in(features))
-    return int(rows) // model.config.get_text_config().hidden_size // key.micro_batch_size
+        elements = sum(each.numel() for each in tensors_in(features))
+    hidden: int = model.config.get_text_config().hidden_size
+    return elements // hidden // key.micro_batch_size
 
 
 def _faked(value: torch.Tensor) -> torch.Tensor:

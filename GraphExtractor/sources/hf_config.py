@@ -64,7 +64,7 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
 
 
 def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
-    """Sequence length where none is asked for, and whether one can be: what reads neither text nor sound has inputs of one size."""
+    """Sequence length where none is asked for, and whether one can be: what reads no text and no sound has but one size."""
     defaults = default_values(model_type)
     reads = forward_parameters(model_type, named_architecture(values, defaults))
     if reads and not reads & {"input_ids", "decoder_input_ids"}:

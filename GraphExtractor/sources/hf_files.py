@@ -1,4 +1,4 @@
-"""What transformers' own files say of a model, read as text: importing them takes seconds that a stored graph need not wait for."""
+"""What transformers' own files say of a model, read as text: importing them takes seconds no stored graph should wait for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _models() -> Path:
 
 
 def _file(kind: str, model_type: str) -> Path:
-    folder = _mappings().get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {}).get(model_type, model_type.replace("-", "_"))
+    folder: str = _mappings().get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {}).get(model_type, model_type.replace("-", "_"))
     return _models() / folder / f"{kind}_{folder}.py"
 
 

@@ -1,8 +1,8 @@
 """What a module of transformers reads: from the names that its ``forward`` takes and from the sizes in its configuration.
 
-Images have the size the configuration says, speech its frames or as many samples as the sequence is long, texts the sequence length.
-Labels are of the kind that the class's loss compares; where that looks for its targets by their values (boxes, alignments),
-there are none, and the output stands for the loss.
+Images have the size the configuration says, speech its frames or as many samples as the sequence is long, texts the sequence
+length. Labels are of the kind that the class's loss compares; where that looks for its targets by their values (boxes,
+alignments), there are none, and the output stands for the loss.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Reader:
         vision = self.settings.vision_config
         merged, patch = vision.spatial_merge_size, vision.patch_size
         side = max(min(PHOTOGRAPH[0] // patch // merged, math.isqrt(length // 2)), 1) * merged
-        width = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
-        depth = getattr(vision, "temporal_patch_size", 1)
+        width: int = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+        depth: int = getattr(vision, "temporal_patch_size", 1)
         yield "pixel_values", torch.zeros(batch * side**2, width * depth * patch**2)
         yield "image_grid_thw", torch.tensor([[1, side, side]] * batch)
 

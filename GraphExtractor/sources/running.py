@@ -96,7 +96,7 @@ class UserFile:
         return {name: as_fake(value, torch.get_default_dtype()) for name, value in found.items()}
 
     def _called(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """The output of the module on inputs as ``example_inputs`` put them together; one that takes a dictionary gets it whole."""
+        """The output on inputs as ``example_inputs`` put them together; a module that takes a dictionary gets it whole."""
         given = pytree.tree_unflatten(list(inputs.values()), self._form)
         if not all(isinstance(name, str) for name in given):
             return model(*given.values())

@@ -1,12 +1,14 @@
 """Recommendation: dense features through an MLP, categories through tables, products of all pairs, another MLP."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 
 def mlp(*widths):
-    layers = [layer for a, b in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
