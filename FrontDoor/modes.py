@@ -54,11 +54,14 @@ def run_solver(command: Command) -> int:
 
 def extract_graph(command: Command) -> int:
     """Extract the graphs of the study, or find them on disk, and print what is in them."""
+    from Reporter.tables import plain_table
+
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    print_rows("training graphs, per device", rows, command)
+    rounded = [{key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()} for row in rows]
+    print_answer(json.dumps(rows, indent=2), lambda: [plain_table("training graphs, per device", rounded)], command)
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
@@ -214,8 +217,8 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "distinct_layers": len(graph.layers),
         "operators": sum(len(layer.forward.operators) + len(layer.backward.operators) for layer in layers),
         "parameters": sum(layer.parameter_count - layer.tied_count for layer in layers),
-        "forward_gflops": round(sum(layer.forward.flops for layer in layers) / 1e9, 3),
-        "backward_gflops": round(sum(layer.backward.flops for layer in layers) / 1e9, 3),
+        "forward_gflops": sum(layer.forward.flops for layer in layers) / 1e9,
+        "backward_gflops": sum(layer.backward.flops for layer in layers) / 1e9,
         "masked_forward_gflops": sum(masked_flops(layer.forward.operators, length) for layer in layers) / 1e9,
         "masked_backward_gflops": sum(masked_flops(layer.backward.operators, length) for layer in layers) / 1e9,
         "masked_scores": masked_scores(layers),

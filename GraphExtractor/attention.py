@@ -142,7 +142,7 @@ def register_attention(attention: Attention, cp: int = 1) -> str:
     left_out: set[str] = set()  # so that a model of many layers is warned of once
 
     def routed(
-        module: Any, q: Any, k: Any, v: Any, mask: Any, dropout: float = 0.0, scaling: float | None = None, **settings: Any
+        module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
     ) -> Any:
         for name, value in settings.items():
             if name not in _PRICED and isinstance(value, torch.Tensor) and value.requires_grad and name not in left_out:

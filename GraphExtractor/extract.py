@@ -16,10 +16,12 @@ from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
 from GraphExtractor.scans import whole_scans
@@ -109,7 +111,7 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), sparse_gradients():
+    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), sparse_gradients(), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
             model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label
@@ -154,10 +156,11 @@ def trace_model(
         key.attention,
         key.cp,
         drop_unused=family.drops_unused,
-        lines=not family.described,
+        undescribed=not family.described,
         name=key.label,
     )
     if not family.described:
+        step = with_whole_writes(step)
         check_step(step, key.model)
     return gather_again(step) if key.sequence_parallel or key.cp > 1 else step
 

@@ -39,7 +39,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
     users = readers(operators)
     results = frozenset(values[node] for node in step.gradients.values())
     kept = keeping(operators, users, step.layer_count)
-    owners = _parameter_owners(operators, step)
+    owners = _parameter_owners(operators, step, values)
     sparse = _with_sparse_gradients(step, values)
     hashes = _structural_hashes(step)
     layers = tuple(
@@ -75,6 +75,7 @@ def _layer(
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
     parameters = {use.value for traced in operators for use in traced.uses if use.value.source is Source.PARAMETER}
+    parameters |= {value for value, first in owners.items() if value.elements == 1 and first == layer}
     multiplied = {
         use.value
         for traced in operators
@@ -184,9 +185,14 @@ class GraphBuilder:
         return tuple(sorted(edge for edge in found if edge[0] != edge[1]))
 
 
-def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep) -> dict[Value, int]:
-    """First layer reading each parameter."""
+def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep, values: ValueTable) -> dict[Value, int]:
+    """First layer reading each parameter; of one element also where that is too little work to be an operator."""
     owners: dict[Value, int] = {}
+    for parameter, name in step.parameters.items():
+        value = values[parameter]
+        layers = [step.origins[user].layer for user in parameter.users if user in step.origins]
+        if value.elements == 1 and name in step.gradients and layers:
+            owners[value] = min(layers)
     for traced in operators:
         for use in traced.uses:
             if use.value.source is Source.PARAMETER:

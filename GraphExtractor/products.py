@@ -31,6 +31,8 @@ def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | No
         return Work(OperatorKind.GEMM, (_gemm(shapes[0], node.meta["val"].shape),))
     if name in {"addmm", "baddbmm"}:
         return Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
+    if name == "_grouped_mm":
+        return Work(OperatorKind.GEMM, _grouped(shapes[0], shapes[1], node.meta["val"].shape))
     if name in {"attention", "attention_backward"}:
         return _attention_backward(node) if name.endswith("backward") else _attention(node)
     if name == "convolution":
@@ -40,6 +42,26 @@ def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | No
 
 def _gemm(left: tuple[int, ...], result: tuple[int, ...]) -> Gemm:
     return Gemm(math.prod(result[:-2]), result[-2], left[-1], result[-1])
+
+
+def _grouped(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> tuple[Gemm, ...]:
+    """One product per group, of a batch of matrices with consecutive rows (or columns) of the other operand, or of two such.
+
+    Which rows are a group's is in values: groups are equal, and where they cannot be, as nearly so as whole rows are.
+    """
+    if len(left) == len(right) == 3:
+        return (_gemm(left, result),)
+    if len(left) == len(right) == 2:  # the groups are parts of what is summed over
+        return tuple(Gemm(groups, left[0], size, right[1]) for groups, size in _parts(left[1], result[0]))
+    if len(left) == 2:
+        return tuple(Gemm(groups, size, left[1], right[2]) for groups, size in _parts(left[0], right[0]))
+    return tuple(Gemm(groups, left[1], left[2], size) for groups, size in _parts(right[1], left[0]))
+
+
+def _parts(size: int, groups: int) -> list[tuple[int, int]]:
+    """``size`` in ``groups`` parts that differ by one at most: how many have which size."""
+    larger = size % groups
+    return [(count, each) for count, each in ((larger, size // groups + 1), (groups - larger, size // groups)) if count and each]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from Common.errors import InputError, PhazeError
 from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
+from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
@@ -130,14 +131,14 @@ def trace_step(
     cp: int = 1,
     *,
     drop_unused: bool = False,
-    lines: bool = False,
+    undescribed: bool = False,
     name: str = "the model",
 ) -> TracedStep:
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
 
-    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. With ``lines``
-    forward nodes know the lines of code that made them (``meta["stack_trace"]``), which takes time. ``name`` is the model's, for
-    logs of a trace that takes long.
+    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
+    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``). ``name`` is
+    the model's, for logs of a trace that takes long.
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -170,9 +171,14 @@ def trace_step(
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
+    def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        with KnownValues():
+            return forward_backward(weights, values)
+
     try:
         with fake, traceback.preserve_node_meta(), said_while(so_far):
-            traced = make_fx(forward_backward, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=lines)(
+            function = following_values if undescribed else forward_backward
+            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:

@@ -105,6 +105,8 @@ class ValueTable:
             return _value(node, Source.CONSTANT)
         if node.target is python_operator.getitem:
             maker = node.args[0]
+            if is_bookkeeping(maker):
+                return _value(node, Source.CONSTANT)
             return self[maker] if is_view(maker) else self._made(node, maker)
         if is_view(node):
             return self[node.all_input_nodes[0]]

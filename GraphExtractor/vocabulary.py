@@ -37,7 +37,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
     | _functions(
         OperatorKind.MOVE,
         """clone:copy copy cat:copy stack:copy repeat:copy roll:copy flip:copy constant_pad_nd:copy reflection_pad2d:copy
-        replication_pad2d:copy slice_backward:copy select_backward:copy slice_scatter:copy select_scatter:copy fill:copy
+        replication_pad2d:copy slice_backward:copy select_backward:copy slice_scatter:copy select_scatter:copy
+        as_strided_scatter:copy fill:copy
         zero:copy full:copy zeros:copy ones:copy full_like:copy zeros_like:copy ones_like:copy new_zeros:copy new_full:copy
         new_ones:copy pixel_shuffle:copy pixel_unshuffle:copy upsample_nearest1d:copy upsample_nearest2d:copy im2col:copy
         unfold_backward:scatter_add col2im:scatter_add""",
@@ -61,6 +62,6 @@ VECTOR_FUNCTIONS = MappingProxyType(
         OperatorKind.GATHER,
         """embedding index:embedding gather:embedding index_select:embedding embedding_dense_backward:embedding_backward
         index_put:scatter_add scatter_add index_add:scatter_add scatter:scatter_add gather_rows:embedding
-        sum_rows:scatter_add sum_rows_backward:embedding max_pool2d_with_indices_backward:scatter_add""",
+        sum_rows:scatter_add sum_rows_backward:embedding histc:scatter_add max_pool2d_with_indices_backward:scatter_add""",
     )
 )

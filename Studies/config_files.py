@@ -1,6 +1,5 @@
 """Settings in YAML files: read as they stand, with the files that they name made absolute."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from Studies.annotations import Mode
 from Studies.request import request_fields, settings_for
 
 MODELS = "model"
-_WEIGHT = re.compile(r"(?P<name>[^=:]+|[^:]+:.*)(=(?P<weight>[^:]*))?", re.DOTALL)
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -72,8 +70,11 @@ def split_weight(text: str) -> tuple[str, str | None]:
     if is_path(text) or (equals and is_path(head)):
         whole = not equals or not is_path(head) or Path(text).expanduser().exists()
         return (text, None) if whole else (head, weight)
-    parts = _WEIGHT.fullmatch(text)
-    return (parts["name"], parts["weight"]) if parts else (text, None)
+    if ":" in text:  # dimensions, each with an equals sign of its own
+        dimension = text.rpartition(":")[2].rpartition(",")[2]
+        return (head, weight) if dimension.count("=") > 1 else (text, None)
+    name, equals, weight = text.partition("=")
+    return (name, weight) if equals else (text, None)
 
 
 def _names_of(key: str) -> frozenset[str]:

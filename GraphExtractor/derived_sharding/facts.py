@@ -21,6 +21,7 @@ _FACTORS = MappingProxyType(  # position of the first factor
         torch.ops.aten.bmm.default: 0,
         torch.ops.aten.addmm.default: 1,
         torch.ops.aten.baddbmm.default: 1,
+        torch.ops.aten._grouped_mm.default: 0,
     }
 )
 _CONVOLUTIONS = (torch.ops.aten.convolution.default,)

@@ -68,6 +68,28 @@ def plain_product(node: Node, context: Context) -> Result:
     return _product(node, node.args[0], node.args[1], context)
 
 
+def grouped_product(node: Node, context: Context) -> Result:
+    """Rows (row, k) by the (k, n) of their group, or in backward the sums over each group's rows of (k, row) by (row, n)."""
+    left, right = node.args[:2]
+    a, b = context.seen(left), context.seen(right)
+    ranks = len(shape_of(left)), len(shape_of(right))
+    if ranks == (2, 3):
+        if isinstance(a, Shard) and a.dim == 1:
+            require(context, right, a.at(1))
+            return _contracted(node, left, right, context)
+        if isinstance(b, Shard) and b.dim == 1:
+            require(context, left, b.at(1))
+            return _contracted(node, left, right, context)
+        if isinstance(b, Shard) and b.dim == 2 and not isinstance(a, Shard):
+            return b.at(1)
+    if ranks == (2, 2):
+        if isinstance(a, Shard) and a.dim == 0 and not isinstance(b, Shard):
+            return a.at(1)
+        if isinstance(b, Shard) and b.dim == 1 and not isinstance(a, Shard):
+            return b.at(2)
+    raise Obstacle("splits the rows or the experts of a grouped product")
+
+
 def biased_product(node: Node, context: Context) -> Result:
     """Addmm and baddbmm; the product of an addmm may be summed before the bias is added (``splits_product_from_bias``)."""
     bias, left, right = node.args[:3]

@@ -18,6 +18,7 @@ from GraphExtractor.derived_sharding.product_rules import (
     attention,
     attention_backward,
     biased_product,
+    grouped_product,
     plain_product,
     require,
     whole,
@@ -214,6 +215,7 @@ _RULES: MappingProxyType[str, Callable[[Node, Context], Result]] = MappingProxyT
     | dict.fromkeys(("native_layer_norm_backward", "rms_norm_backward", "_fused_rms_norm_backward"), _norm_backward)
     | dict.fromkeys(("new_zeros", "new_full", "new_ones"), lambda node, context: REPLICATED)
     | {
+        "_grouped_mm": grouped_product,
         "attention": attention,
         "attention_backward": attention_backward,
         "embedding": _embedding,

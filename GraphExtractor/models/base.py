@@ -71,6 +71,7 @@ class ModelFamily(ABC):
     published_parameter_count: int = 0
     published_active_count: int = 0
     vocabulary: int = 0
+    vocabulary_multiple: int = 128  # that it is padded to, per device that it is split over
     experts: int = 0
 
     @classmethod
@@ -113,8 +114,8 @@ class ModelFamily(ABC):
         return nullcontext()
 
     def padded_vocabulary(self, tp: int) -> int:
-        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does."""
-        multiple = 128 * tp
+        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; that of a configuration file to one of tp."""
+        multiple = self.vocabulary_multiple * tp
         return -(-self.vocabulary // multiple) * multiple
 
     def positions(self, sequence_length: int) -> int:

@@ -32,6 +32,8 @@ class Bert(TransformerFamily):
         divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
     )
 
+    next_sentence: bool = True  # whether the pooler and the head that predicts the next sentence are there
+
     @classmethod
     def from_config(cls, config: ConfigValues) -> Bert:
         """See base class."""
@@ -54,6 +56,7 @@ class Bert(TransformerFamily):
             ffn=config.size("intermediate_size", 4096 if large else 3072),
             vocabulary=config.size("vocab_size", 29056 if large else 30522),
             sequence_length=config.length("max_position_embeddings", 512),
+            next_sentence=config.values.get("architectures") != ["BertForMaskedLM"],
         )
 
     def _config(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, object]:
@@ -69,26 +72,27 @@ class Bert(TransformerFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from transformers import BertConfig, BertForPreTraining
+        from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
-        return BertForPreTraining(BertConfig(**self._config(key, vocabulary, attention)))
+        architecture = BertForPreTraining if self.next_sentence else BertForMaskedLM
+        return architecture(BertConfig(**self._config(key, vocabulary, attention)))
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
         import torch
 
-        return {
-            "input_ids": token_ids(key),
-            "token_type_ids": token_ids(key),
-            "labels": token_ids(key),
-            "next_sentence_label": torch.zeros(key.micro_batch_size, dtype=torch.long),
-        }
+        masked = {"input_ids": token_ids(key), "token_type_ids": token_ids(key), "labels": token_ids(key)}
+        if not self.next_sentence:
+            return masked
+        return masked | {"next_sentence_label": torch.zeros(key.micro_batch_size, dtype=torch.long)}
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """Masked-token loss over all positions plus next-sentence loss."""
         import torch
 
         output = model(input_ids=inputs["input_ids"], token_type_ids=inputs["token_type_ids"])
+        if not self.next_sentence:
+            return cross_entropy(output.logits, inputs["labels"])
         sentence_loss = torch.nn.functional.cross_entropy(output.seq_relationship_logits, inputs["next_sentence_label"])
         return cross_entropy(output.prediction_logits, inputs["labels"]) + sentence_loss
 

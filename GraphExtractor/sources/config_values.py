@@ -15,6 +15,19 @@ class InexpressibleError(Exception):
     """A configuration asks for something that a family does not have; says what."""
 
 
+_FLOAT = "__float__"  # what transformers writes for numbers that JSON does not have
+_FLOATS = ("Infinity", "-Infinity", "NaN")
+
+
+def with_floats(value: Any) -> Any:
+    """A value of a configuration, with the numbers that transformers writes as mappings (``{"__float__": "Infinity"}``)."""
+    if isinstance(value, Mapping):
+        if set(value) == {_FLOAT} and value[_FLOAT] in _FLOATS:
+            return float(value[_FLOAT])
+        return {key: with_floats(each) for key, each in value.items()}
+    return [with_floats(each) for each in value] if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class ConfigValues:
     """The content of a ``config.json``, read from ``path``; what it leaves out has the default that transformers gives it."""

@@ -7,7 +7,8 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +17,8 @@ from Common.files import read_json
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
-from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError
+from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
+from GraphExtractor.sources.hf_files import architecture_name, default_values, forward_parameters, places_tokens_behind_padding
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
+_POSITIONS = (
+    *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length"),
+    *("n_ctx", "context_length", "max_context_length"),
+)
+_TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
+LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 
 
 def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFamily:
@@ -40,19 +47,54 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         raise InputError(f"{path} has no model_type; give the config.json of a model that Hugging Face transformers knows")
     if model_type in families:
         try:
-            return _checked(families[model_type].from_config(config), path)
+            return replace(_checked(families[model_type].from_config(config), path), vocabulary_multiple=1)
         except InexpressibleError as missing:
             logger.info("%s: family %s does not have %s; transformers' own model is used", path, model_type, missing)
         except NotImplementedError:
             logger.info("%s: family %s reads no configurations; transformers' own model is used", path, model_type)
     _check_known(path, model_type)
-    positions = next((config.values[key] for key in _POSITIONS if type(config.values.get(key)) is int), LONGEST_DEFAULT)
+    length, tokens = _default_length(config.values, model_type)
     return HuggingFaceModule(
         layers=0,
-        sequence_length=max(min(positions, LONGEST_DEFAULT), 1),
+        sequence_length=length,
+        tokens=tokens,
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
+
+
+def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
+    """Sequence length where none is asked for, and whether one can be: what reads no text and no sound has but one size."""
+    defaults = default_values(model_type)
+    reads = forward_parameters(model_type, named_architecture(values, defaults))
+    if reads and not reads & {"input_ids", "decoder_input_ids"}:
+        spectrogram = "input_values" in reads and "num_mel_bins" in {**defaults, **values} and "conv_kernel" not in defaults
+        if "pixel_values" in reads or spectrogram:
+            return 1, False
+        if "input_values" in reads:
+            return LONGEST_SOUND, True
+    parts = [{**defaults, **values}]
+    for name in _TEXT_PARTS:
+        own, default = values.get(name), defaults.get(name)
+        if isinstance(own, Mapping):
+            known = default if isinstance(default, Mapping) else default_values(str(own.get("model_type", "")))
+            parts.append({**known, **own})
+        elif isinstance(default, Mapping):
+            parts.append(dict(default))
+    found = next((part[key] for part in parts for key in _POSITIONS if type(part.get(key)) is int), LONGEST_DEFAULT)
+    if places_tokens_behind_padding(model_type):
+        padding = parts[0].get("pad_token_id")
+        found -= (padding if type(padding) is int else 0) + 1
+    return max(min(found, LONGEST_DEFAULT), 1), True
+
+
+def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str | None:
+    """The class that a configuration names first, else the most usual one of its type."""
+    named = values.get("architectures")
+    if named:
+        name = named[0] if isinstance(named, list) else named
+        return name if isinstance(name, str) else None
+    return architecture_name(str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder")))
 
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:
@@ -70,7 +112,7 @@ def _content(path: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
     check_sizes(content, path)
-    return content
+    return {key: with_floats(value) for key, value in content.items()}
 
 
 def _check_known(path: str, model_type: str) -> None:
@@ -88,7 +130,7 @@ def _check_known(path: str, model_type: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content."""
+    """A configuration of transformers as it stands; ``version`` is a hash of its content, ``tokens`` whether it has a length."""
 
     folder: ClassVar[str] = "HuggingFace"
     blocks: ClassVar[tuple[str, ...]] = ()
@@ -97,9 +139,20 @@ class HuggingFaceModule(ModelFamily):
 
     path: str
     version: str
+    tokens: bool = True
+
+    @cached_property
+    def _image_tokens(self) -> dict[tuple[int, int], int]:
+        """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
+        return {}
 
     def check(self, key: GraphKey) -> None:
         """See base class."""
+        if not self.tokens and key.sequence_length != 1:
+            raise InputError(
+                f"{self.path} reads inputs of one size, which its configuration says, and no sequence of tokens, given sequence "
+                f"length {key.sequence_length}; leave it out"
+            )
         if key.sequence_parallel:
             raise InputError(f"{self.path} has no plan for sequence parallelism; leave it out")
         if key.cp > 1:
@@ -118,9 +171,12 @@ class HuggingFaceModule(ModelFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from GraphExtractor.sources.hf_building import build
+        from GraphExtractor.sources.hf_building import build, image_tokens
 
-        return build(ConfigValues(self.path, _content(self.path)), attention)
+        config = ConfigValues(self.path, _content(self.path))
+        model = build(config, attention)
+        self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
+        return model
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
         """See base class: limits of attention that its code does not tell, or that save nothing."""
@@ -141,10 +197,11 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import inputs
 
-        return inputs(ConfigValues(self.path, _content(self.path)), key)
+        tokens = self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
+        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens)
 
     def loss(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy) -> torch.Tensor:
         """See base class."""
         from GraphExtractor.sources.hf_building import loss
 
-        return loss(model, inputs, self.path)
+        return loss(model, inputs, ConfigValues(self.path, {}))

@@ -1,10 +1,11 @@
 """Running a user's model file: the only place where its code is called."""
 
 import importlib.util
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy
@@ -36,6 +38,7 @@ class UserFile:
         self.path = path
         self._said: set[str] = set()
         self._split = ""
+        self._form: Any = None  # how the inputs are put together
 
     @cached_property
     def _module(self) -> ModuleType:
@@ -82,25 +85,33 @@ class UserFile:
             raise InputError(
                 f"example_inputs() in {self.path} returns {kind}; return a tensor, a tuple or a dictionary of tensors"
             )
-        named = given if isinstance(given, Mapping) else {str(number): value for number, value in enumerate(given)}
-        for name, value in named.items():
-            if not isinstance(value, torch.Tensor) or not isinstance(name, str):
+        named = _plain(given if isinstance(given, Mapping) else dict(enumerate(given)))
+        leaves, self._form = pytree.tree_flatten_with_path(named)
+        found = {".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path): value for path, value in leaves}
+        for name, value in found.items():
+            if not isinstance(value, torch.Tensor):
                 raise InputError(
                     f"input {name!r} of example_inputs() in {self.path} is {type(value).__name__}; inputs are tensors, "
                     "what else the module needs belongs into build()"
                 )
-        return {name: as_fake(value, torch.get_default_dtype()) for name, value in named.items()}
+        return {name: as_fake(value, torch.get_default_dtype()) for name, value in found.items()}
+
+    def _called(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Any:
+        """The output on inputs as ``example_inputs`` put them together; a module that takes a dictionary gets it whole."""
+        given = pytree.tree_unflatten(list(inputs.values()), self._form)
+        if not all(isinstance(name, str) for name in given):
+            return model(*given.values())
+        return model(given) if _takes_whole(model, given) else model(**given)
 
     def loss(
         self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], cross_entropy: CrossEntropy | None
     ) -> torch.Tensor:
         """The scalar loss of a forward pass; ``cross_entropy`` takes the place of torch's."""
-        numbered = next(iter(inputs)).isdigit()
         own = getattr(self._module, "loss", None) and self._function("loss")
         replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy)) if cross_entropy else nullcontext()
         with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
             with users_code(self.path, f"the forward pass{self._split}"):
-                output = model(*inputs.values()) if numbered else model(**inputs)
+                output = self._called(model, inputs)
             if own:
                 with users_code(self.path, "loss()"):
                     return checked_loss(own(output), self.path)
@@ -108,6 +119,25 @@ class UserFile:
             if loss is None:
                 self._warn("%s has no loss(output) and its output is no loss: the mean of the output stands for it")
             return checked_loss(mean_of(output, self.path) if loss is None else loss, self.path)
+
+
+def _plain(value: Any) -> Any:
+    """Mappings of all kinds as dictionaries, whatever they hold."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+
+
+def _takes_whole(model: torch.nn.Module, given: dict[str, Any]) -> bool:
+    """Whether a module takes a dictionary as its one argument, and not what is in it."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(**given)
+    except TypeError:
+        with suppress(TypeError):
+            signature.bind(given)
+            return True
+    return False
 
 
 def _in_place_of(cross_entropy: CrossEntropy) -> Callable[..., torch.Tensor]:

@@ -12,7 +12,7 @@ from GraphExtractor.tracing import TracedStep
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, operator_name, tensors_of
 
-_NOT_ELEMENTWISE = ("_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
+_NOT_ELEMENTWISE = ("_scaled_mm", "_scaled_grouped_mm", "mkldnn_rnn_layer", "_cdist_forward", "_trilinear")
 _PRICED = frozenset({"linalg_vector_norm"})
 _NOT_ELEMENTWISE_PREFIXES = ("linalg_", "_linalg_", "fft_", "_fft_", "_sparse", "sparse_", "cholesky", "triangular_solve")
 

@@ -1,0 +1,163 @@
+"""Writes into a part of a tensor, as the operators they are: a tensor with one part replaced.
+
+A trace notes such a write at the part alone; whoever reads the whole tensor afterwards seems to read what was there before.
+Here every such write becomes a functional operator on the part and a scatter of it into the whole (``slice_scatter`` and its
+like), which later readers read. What cannot be turned round so is left as it is, for ``check_step`` to refuse.
+"""
+
+from __future__ import annotations
+
+import operator as python_operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from GraphExtractor.tracing import TracedStep
+from GraphExtractor.values import is_view, tensors_of
+
+MOST_WRITES = 64  # of a step: a loop that fills a tensor token by token would be priced as that many copies of it
+_aten = torch.ops.aten
+
+
+def with_whole_writes(step: TracedStep) -> TracedStep:
+    """The step in which no write into a part of a tensor is hidden from those who read the tensor."""
+    writes = [node for node in step.graph.nodes if _hidden(node)]
+    if not writes or len(writes) > MOST_WRITES:
+        return step
+    rewriting = _Rewriting(step)
+    for write in writes:
+        rewriting.replace(write)
+    step.graph.eliminate_dead_code()
+    results = next(node for node in step.graph.nodes if node.op == "output").args[0]
+    alive = set(step.graph.nodes)
+    gradients = {
+        name: result
+        for name, result in zip(step.parameters.values(), results, strict=True)
+        if isinstance(result, Node) and name in step.gradients
+    }
+    origins = {node: origin for node, origin in rewriting.origins.items() if node in alive}
+    return replace(step, origins=origins, gradients=gradients)
+
+
+def _hidden(node: Node) -> bool:
+    """Whether a node writes into a view of a tensor, or into a tensor with views."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return False
+    written = node.args[0]
+    if not isinstance(written, Node) or not node.target._schema.name.endswith("_"):
+        return False
+    if not any(tensor.is_floating_point() for tensor in tensors_of(written.meta["val"])):
+        return False
+    return _is_tensor_view(written) or any(_is_tensor_view(user) for user in written.users)
+
+
+def _is_tensor_view(node: Node) -> bool:
+    return node.op == "call_function" and node.target is not python_operator.getitem and is_view(node)
+
+
+class _Rewriting:
+    def __init__(self, step: TracedStep) -> None:
+        self.graph = step.graph
+        self.origins = dict(step.origins)
+
+    def replace(self, write: Node) -> None:
+        """Put a functional operator and scatters in the place of ``write``, unless that is not possible."""
+        functional = _functional(write.target)
+        written = write.args[0]
+        chain = [written]
+        while _is_tensor_view(chain[-1]):
+            chain.append(chain[-1].all_input_nodes[0])
+        if functional is None or any(view.target not in _SCATTERS for view in chain[:-1]):
+            return
+        later = set(_behind(write))
+        base = chain[-1]
+        with self.graph.inserting_after(write):
+            changed = self._made(write, functional, write.args, write.kwargs)
+        last, value = changed, changed
+        for view in chain[:-1]:
+            for target, arguments in _SCATTERS[view.target](view, value):
+                with self.graph.inserting_after(last):
+                    last = value = self._made(write, target, arguments, {})
+        self._read_again(base, value, last, later, write)
+        write.replace_all_uses_with(changed)
+        moved = {node: replace(origin, forward=changed) for node, origin in self.origins.items() if origin.forward is write}
+        self.origins |= moved
+        self.graph.erase_node(write)
+
+    def _read_again(self, old: Node, new: Node, last: Node, later: set[Node], write: Node) -> None:
+        """Let ``later`` readers of ``old``, and of views of it that were taken before, read ``new``."""
+        for user in list(old.users):
+            if user in later:
+                user.replace_input_with(old, new)
+            elif user is not write and _is_tensor_view(user) and self._read_later(user, later):
+                arguments = (new, *user.args[1:])
+                with self.graph.inserting_after(last):
+                    again = self._made(user, user.target, arguments, user.kwargs)
+                self._read_again(user, again, again, later, write)
+
+    def _read_later(self, view: Node, later: set[Node]) -> bool:
+        return any(user in later or (_is_tensor_view(user) and self._read_later(user, later)) for user in view.users)
+
+    def _made(self, like: Node, target: Any, arguments: Any, named: Any) -> Node:
+        """A node of the graph that stands where ``like`` does."""
+        node = self.graph.call_function(target, arguments, named)
+        node.meta = {key: value for key, value in like.meta.items() if key not in ("val", "tensor_meta")}
+        own, own_named = torch.fx.node.map_arg((tuple(arguments), dict(named)), lambda operand: operand.meta["val"])
+        fake = next(tensor for tensor in tensors_of(like.meta["val"])).fake_mode
+        with fake:
+            node.meta["val"] = target(*own, **own_named)
+        self.origins[node] = self.origins[like]
+        return node
+
+
+def _functional(target: Any) -> Any:
+    """The operator that does the same without writing, if there is one."""
+    packet = getattr(_aten, target._schema.name.split("::")[1].removesuffix("_"), None)
+    return getattr(packet, target._overloadname, None) if packet is not None else None
+
+
+def _behind(node: Node) -> Iterator[Node]:
+    following = node.next
+    while following.op != "root":
+        yield following
+        following = following.next
+
+
+_Steps = list[tuple[Any, tuple[Any, ...]]]
+
+
+def _shape(node: Node) -> list[int]:
+    return list(node.meta["val"].shape)
+
+
+def _into(scatter: Any) -> Callable[[Node, Node], _Steps]:
+    return lambda view, value: [(scatter, (view.args[0], value, *view.args[1:]))]
+
+
+def _back(inverse: Callable[[Node], tuple[Any, ...]], target: Any) -> Callable[[Node, Node], _Steps]:
+    return lambda view, value: [(target, (value, *inverse(view)))]
+
+
+def _inverse(view: Node) -> tuple[Any, ...]:
+    dims = [dim % len(_shape(view)) for dim in view.args[1]]
+    return ([dims.index(dim) for dim in range(len(dims))],)
+
+
+_SCATTERS: Mapping[Any, Callable[[Node, Node], _Steps]] = MappingProxyType(
+    {
+        _aten.slice.Tensor: _into(_aten.slice_scatter.default),
+        _aten.select.int: _into(_aten.select_scatter.default),
+        _aten.as_strided.default: _into(_aten.as_strided_scatter.default),
+        _aten.view.default: _back(lambda view: (_shape(view.args[0]),), _aten.reshape.default),
+        _aten.t.default: _back(lambda view: (), _aten.t.default),
+        _aten.transpose.int: _back(lambda view: tuple(view.args[1:]), _aten.transpose.int),
+        _aten.permute.default: _back(_inverse, _aten.permute.default),
+        _aten.unsqueeze.default: _back(lambda view: (view.args[1],), _aten.squeeze.dim),
+        _aten.alias.default: _back(lambda view: (), _aten.alias.default),
+        _aten.detach.default: _back(lambda view: (), _aten.detach.default),
+    }
+)

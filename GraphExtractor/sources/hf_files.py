@@ -1,0 +1,150 @@
+"""What transformers' own files say of a model, read as text: importing them takes seconds no stored graph should wait for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_TASKS = (  # what a model type is trained for where its configuration names no architecture; encoders come as decoders too
+    "MASKED_LM",
+    "CAUSAL_LM",
+    "IMAGE_TEXT_TO_TEXT",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "IMAGE_CLASSIFICATION",
+    "SEMANTIC_SEGMENTATION",
+    "OBJECT_DETECTION",
+    "VIDEO_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+    "SEQUENCE_CLASSIFICATION",
+)
+_PAIRED_TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")  # of encoder-decoder models, before all others
+_PARTS = ("sub_configs_defaults", "sub_configs")  # of a configuration's class: the classes of its parts, by name
+
+
+@lru_cache(maxsize=64)
+def _classes(file: Path) -> Mapping[str, ast.ClassDef]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # of another version: what is not known has defaults
+        return {}
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@lru_cache(maxsize=1)
+def _mappings() -> Mapping[str, Mapping[str, Any]]:
+    """The tables of classes by model type, by name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in ("modeling_auto", "auto_mappings"):
+        try:
+            tree = ast.parse((_models() / "auto" / f"{name}.py").read_bytes())
+        except (OSError, SyntaxError):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+                try:
+                    found[node.targets[0].id] = dict(ast.literal_eval(node.value.args[0]))
+                except (ValueError, TypeError, IndexError):
+                    continue
+    return found
+
+
+@lru_cache(maxsize=1)
+def _models() -> Path:
+    spec = find_spec("transformers")
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "models"
+
+
+def _file(kind: str, model_type: str) -> Path:
+    folder: str = _mappings().get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {}).get(model_type, model_type.replace("-", "_"))
+    return _models() / folder / f"{kind}_{folder}.py"
+
+
+def default_values(model_type: str) -> dict[str, Any]:
+    """What a configuration of this type says where its file leaves it out, parts of it included."""
+    classes = _classes(_file("configuration", model_type))
+    stated = {each: dict(_assignments(each)).get("model_type") for each in classes.values()}
+    own = next((each for each, name in stated.items() if isinstance(name, ast.Constant) and name.value == model_type), None)
+    return _defaults(own, classes) if own else {}
+
+
+def _defaults(own: ast.ClassDef, classes: Mapping[str, ast.ClassDef], depth: int = 3) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for base in own.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            values |= _defaults(classes[base.id], classes, depth)
+    for name, value in _assignments(own):
+        if name in _PARTS and isinstance(value, ast.Dict):
+            for key, part in zip(value.keys, value.values, strict=True):
+                if depth and isinstance(key, ast.Constant):
+                    values[str(key.value)] = _part(part, classes, depth - 1)
+        elif not isinstance(values.get(name), Mapping):
+            values |= _literal(name, value)
+    return values
+
+
+def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> dict[str, Any]:
+    """Defaults of a part of a configuration, given as its class, or as a call that names its type."""
+    if isinstance(part, ast.Name) and part.id in classes:
+        return _defaults(classes[part.id], classes, depth)
+    if isinstance(part, ast.Call):
+        named = next((each.value for each in part.keywords if each.arg == "model_type"), None)
+        if isinstance(named, ast.Constant):
+            return default_values(str(named.value))
+    return {}
+
+
+def _assignments(own: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for node in own.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            yield target.id, node.value
+
+
+def _literal(name: str, value: ast.expr) -> dict[str, Any]:
+    try:
+        return {name: ast.literal_eval(value)}
+    except (ValueError, TypeError):
+        return {}
+
+
+def architecture_name(model_type: str, paired: bool) -> str | None:
+    """The class that models of this type usually are, where a configuration names none; ``paired`` ones read and write."""
+    tables = _mappings()
+    tables_in_order = [f"MODEL_FOR_{task}_MAPPING_NAMES" for task in (*(_PAIRED_TASKS if paired else ()), *_TASKS)]
+    for table in (*tables_in_order, "MODEL_MAPPING_NAMES"):
+        found = tables.get(table, {}).get(model_type)
+        if found:
+            return str(found[0] if isinstance(found, list | tuple) else found)
+    return None
+
+
+def forward_parameters(model_type: str, architecture: str | None) -> frozenset[str]:
+    """Names of what the module of a class reads; none where the files do not tell."""
+    classes = _classes(_file("modeling", model_type))
+    return frozenset(_forward(architecture or "", classes))
+
+
+def _forward(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    own = classes.get(name)
+    if own is None:
+        return
+    for node in own.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            yield from (each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+            return
+    for base in own.bases:
+        if isinstance(base, ast.Name):
+            yield from _forward(base.id, classes)
+
+
+def places_tokens_behind_padding(model_type: str) -> bool:
+    """Whether positions begin behind the number of the padding token, as RoBERTa's do."""
+    try:
+        return "def create_position_ids_from_input_ids" in _file("modeling", model_type).read_text(encoding="utf-8")
+    except OSError:
+        return False
