@@ -13,6 +13,8 @@ from Common.files import unpack
 from Common.records import from_json, parse_yaml, to_record
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+from Studies.annotations import Mode
+from Studies.request import settings_for
 from Studies.run_directory import Manifest
 
 if TYPE_CHECKING:
@@ -99,6 +101,10 @@ def _settings(path: Path) -> dict[str, Any]:
         raise _unreadable(path, "it is not YAML") from error
     if not isinstance(settings, dict) or not settings.keys() >= ALWAYS_STATED:
         raise _unreadable(path, "it does not hold the settings of a study")
+    try:
+        settings_for(Mode.SEARCH).read(settings, str(path))
+    except InputError as error:
+        raise _unreadable(path, OTHER_LAYOUT) from error
     return settings
 
 

@@ -61,7 +61,7 @@ def _problem(case: Mapping[str, Any]) -> tuple[ScheduleProblem, list[object]]:
     graph = _field(case, "graph", Mapping, "the schedule case")
     nodes = _field(graph, "nodes", Sequence, "the graph")
     edges = _field(graph, "edges", Sequence, "the graph")
-    ids = [_field(node, "id", object, "a node") for node in nodes]
+    ids = [_field(node, "id", (int, float, str), "a node") for node in nodes]
     position = {identifier: index for index, identifier in enumerate(ids)}
     if len(position) < len(ids):
         raise InputError("two nodes of the graph have the same id; ids must differ")
