@@ -14,7 +14,9 @@ from Common.records import parse_yaml, to_record
 from Common.sealed import KEY, digest_of, is_as_written
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+from Studies.annotations import Mode
 from Studies.config_files import setting_beside
+from Studies.request import settings_for
 from Studies.run_directory import Manifest
 from Studies.tables import lacking_columns
 
@@ -156,6 +158,10 @@ def _settings(text: bytes, path: Path) -> dict[str, Any]:
         raise _unreadable(path, "it is not YAML") from error
     if not isinstance(settings, dict) or not settings.keys() >= ALWAYS_STATED:
         raise _unreadable(path, "it does not hold the settings of a study")
+    try:
+        settings_for(Mode.SEARCH).read(settings, str(path))
+    except InputError as error:
+        raise _unreadable(path, OTHER_LAYOUT) from error
     return {key: setting_beside(path.absolute().parent, str(key), value) for key, value in settings.items()}
 
 

@@ -43,9 +43,10 @@ def check_output(folder: Path, flag: str = "--output") -> None:
     """Refuse a folder of results that cannot be one."""
     try:
         str(folder).encode()
-        there = next(each for each in (folder, *folder.parents) if each.exists())
+        there = next(each for each in (folder, *folder.parents) if each.exists() or each.is_symlink())
         taken = not there.is_dir()
     except (UnicodeEncodeError, OSError) as error:  # bytes that are no text, or a name the file system cannot hold
         raise InputError(f"{flag} {str(folder)!r:.120} cannot name a folder; give another") from error
     if taken:
-        raise InputError(f"{flag} {folder} cannot be a folder, since {there} is a file; give another")
+        what = "a file" if there.exists() else "a link to nothing"
+        raise InputError(f"{flag} {folder} cannot be a folder, since {there} is {what}; give another")

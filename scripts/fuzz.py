@@ -10,6 +10,7 @@ Exit status: 0 nothing found, 1 findings.
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -32,9 +33,12 @@ def main() -> int:
     parser.add_argument("--only", type=int, metavar="K", help="input K alone, with what it printed")
     parser.add_argument("--jobs", type=int, default=2, help="inputs at a time (default 2)")
     parser.add_argument("--match", default="", metavar="TEXT", help="only inputs whose mode or mutated file contains TEXT")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where to work (default: a temporary folder); base files that are there are used"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the mutated file of the first input of every family here")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = tempfile.TemporaryDirectory(prefix="phaze-fuzz-") if given.folder is None else nullcontext(str(given.folder))
     with place as folder:
         numbers = range(given.first, given.first + given.inputs) if given.only is None else (given.only,)

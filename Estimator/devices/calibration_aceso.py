@@ -7,6 +7,7 @@ moves more than its operands (embedding, head, dropout with bias and residual), 
 """
 
 import csv
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from Common.errors import InputError
+from Common.files import read_text
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, positive_number
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
@@ -115,11 +117,14 @@ def _file_rows(path: Path) -> Iterator[MeasuredOperator]:
     micro_batch, width = int(named[2]), int(named[3])
     layer = _Layer(micro_batch * SEQUENCE, hidden, width, micro_batch * heads // width, hidden // heads)
     operators = layer.operators()
-    with path.open(encoding="utf-8", newline="") as file:
-        for cells in (reader := csv.DictReader(file)):
+    reader = csv.DictReader(io.StringIO(read_text(path, "a CSV file of Aceso's profiled operators")))
+    try:
+        for cells in reader:
             where = f"{path}:{reader.line_num}"
             for phase in ("forward", "backward"):
-                operator = operators.get((cells.get("op_name", ""), phase))
+                operator = operators.get((cells.get("op_name") or "", phase))
                 if operator is not None:
                     column = f"{phase}-compute"
                     yield MeasuredOperator(operator, positive_number(cells.get(column) or "", column, where) * MICRO, where)
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num} is not CSV: {error}; correct it, or take it out of the folder") from error

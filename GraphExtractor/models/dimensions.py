@@ -19,6 +19,8 @@ from GraphExtractor.models.mpt import Mpt
 from GraphExtractor.models.opt import Opt
 
 SHARED_LAYERS = 4  # blocks of the trace that models differing only in depth share: two ends and two between
+_MOST = {"layers": 10_000, "vocabulary": 2**28, "sequence_length": 2**22}  # far beyond any model, far from what a machine holds
+_MOST_WIDE = 2**24  # of every other size
 _REQUIRED = ("layers", "hidden", "heads")
 _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
 
@@ -116,6 +118,9 @@ def _settings(name: str, pairs: list[str]) -> dict[str, int]:
                 f"{pair!r} in model {name!r} is no dimension; give {', '.join(_REQUIRED)} and, where the family's do not fit, "
                 f"{', '.join(key for key in _KEYS if key not in _REQUIRED)}, each as key=positive whole number"
             )
+        most = _MOST.get(setting["key"], _MOST_WIDE)
+        if int(setting["value"]) > most:
+            raise InputError(f"{pair!r} in model {name!r:.200} is too large; give a {setting['key']} of at most {most:,}")
         if setting["key"] in settings:
             raise InputError(f"model {name!r} gives {setting['key']} twice; give it once")
         settings[setting["key"]] = int(setting["value"])

@@ -35,6 +35,11 @@ class Findings:
     largest: tuple[int, int] = (0, 0)
     cpu_s: float = 0.0
 
+    @property
+    def ended(self) -> int:
+        """Runs so far."""
+        return sum(self.ends.values())
+
     def note(self, tried: Input, outcome: Outcome) -> None:
         """Count how a run ended."""
         end = outcome.limit or (f"exit {outcome.status}" if outcome.status >= 0 else f"signal {-outcome.status}")

@@ -105,7 +105,7 @@ class Slot:
 
 def _states(folder: Path) -> dict[str, tuple[int, ...]]:
     """Kind, and of files size and time of change, of everything below ``folder``."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for path in folder.rglob("*"):
         state = path.lstat()
         kind = stat.S_IFMT(state.st_mode)
@@ -132,8 +132,7 @@ class Running:
         if pid == 0:
             self._watch()
             return None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, signal.SIGKILL)  # what it started
+        self.end()  # what it started
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGXCPU:
             self._limit = f"{CPU_S:.0f} s of a core"
@@ -146,6 +145,11 @@ class Running:
             wall_s=time.monotonic() - self._started,
             peak_bytes=self._peak_bytes,
         )
+
+    def end(self) -> None:
+        """Kill it and what it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
 
     def wait(self) -> Outcome:
         """How it ended, once it has."""
@@ -263,7 +267,7 @@ def _write_below(folder: Path) -> None:
     """Runs without an output write into the current folder, as where phaze is installed without its sources."""
     from Studies import folders
 
-    folders.REPOSITORY = folder  # type: ignore[misc]
+    folders.REPOSITORY = folder
 
 
 def _text(path: Path) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from Common.files import code_version
 from FrontDoor.flags import Parser
 from scripts.fuzzing.base_files import write_base_files
 from scripts.fuzzing.findings import Example, Findings, table, told
@@ -22,7 +23,7 @@ from scripts.fuzzing.server import POLL_S, Outcome, Running, Slot, prepare, warm
 from scripts.fuzzing.targets import BUILD, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WRITABLE = ("out",)  # folders whose names begin so are what runs write; caches in them may be set aside
+ROOMS = ("Common", "GraphExtractor", "Estimator", "Plans", "Solver", "Validation", "Studies", "scripts/fuzzing")  # write files
 BYSTANDER = "bystander.txt"
 TELL_EVERY = 200  # inputs
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
@@ -50,45 +51,67 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     modes, findings = parsers(), Findings()
     _say(f"ready after {time.monotonic() - started:.0f} s in {folder}; seed {plan.seed}")
     begun, cpu = time.monotonic(), time.process_time()
-    ended = 0
-    for tried, outcome, slot, lost in _ended(plan, slots, modes):
-        ended += 1
-        findings.note(tried, outcome)
-        found = [*problems(outcome, tried.mode), *lost]
-        if loud:
-            _say_all(tried, outcome, found)
-        for problem in found:
-            if findings.is_new(problem) and not loud:
-                example = _examined(tried, problem, slot)
-                _keep(plan, tried, len(findings.families))
-                _say(f"NEW {problem.family}")
-            else:
-                example = Example(tried.number, tried.words, tried.change, problem.detail)
-            findings.add(problem, example)
-        if ended % TELL_EVERY == 0:
-            _say(f"{ended} inputs in {time.monotonic() - begun:.0f} s, {len(findings.families)} families")
+    try:
+        for tried, outcome, slot, lost in _ended(plan, slots, modes):
+            found = [*problems(outcome, tried.mode), *lost]
+            findings.note(tried, outcome)
+            _gather(plan, findings, found, tried, slot, loud=loud)
+            if loud:
+                _say_all(tried, outcome, found)
+            if findings.ended % TELL_EVERY == 0:
+                _say(f"{findings.ended} inputs in {time.monotonic() - begun:.0f} s, {len(findings.families)} families")
+    except KeyboardInterrupt:
+        _say("interrupted; what was found so far follows")
     if _outside() != outside:
         findings.add(Problem("something was written outside the folder", str(_outside() ^ outside)), Example(-1, (), "", ""))
     if not loud:
-        _summarise(plan, findings, ended, time.monotonic() - begun, time.process_time() - cpu)
+        _summarise(plan, findings, time.monotonic() - begun, time.process_time() - cpu)
     return len(findings.families)
 
 
-def _summarise(plan: Plan, findings: Findings, ended: int, wall_s: float, own_s: float) -> None:
+def _gather(plan: Plan, findings: Findings, found: Sequence[Problem], tried: Input, slot: Slot, *, loud: bool) -> None:
+    """Add what was found; the first input of every family is examined and kept."""
+    for problem in found:
+        example = Example(tried.number, tried.words, tried.change, problem.detail)
+        if findings.is_new(problem) and not loud:
+            example = _examined(tried, problem, slot)
+            _keep(plan, tried, len(findings.families))
+            _say(f"NEW {problem.family}  ({tried.number})")
+        findings.add(problem, example)
+
+
+def _summarise(plan: Plan, findings: Findings, wall_s: float, own_s: float) -> None:
     sys.stdout.writelines(f"{line}\n" for line in (*table(findings), *told(findings, f"scripts/fuzz.py --seed {plan.seed}")))
     sys.stdout.writelines(f"slowest: {cpu_s:.1f} s  {number}  {words}\n" for cpu_s, number, words in findings.slowest)
     memory, number = findings.largest
     sys.stdout.write(
         f"largest: {memory / 2**20:.0f} MiB  {number}; {findings.cpu_s:.0f} s of a core, {own_s:.0f} s of the fuzzer\n"
     )
-    rate, families = ended / max(wall_s, 1e-9), len(findings.families)
-    sys.stdout.write(f"{ended} inputs of seed {plan.seed} in {wall_s:.0f} s ({rate:.1f}/s): {families} families of findings\n")
+    rate, families = findings.ended / max(wall_s, 1e-9), len(findings.families)
+    sys.stdout.write(
+        f"{findings.ended} inputs of seed {plan.seed} in {wall_s:.0f} s ({rate:.1f}/s): {families} families of findings\n"
+    )
 
 
 def _ended(plan: Plan, slots: list[Slot], modes: dict[str, Parser]) -> Iterator[tuple[Input, Outcome, Slot, list[Problem]]]:
     """Every input as it ends, in a slot that is its own until the next one is asked for."""
     waiting = iter(plan.numbers)
     free, busy = list(slots), dict[Slot, tuple[Input, Running, dict[str, str]]]()
+    try:
+        yield from _taken(plan, modes, waiting, free, busy)
+    finally:
+        for _, running, _ in busy.values():
+            running.end()
+
+
+def _taken(
+    plan: Plan,
+    modes: dict[str, Parser],
+    waiting: Iterator[int],
+    free: list[Slot],
+    busy: dict[Slot, tuple[Input, Running, dict[str, str]]],
+) -> Iterator[tuple[Input, Outcome, Slot, list[Problem]]]:
+    """As ``_ended``, of the ``waiting`` numbers; what is ``busy`` may be left behind."""
     while True:
         while free:
             tried = next((each for each in (_made(plan, number, free[0], modes) for number in waiting) if each is not None), None)
@@ -120,12 +143,12 @@ def _placed(tried: Input, slot: Slot) -> dict[str, str]:
     slot.restore()
     if tried.file is not None:
         (slot.work / tried.file).write_bytes(tried.content)
-    return contents(slot.work, WRITABLE) | contents(slot.live / "home", ())
+    return contents(slot.work) | contents(slot.live / "home")
 
 
 def _lost(tried: Input, slot: Slot, before: dict[str, str]) -> list[Problem]:
     """Files that were there before and are not, or are others; those that the command is told to write do not count."""
-    after = contents(slot.work, WRITABLE) | contents(slot.live / "home", ())
+    after = contents(slot.work) | contents(slot.live / "home")
     named = {word.partition("=")[2] or word for word in _written(tried.words)}
     lost = [name for name in before if after.get(name) != before[name] and not any(name.startswith(each) for each in named)]
     return [Problem(f"{tried.mode}: lost or changed {lost[0]}", ", ".join(lost))] if lost else []
@@ -141,7 +164,16 @@ def _written(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _build(slots: Sequence[Slot]) -> None:
-    """Give every slot the base files and all that the base commands make of them (which name their slot)."""
+    """Give every slot the base files and all that the base commands make of them (which name their slot).
+
+    Slots that an earlier session of the same code left in the folder are used as they are.
+    """
+    version = code_version(*(REPOSITORY / room for room in ROOMS))
+    marks = [slot.root / f"built-{version}" for slot in slots]
+    if all(mark.exists() for mark in marks):
+        for slot in slots:
+            slot.restore()
+        return
     for slot in slots:
         shutil.rmtree(slot.root, ignore_errors=True)
         for folder in (slot.work, slot.live / "home"):
@@ -153,8 +185,9 @@ def _build(slots: Sequence[Slot]) -> None:
             outcome = running.wait()
             if outcome.status:
                 raise RuntimeError(f"{command} ended with {outcome.status}, {outcome.limit}: {outcome.stderr[-2000:]}")
-    for slot in slots:
+    for slot, mark in zip(slots, marks, strict=True):
         slot.keep()
+        mark.touch()
 
 
 def _examined(tried: Input, problem: Problem, slot: Slot) -> Example:
