@@ -73,7 +73,7 @@ def test_a_text_is_read_up_to_its_bound(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match="more than 1 MiB"):
         read_text(Path("/dev/zero"), "a file")
     (tmp_path / "terminal").write_bytes(b"name,\x1b]0;title\x07\n")
-    with pytest.raises(InputError, match="control character .* line 1"):
+    with pytest.raises(InputError, match=r"control character .* line 1"):
         read_text(tmp_path / "terminal", "a file")
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert read_text(tmp_path / "windows", "a file") == "one\ntwo\n"
