@@ -32,7 +32,7 @@ def tidy(message: str) -> str:
     """A sentence that names what was given, fit to be printed: long names within it are cut, see ``clipped``."""
     message = shown(message)
     if len(message) > LONGEST_NAME:
-        message = _QUOTED.sub(lambda found: found["mark"] + clipped(found["inside"], LONGEST_NAME - 2) + found["mark"], message)
+        message = _QUOTED.sub(lambda found: found["mark"] + clipped(found["inside"], LONGEST_NAME - 10) + found["mark"], message)
         message = _WORD.sub(lambda found: clipped(found[0]), message)
     return clipped(message, LONGEST_MESSAGE) if len(message) > LONGEST_MESSAGE else message
 

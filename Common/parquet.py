@@ -41,7 +41,7 @@ def read_parquet(content: bytes, source: str) -> pd.DataFrame:
         table = file.read(use_threads=False)
         for name in (*texts, *categories):  # a long text can stand in millions of rows
             if _text_bytes(table.column(name)) > MAX_TEXT_BYTES:
-                raise ArtefactError(f"{source}: column {clipped(name)!r} has more than {MAX_TEXT_BYTES // 2**20} MiB of texts")
+                raise ArtefactError(f"in {source} column {clipped(name)!r} has more than {MAX_TEXT_BYTES // 2**20} MiB of texts")
         found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise ArtefactError(
@@ -94,4 +94,4 @@ def _check_types(schema: object, texts: frozenset[str], source: str) -> None:
     for field in schema:  # type: ignore[attr-defined]
         if field.name not in texts and not any(is_type(field.type) for is_type in plain):
             kind = clipped(str(field.type), 60)
-            raise ArtefactError(f"{source}: column {clipped(field.name)!r} is of type {kind}, which no table here has")
+            raise ArtefactError(f"in {source} column {clipped(field.name)!r} is of type {kind}, which no table here has")

@@ -48,6 +48,11 @@ class Parser(argparse.ArgumentParser):
         """Long names of all flags."""
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        if words == ["--"] and action.option_strings:  # of --flag=--, which argparse takes for no value at all
+            raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
+        return super()._get_values(action, words)  # type: ignore[misc]
+
     def error(self, message: str) -> NoReturn:
         """Refuse."""
         raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")

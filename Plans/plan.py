@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -120,6 +120,9 @@ class StagePlan:
     zero_stage: int
 
 
+_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage")  # of all stages of a plan that is priced
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything a framework must be told to train a model; ``stages`` are its chunks in model order.
@@ -168,16 +171,28 @@ class Plan:
             InputError: chunks differ in more than their layers, or do not hold each layer of the model once.
         """
         first = self.stages[0]
-        if any(replace(stage, layers=first.layers) != first for stage in self.stages):
-            raise InputError("the stages of the plan differ in layout, degrees or recomputation; give all of them the same")
+        for position, stage in enumerate(self.stages):
+            differing = next((name for name in _ALIKE if getattr(stage, name) != getattr(first, name)), None)
+            if differing is not None:
+                raise InputError(
+                    f"the stages of the plan differ: stages.{position}.{differing} is {getattr(stage, differing)}, "
+                    f"stages.0.{differing} is {getattr(first, differing)}; give all of them the same"
+                )
         held = [layer for stage in self.stages for layer in stage.layers]
         if sorted(held) != sorted(names):
-            odd = next(iter({*held} ^ {*names}), held[0])
-            raise InputError(f"the stages of the plan must hold each of {self.model}'s {len(names)} layers once; look at {odd!r}")
+            twice = (layer for place, layer in enumerate(held) if layer in held[:place])
+            odd = next(iter(sorted({*held} ^ {*names})), None) or next(twice)
+            how = "is in none" if odd not in held else "is in several" if odd in names else "is no layer of it"
+            raise InputError(
+                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers once, "
+                f"but {odd!r} {how}; correct it"
+            )
         place = {name: index for index, name in enumerate(names)}
         order = tuple(place[layer] for layer in held)
         if len(self.stages) % self.interleave:
-            raise InputError(f"the plan has {len(self.stages)} chunks, no multiple of interleave {self.interleave}")
+            raise InputError(
+                f"interleave of the plan is {self.interleave}, which does not divide the {len(self.stages)} of its stages"
+            )
         return UniformPlan(
             micro_batch_size=first.micro_batch_size,
             global_batch_size=self.global_batch_size,

@@ -145,9 +145,9 @@ class _RunReader:
         """A table of rows."""
         path = self._folder / name
         try:
-            return read_parquet(self.text(name), str(path))
+            return read_parquet(self.text(name), "it")
         except ArtefactError as error:
-            raise _unreadable(path, f"it is no table that a run writes: {str(error).removeprefix(f'{path} ')}") from error
+            raise _unreadable(path, str(error)) from error
 
 
 def _settings(text: bytes, path: Path) -> dict[str, Any]:

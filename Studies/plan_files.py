@@ -128,7 +128,11 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
     if not plan.stages:
         raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
     names, kept = _hardware(hardware, path)
-    return PlanFile(_degrees(plan) | {"model": name} | names, tuple(stage.layers for stage in plan.stages), kept)
+    try:
+        degrees = _degrees(plan)
+    except InputError as error:
+        raise InputError(f"the plan of {name} in {path}: {error}") from error
+    return PlanFile(degrees | {"model": name} | names, tuple(stage.layers for stage in plan.stages), kept)
 
 
 def _called(folder: Path, name: str) -> str:

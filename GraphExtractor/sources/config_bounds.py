@@ -1,4 +1,4 @@
-"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or its bytes no 64-bit integer."""
+"""Bounds on the sizes in a Hugging Face configuration: beyond them a model takes hours to build, or its bytes overflow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from Common.echo import clipped
 from Common.errors import InputError
 
 _BOUNDS = (  # the first that a key matches holds: modules that are made one by one, then axes of tensors
-    (re.compile(r"layers?(_|$)|n_layer|depths?$|blocks?$|_stages$"), 1000),
-    (re.compile(r"experts?(_|$)"), 4096),
+    (re.compile(r"(layers?|depths?|num_blocks|num_stages)$"), 1000),
+    (re.compile(r"^(num|n)_.*experts$"), 2**15),
     (re.compile(r"num_labels$"), 2**20),
     (re.compile(r"vocab|size|dim|heads?|hidden|channels|width|rank|positions?|n_embd|n_inner|d_model|d_ff|d_kv|seq"), 2**31),
 )

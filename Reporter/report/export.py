@@ -1,6 +1,7 @@
 """Charts as SVG and PNG files, without a browser."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from Reporter.report.theme import LIGHT, chart_config, coloured
 WIDE, NARROW = 760, 400  # points: as wide as two columns, and as one column, of a slide or a large page
 PIXELS_PER_INCH = 216  # three pixels for each of the 72 points of an inch
 ENDINGS = (".svg", ".png")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
@@ -23,7 +25,7 @@ def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
     written = []
     for figure in report.figures:
         for ending in ENDINGS:
-            path = folder / f"{figure.name}{ending}"
+            path = folder / f"{_UNSAFE.sub('-', figure.name)}{ending}"  # its name has names of layers in it
             write_chart(figure.spec, path, WIDE if figure.abreast == 1 else NARROW)
             written.append(path)
     return tuple(written)

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Sweep:
     output: Path | None
     csv: bool
     run_code: frozenset[str] | None = frozenset()
-    source: str = "the sweep"
+    source: str = field(default="the sweep", compare=False)
 
     @property
     def folder(self) -> Path:

@@ -72,8 +72,9 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
             resolved.append(ResolvedPoint(combination, None, str(error)))
     if all(each.point is None for each in resolved):
         first = resolved[0].problem
-        many = "" if len(resolved) == 1 else f"none of its {len(resolved)} points is possible; point 1: "
-        raise InputError(f"{sweep.source}: {many}{first.removeprefix('this point: ')}")
+        words = first.removeprefix("this point: ")
+        many = "" if len(resolved) == 1 else "no point of the sweep is possible; the first: "
+        raise InputError(f"{sweep.source}: {many}{words}")
     return resolved
 
 

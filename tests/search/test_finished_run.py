@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+import yaml
 from small_study import small_study, solved
 
 from Common.errors import InputError
-from Common.files import output_file
+from Common.files import output_file, pack, unpack
+from Common.sealed import KEY, digest_of, with_digest
 from Studies.finished_run import RUN_FILES, open_run
 from Studies.resolve import resolve
 
@@ -60,6 +64,78 @@ def test_a_best_json_that_contradicts_itself_is_refused(run: Path, tmp_path: Pat
     (copy / "best.json").write_text(json.dumps(best))
     with pytest.raises(InputError, match=r"best\.json"):
         open_run(copy)
+
+
+def copied(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy", ignore=shutil.ignore_patterns("points", "GraphExtractor", "Estimator")))
+
+
+def edit_json(path: Path, change: Callable[[Any], None]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_a_run_says_which_of_its_files_were_edited(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    copy = copied(run, tmp_path)
+    open_run(copy)
+    assert not caplog.text
+    edit_json(copy / "best.json", lambda best: best.update(value=2 * best["value"]))
+    edited = open_run(copy).result.best
+    assert edited is not None and caplog.text.count("was edited since the run wrote it") == 1 and "best.json" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["designs.parquet", "plans.parquet", "schedules.json.gz"])
+def test_a_table_that_the_run_did_not_write_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    copy = copied(run, tmp_path)
+    path = copy / name
+    if name.endswith(".parquet"):
+        pd.read_parquet(path).iloc[::-1].to_parquet(path, index=False)
+    else:
+        path.write_bytes(pack(unpack(path) + b" "))
+    with pytest.raises(InputError, match=rf"{name} cannot be read \(it does not hold what the run wrote\)"):
+        open_run(copy)
+
+
+def forged(folder: Path, name: str, content: bytes) -> None:
+    """A file of somebody who wrote its digest, too."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest[KEY]
+    manifest["files"][name] = digest_of(content)
+    (folder / "manifest.json").write_text(json.dumps(with_digest(manifest)))
+
+
+@pytest.mark.parametrize("name", ["designs.parquet", "plans.parquet"])
+def test_a_table_without_what_its_readers_need_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    copy = copied(run, tmp_path)
+    whole = pd.read_parquet(copy / name)
+    changes: dict[str, pd.DataFrame] = {
+        "has no column status": whole.drop(columns="status"),
+        "column hbm_bytes does not hold numbers": whole.assign(hbm_bytes="many"),
+        "column status does not hold texts": whole.assign(status=1),
+        "is about other models": whole.assign(model="gpt2"),
+        "column 'status' is of type list": whole.assign(status=[[1]] * len(whole)),
+    }
+    for words, table in changes.items():
+        buffer = io.BytesIO()
+        table.to_parquet(buffer, index=False)
+        forged(copy, name, buffer.getvalue())
+        with pytest.raises(InputError, match=rf"{name} cannot be read.*{words}"):
+            open_run(copy)
+    buffer = io.BytesIO()
+    whole.to_parquet(buffer, index=False)
+    forged(copy, name, buffer.getvalue())
+    open_run(copy)
+
+
+def test_relative_paths_of_a_study_are_those_from_its_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = copied(run, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    study = yaml.safe_load((copy / "study.yaml").read_text())
+    (copy / "study.yaml").write_text(yaml.safe_dump(study | {"cluster": "../mine.yaml", "model": ["../m.py=2"]}))
+    settings = open_run(Path("copy")).settings
+    assert settings["cluster"] == str(copy / "../mine.yaml") and settings["model"] == [str(copy / "../m.py=2")]
 
 
 def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
