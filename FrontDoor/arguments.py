@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.settings import nearest
+from Common.suggestions import nearest
 from FrontDoor.flags import MODES, STUDY_MODES, Parser, add_modes
 
 DEFAULT_MODE = "run_solver"
