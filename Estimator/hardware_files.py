@@ -11,11 +11,13 @@ from typing import Annotated, Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Common.suggestions import nearest
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
 HARDWARE = Path(__file__).parent / "hardware"
+LISTED = frozenset({"devices", "clusters", "software", "design_spaces", "technologies"})  # by ``phaze list``
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,18 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
     except OSError:  # a name the file system cannot hold
         found = False
     if not found:
-        known = ", ".join(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
+        known = hardware_names(kind)
         one = {"technologies": "technology"}.get(kind, kind.removesuffix("s")).replace("_", " ")
-        raise InputError(f"no {one} named {name_or_path!r}; known: {known}; or give the path of a YAML file")
+        hint = nearest(name_or_path, known, "")
+        shown = f" ('phaze list {kind.replace('_', '-')}' shows them)" if kind in LISTED else ""
+        names = f"{hint} known: {', '.join(known)}".lstrip() + shown
+        raise InputError(f"no {one} named {name_or_path!r}; {names}; or give the path of a YAML file")
     return path
+
+
+def hardware_names(kind: str) -> tuple[str, ...]:
+    """Names of what ships of a kind (a folder of ``HARDWARE``)."""
+    return tuple(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
 
 
 def require(condition: bool, source: Path, key: str, given: object, allowed: str) -> None:

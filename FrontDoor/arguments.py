@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.refusals import Refusals
 from Common.suggestions import nearest
 from FrontDoor.flags import MODES, STUDY_MODES, Parser, add_modes
 
@@ -61,9 +62,13 @@ def parse(words: Sequence[str]) -> Command:
         SystemExit: after ``--help`` or ``--version``.
     """
     parser, modes = _parsers()
+    if not words:
+        parser.print_help()
+        parser.exit()
     options, unknown = parser.parse_known_args(_mode_first(list(words)))
-    if unknown:
-        raise InputError(_unknown(unknown[0], options.mode, modes))
+    _refuse_unknown(unknown, options.mode, modes)
+    if options.verbose and options.quiet:
+        raise InputError("--verbose and --quiet contradict each other; give one of them")
     read: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in vars(options).items()}
     return Command(**{name: each for name, each in read.items() if each is not None})
 
@@ -85,6 +90,11 @@ def _mode_first(words: list[str]) -> list[str]:
     return rest if typed else [mode, *rest]
 
 
+def mode_parsers() -> dict[str, Parser]:
+    """The part of the command line that belongs to each mode, by mode."""
+    return _parsers()[1]
+
+
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the part of it that belongs to each mode."""
     parser = Parser(
@@ -96,6 +106,14 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     )
     parser.add_argument("--version", action="version", version=f"phaze {_version()}")
     return parser, add_modes(parser)
+
+
+def _refuse_unknown(words: Sequence[str], mode: str, modes: dict[str, Parser]) -> None:
+    """Refuse what the parser did not know: all unknown flags, or the first of the other words."""
+    refusals = Refusals()
+    for word in [word for word in words if word.startswith("-")] or words[:1]:
+        refusals.add(InputError(_unknown(word, mode, modes)))
+    refusals.raise_any()
 
 
 def _unknown(word: str, mode: str, modes: dict[str, Parser]) -> str:

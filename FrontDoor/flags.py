@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,11 +26,32 @@ OTHER_MODES = {
     "evaluate": "predict time and memory of a training plan on devices that exist",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
-    "models": "list the models that have names, with their sizes and tensor parallel widths",
+    "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
+    "models": "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
     "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
     "doctor": "check that everything needed is installed and working",
+    "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
 }
 MODES = STUDY_MODES | OTHER_MODES
+
+
+@dataclass(frozen=True)
+class ListedKind:
+    """What ``phaze list`` lists under a name: what it is, and the flags that take a name of it."""
+
+    what: str
+    flags: tuple[str, ...]
+
+
+LISTED = {
+    "models": ListedKind("models to train", ("--model",)),
+    "devices": ListedKind("devices that exist, to train on", ("--device",)),
+    "clusters": ListedKind("networks of devices", ("--cluster",)),
+    "software": ListedKind("training frameworks on devices that exist", ("--software",)),
+    "design-spaces": ListedKind("accelerators to design among", ("--design-space",)),
+    "technologies": ListedKind("areas and energies of accelerators", ("--technology",)),
+    "chips": ListedKind("known accelerators of the default design space", ("--chip",)),
+}
 
 _STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
 where a later flag or --set replaces an earlier one.
@@ -40,8 +62,31 @@ Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure
 _EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
 
 
+@dataclass(frozen=True)
+class FlagWords:
+    """A flag by all its names, and the values it can take where these are known: at most ``most`` (0: a switch)."""
+
+    names: tuple[str, ...]
+    help: str
+    values: tuple[str, ...]
+    most: int
+
+    def with_values(self, values: tuple[str, ...]) -> FlagWords:
+        """The same flag with other values."""
+        return replace(self, values=values)
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses with an ``InputError``."""
+
+    def flag_words(self) -> list[FlagWords]:
+        """Flags as a shell completes them."""
+        return [_words_of(action) for action in self._actions if action.option_strings]
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether words that belong to no flag are allowed."""
+        return any(not action.option_strings for action in self._actions)
 
     @property
     def flags(self) -> list[str]:
@@ -166,6 +211,17 @@ def _add_models(parser: Parser) -> None:
     )
 
 
+def _add_list(parser: Parser) -> None:
+    kinds = ", ".join(LISTED)
+    parser.add_argument(
+        "names", nargs="?", type=lambda text: (text,), metavar="KIND", help=f"one of {kinds} (default: the kinds)"
+    )
+
+
+def _add_completion(parser: Parser) -> None:
+    parser.add_argument("names", nargs="?", type=lambda text: (text,), metavar="SHELL", help="bash, zsh or fish (default bash)")
+
+
 def _add_accelerators(parser: Parser) -> None:
     _add_one(parser, Mode.SEARCH, "design_space")
     parser.add_argument(
@@ -233,11 +289,27 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "report": _add_report,
     "explain": _add_explain,
     "trace": _add_trace,
+    "list": _add_list,
     "models": _add_models,
     "accelerators": _add_accelerators,
     "doctor": _add_doctor,
+    "completion": _add_completion,
 }
+MANY = 99  # values of a flag that takes any number
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
+
+
+def _words_of(action: argparse.Action) -> FlagWords:
+    most = {0: 0, None: 1, "?": 1}.get(action.nargs, MANY)
+    values = tuple(map(str, action.choices or ()))
+    if isinstance(action, _Give):
+        setting = next((each for each in action.table.settings if each.key == action.dest), None)
+        if setting is not None:
+            values = ("true", "false") if setting.kind is Kind.SWITCH else setting.choices
+            values += ("all",) if setting.takes_all and values else ()
+    elif action.dest == "mode":
+        values = tuple(MODES)
+    return FlagWords(tuple(action.option_strings), action.help or "", values, most)
 
 
 class _Give(argparse.Action):

@@ -13,7 +13,7 @@ from Common.records import read_yaml, to_record
 from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Software
 from Estimator.devices.functions import TENSORS_MOVED
-from Estimator.hardware_files import HARDWARE, hardware_path, require
+from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
@@ -55,7 +55,7 @@ def load_software(name_or_path: str) -> Software:
 
 def device_names() -> tuple[str, ...]:
     """Names of the devices that ship."""
-    return tuple(sorted(file.stem for file in (HARDWARE / "devices").glob("*.yaml")))
+    return hardware_names("devices")
 
 
 def _name_of_alias(text: str) -> str:
