@@ -15,10 +15,10 @@ _WORD = re.compile(r"[a-z]+|[0-9]+")
 def suggested(given: str, known: Iterable[str]) -> tuple[str, ...]:
     """Those of the ``known`` names that ``given`` may have meant, the likeliest first, at most ``MOST``; often none.
 
-    Compared are letters, digits and decimal points, without case. Either the same ones; or names whose first words were given; or
-    names that begin with what was given, the shortest first, and those within one slip of it (a letter too many, too few, another one, two exchanged), or two in a
-    long name that begins alike; or else those that have all its words in their order, whole or abbreviated behind the
-    first (``vit-l-16`` for ``vit-large``, ``micro-batch-size`` for ``batch-size``).
+    Compared are letters, digits and decimal points, without case. Either the same ones; or names whose first words were given;
+    or names that begin with what was given, the shortest first, and those within one slip of it (a letter too many, too few,
+    another one, two exchanged), or two in a long name that begins alike; or else those that have all its words in their order,
+    whole or abbreviated behind the first (``vit-l-16`` for ``vit-large``, ``micro-batch-size`` for ``batch-size``).
     """
     names: dict[str, str] = {}
     for name in known:
