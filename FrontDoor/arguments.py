@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +11,9 @@ from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.suggestions import nearest
 from FrontDoor.flags import MODES, STUDY_MODES, Parser, add_modes
+from FrontDoor.help_text import HelpFormatter, all_modes
 
 DEFAULT_MODE = "run_solver"
-
-_EPILOG = """examples:
-  phaze run_solver --model bertlarge --micro-batch-size 1 2 4 --hbm-size 32 64 80
-  python3 phaze.py --phaze_model bertlarge --phaze_exec_type run_solver --phaze_hbm_size 32    # the same command, original flags
-  phaze run_solver --config study.yaml --set hbm_size=80
-  phaze evaluate --model megatrongpt3 --device a100_80gb --tp 8 --pp 8 --dp 2 --global-batch-size 512
-"phaze MODE --help" lists the flags of a mode."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +92,10 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the part of it that belongs to each mode."""
     parser = Parser(
         prog="phaze",
-        description="Which accelerator should I build for this model, and how should I train on a cluster of it?",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="phaze MODE [FLAG ...]",
+        description="Which accelerator should I build for this model,\nand how should I train on a cluster of it?",
+        epilog=all_modes(MODES),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"phaze {_version()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
+from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, HelpFormatter, usage_of
 from Studies.annotations import Mode
 from Studies.request import settings_for
 
@@ -23,7 +25,7 @@ OTHER_MODES = {
     "report": "draw a run, or the difference of two, as one self-contained HTML page",
     "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
-    "evaluate": "predict time and memory of a training plan on devices that exist",
+    "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
     "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
@@ -53,12 +55,14 @@ LISTED = {
     "chips": ListedKind("known accelerators of the default design space", ("--chip",)),
 }
 
-_STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
-where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 nothing feasible, 1 failure, 130 interrupted, 143 terminated."""
-_EVALUATE_EPILOG = """Settings come from, weakest first: defaults, the --plan file (the same names as the flags), the command
-line, where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure, 130 interrupted, 143 terminated."""
+_EPILOG = """Settings come from, weakest first: defaults, the {file} (the same
+names as the flags), the command line, where a later flag or --set replaces an
+earlier one. Names of models, devices, clusters ...: phaze list.
+
+Exit status: 0 done, 2 wrong input, 3 {nothing},
+1 failure, 130 interrupted, 143 terminated."""
+_STUDY_EPILOG = _EPILOG.format(file="--config file", nothing="nothing feasible")
+_EVALUATE_EPILOG = _EPILOG.format(file="--plan file", nothing="the plan does not fit in memory")
 _EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
 
 
@@ -100,10 +104,17 @@ class Parser(argparse.ArgumentParser):
 
 def add_modes(parser: Parser) -> dict[str, Parser]:
     """Add a sub-command for every mode; returns them by name."""
-    subparsers = parser.add_subparsers(dest="mode", metavar="MODE", required=True)
+    subparsers = parser.add_subparsers(dest="mode", metavar="MODE", required=True, prog=parser.prog, help=argparse.SUPPRESS)
     modes: dict[str, Parser] = {}
     for mode, purpose in MODES.items():
-        sub = subparsers.add_parser(mode, help=purpose, description=purpose, epilog=_EPILOGS.get(mode), allow_abbrev=False)
+        sub = subparsers.add_parser(
+            mode,
+            usage=usage_of(mode),
+            description=textwrap.fill(purpose, COLUMNS - 1),
+            epilog=_EPILOGS.get(mode),
+            formatter_class=HelpFormatter,
+            allow_abbrev=False,
+        )
         modes[mode] = sub
         _FLAGS[mode](sub)
         _add_common(sub)
@@ -114,13 +125,13 @@ def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
-    _add_table(parser, "study", settings_for(Mode.SEARCH))
+    _add_table(parser, settings_for(Mode.SEARCH))
     parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
 
 
 def _add_evaluate(parser: Parser) -> None:
-    _add_table(parser, "plan", settings_for(Mode.EVALUATE))
+    _add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
         dest="config",
@@ -245,10 +256,11 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")
 
 
-def _add_table(parser: Parser, title: str, table: SettingTable) -> None:
-    group = parser.add_argument_group(title)
-    for setting in table.settings:
-        _add_setting(group, table, setting)
+def _add_table(parser: Parser, table: SettingTable) -> None:
+    for title, keys in SETTING_GROUPS.items():
+        group = parser.add_argument_group(title)
+        for setting in sorted((each for each in table.settings if each.key in keys), key=lambda each: keys.index(each.key)):
+            _add_setting(group, table, setting)
     parser.add_argument(
         "--set", action=_Set, table=table, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
     )
@@ -261,14 +273,12 @@ def _add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None)
 
 
 def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
-    metavar = "{" + ",".join(setting.choices) + "}" if setting.choices else _METAVARS[setting.kind]
+    metavar = "|".join(setting.choices) if setting.choices else _NAMED.get(setting.key, _METAVARS[setting.kind])
     arity: dict[str, Any] = {"metavar": metavar}
     if setting.kind is Kind.SWITCH:
         arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
     elif setting.many:
         arity["nargs"] = "+"
-    if setting.key == "model":
-        arity["metavar"] = "NAME"
     group.add_argument(
         *setting.flags,
         dest=setting.key,
@@ -296,6 +306,9 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "completion": _add_completion,
 }
 MANY = 99  # values of a flag that takes any number
+_NAMED = {"model": "NAME", "output": "DIR", "name": "NAME"} | dict.fromkeys(
+    ("device", "chip", "design_space", "technology", "cluster", "software"), "NAME|FILE"
+)
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
 
 

@@ -19,6 +19,7 @@ from Estimator.hardware_files import HARDWARE
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
 from FrontDoor.flags import MODES, STUDY_MODES
+from FrontDoor.help_text import MODE_GROUPS, SETTING_GROUPS
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
 from Studies.request import settings_for
@@ -415,3 +416,20 @@ def test_a_full_disk_ends_with_one_sentence_and_leaves_nothing_behind(
 
 def test_parsing_does_not_depend_on_where_the_mode_stands() -> None:
     assert parse(["--csv", "--phaze_exec_type", "extract_graph", "--tp", "2"]) == parse(["extract_graph", "--csv", "--tp", "2"])
+
+
+def test_every_mode_and_every_setting_has_its_place_in_help() -> None:
+    assert sorted(mode for modes_of_group in MODE_GROUPS.values() for mode in modes_of_group) == sorted(MODES)
+    placed = [key for keys in SETTING_GROUPS.values() for key in keys]
+    assert sorted(placed) == sorted({key for mode in Mode for key in settings_for(mode).keys})
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], *([mode, "--help"] for mode in MODES)])
+def test_help_fits_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert phaze.main(words) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"usage: phaze {words[0] if words and words[0] in MODES else ''}" in shown
