@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from Common.errors import InputError
 from Common.ranges import check_ranges
+from Common.refusals import Refusals
 from Common.yaml_files import parse_yaml as parse_yaml
 from Common.yaml_files import read_yaml as read_yaml
 
@@ -25,7 +26,7 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
     Numbers lie within the ranges of ``Common.ranges``.
 
     Raises:
-        InputError: names ``source``, the key and what was expected.
+        InputError: all that is wrong; names ``source``, the key and what was expected.
     """
     if is_dataclass(cls) and not isinstance(data, dict):
         held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
@@ -49,7 +50,13 @@ def from_json(cls: type[Record], text: str | bytes, source: str) -> Record:
     try:
         record: Record = _adapter(cast(Any, cls)).validate_json(text, strict=True, extra="forbid")
     except pydantic.ValidationError as error:
-        raise InputError(f"{source}: {_first_problem(error)}") from error
+        from Common.record_problems import problems
+
+        refusals = Refusals()
+        for problem in problems(error, cls):
+            refusals.add(InputError(f"{source}: {problem}"))
+        refusals.raise_any()
+        raise  # never: there is a problem
     return record
 
 
@@ -64,18 +71,3 @@ def _adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
     import pydantic
 
     return pydantic.TypeAdapter(cls)
-
-
-def _first_problem(error: pydantic.ValidationError) -> str:
-    problems = error.errors(include_url=False)
-    first = problems[0]
-    key = ".".join(str(part) for part in first["loc"]) or "the document"
-    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-    match first["type"]:
-        case "missing":
-            return f"{key} is missing; add it{more}"
-        case "unexpected_keyword_argument":
-            return f"{key} is not a known key; remove it or correct its spelling{more}"
-        case "json_invalid":
-            return f"{key}: {first['msg'].lower()}{more}"
-    return f"{key}: {first['msg'].lower()}, given {first['input']!r:.80}{more}"

@@ -1,21 +1,24 @@
 """Tables of settings: of each its key in YAML files, its flags, what it may be. Reads values given as text or as YAML."""
 
-import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
+from Common.refusals import Refusals
+from Common.suggestions import nearest
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
+REFUSED = object()  # in place of a value that is not allowed
 ALL = "all"  # in place of a list: every value that is possible
 
 
@@ -72,8 +75,15 @@ class SettingTable:
         """Keys of ``given`` (any of their names, hyphens or underscores) as keys of the table; values unread.
 
         Raises:
-            InputError: an unknown key, or a setting given twice under two names; names ``source``.
+            InputError: all of: unknown keys, settings given twice under two names, rivals; names ``source``.
         """
+        refusals = Refusals()
+        found = self._sorted(given, source, refusals)
+        refusals.raise_any()
+        return found
+
+    def _sorted(self, given: Mapping[str, object], source: str, refusals: Refusals) -> dict[str, object]:
+        """As ``canonical``, without what is refused."""
         by_name = {name: setting for setting in self.settings for name in (setting.key, *setting.aliases)}
         found: dict[str, object] = {}
         named: dict[str, str] = {}
@@ -81,13 +91,16 @@ class SettingTable:
             setting = by_name.get(str(name).replace("-", "_"))
             if setting is None:
                 keys = "the keys are " + ", ".join(self.keys)
-                raise InputError(f"{source}: unknown key {str(name)!r}; {nearest(str(name), by_name, keys)}")
-            if setting.key in found:
-                raise InputError(f"{source}: {named[setting.key]!r} and {name!r} are the same setting; give one of them")
-            found[setting.key], named[setting.key] = value, str(name)
+                hint = nearest(str(name).replace("-", "_"), by_name, keys)
+                refusals.add(InputError(f"{source}: unknown key {str(name)!r:.200}; {hint}"))
+            elif setting.key in found:
+                twice = f"{named[setting.key]!r} and {name!r} are the same setting"
+                refusals.add(InputError(f"{source}: {twice}; give one of them"))
+            else:
+                found[setting.key], named[setting.key] = value, str(name)
         for rivals in self.rivals:
             if rivals <= found.keys():
-                raise InputError(f"{source}: {' and '.join(sorted(rivals))} contradict each other; give one of them")
+                refusals.add(InputError(f"{source}: {' and '.join(sorted(rivals))} contradict each other; give one of them"))
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,17 +112,22 @@ class SettingTable:
         """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``; None (the default) stays.
 
         Raises:
-            InputError: as ``canonical``, or a value that is not what the setting takes; says what is allowed.
+            InputError: all of: as ``canonical``, values that are not what their settings take; says what is allowed.
         """
+        refusals = Refusals()
+        values = self.read_all(given, source, refusals)
+        refusals.raise_any()
+        return values
+
+    def read_all(self, given: Mapping[str, object], source: str, refusals: Refusals) -> dict[str, Any]:
+        """As ``read``, with ``REFUSED`` in place of what is refused; what is wrong goes to ``refusals``."""
         settings = {setting.key: setting for setting in self.settings}
-        stated = self.canonical(given, source).items()
-        return {key: None if value is None else _read(settings[key], value, source) for key, value in stated}
+        stated = self._sorted(given, source, refusals)
 
+        def value_of(key: str) -> Any:
+            return None if stated[key] is None else _read(settings[key], stated[key], source)
 
-def nearest(given: str, known: Iterable[str], otherwise: str) -> str:
-    """End of a refusal: the known name that ``given`` resembles, or ``otherwise``."""
-    close = difflib.get_close_matches(given, sorted(set(known)), n=1)
-    return f"did you mean {close[0]!r}?" if close else otherwise
+        return {key: refusals.attempt(partial(value_of, key), REFUSED) for key in stated}
 
 
 def _is_original(name: str) -> bool:

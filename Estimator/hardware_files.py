@@ -11,12 +11,15 @@ from typing import Annotated, Any
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Common.refusals import FileRefusals
+from Common.suggestions import nearest
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 
 LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64  # bytes; times 2^40 elements of a core they stay in 64 bits
 HARDWARE = Path(__file__).parent / "hardware"
+LISTED = frozenset({"devices", "clusters", "software", "design_spaces", "technologies"})  # by ``phaze list``
 
 
 @dataclass(frozen=True)
@@ -66,41 +69,54 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
     except OSError:  # a name the file system cannot hold
         found = False
     if not found:
-        known = ", ".join(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
+        known = hardware_names(kind)
         one = {"technologies": "technology"}.get(kind, kind.removesuffix("s")).replace("_", " ")
-        raise InputError(f"no {one} named {name_or_path!r}; known: {known}; or give the path of a YAML file")
+        hint = nearest(name_or_path, known, "")
+        shown = f" ('phaze list {kind.replace('_', '-')}' shows them)" if kind in LISTED else ""
+        names = f"{hint} known: {', '.join(known)}".lstrip() + shown
+        raise InputError(f"no {one} named {name_or_path!r}; {names}; or give the path of a YAML file")
     return path
 
 
-def require(condition: bool, source: Path, key: str, given: object, allowed: str) -> None:
-    """Refuse a value that parses but makes no sense."""
+def hardware_names(kind: str) -> tuple[str, ...]:
+    """Names of what ships of a kind (a folder of ``HARDWARE``)."""
+    return tuple(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
+
+
+def require(condition: bool, source: Path | FileRefusals, key: str, given: object, allowed: str) -> bool:
+    """Refuse a value that parses but makes no sense: at once, or with the others of its file; returns ``condition``."""
+    if isinstance(source, FileRefusals):
+        return source.require(condition, key, given, allowed)
     if not condition:
         raise InputError(f"{source}: {key} is {given}; it must be {allowed}")
+    return condition
 
 
 def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
     """Read a technology."""
     path = hardware_path("technologies", name_or_path, relative_to)
     technology = to_record(Technology, read_yaml(path), str(path))
-    require(technology.node_nm > 0, path, "node_nm", technology.node_nm, "positive")
+    file = FileRefusals(path)
+    require(technology.node_nm > 0, file, "node_nm", technology.node_nm, "positive")
     for key, unit in units_of(Technology).items():
         entry: Quantity | CapacityTable = getattr(technology, key)
-        require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
+        require(entry.unit == unit, file, f"{key}.unit", repr(entry.unit), repr(unit))
         if isinstance(entry, CapacityTable):
-            _check_table(entry, path, key)
+            _check_table(entry, file, key)
         else:
-            require(entry.value >= 0, path, f"{key}.value", entry.value, "zero or positive")
+            require(entry.value >= 0, file, f"{key}.value", entry.value, "zero or positive")
+    file.raise_any()
     return technology
 
 
-def _check_table(table: CapacityTable, path: Path, key: str) -> None:
+def _check_table(table: CapacityTable, file: FileRefusals, key: str) -> None:
     points = table.capacity_bytes
-    require(len(points) >= 2, path, f"{key}.capacity_bytes", list(points), "two or more capacities")
+    require(len(points) >= 2, file, f"{key}.capacity_bytes", list(points), "two or more capacities")
     given = f"{len(table.value)} numbers"
-    require(len(points) == len(table.value), path, f"{key}.value", given, f"{len(points)}, one per capacity")
-    rising = points[0] > 0 and all(low < high for low, high in pairwise(points))
-    require(rising, path, f"{key}.capacity_bytes", list(points), "positive and ascending")
-    require(min(table.value) > 0, path, f"{key}.value", min(table.value), "positive")
+    require(len(points) == len(table.value), file, f"{key}.value", given, f"{len(points)}, one per capacity")
+    rising = not points or (points[0] > 0 and all(low < high for low, high in pairwise(points)))
+    require(rising, file, f"{key}.capacity_bytes", list(points), "positive and ascending")
+    require(min(table.value, default=1) > 0, file, f"{key}.value", min(table.value, default=1), "positive")
 
 
 def load_platform(
@@ -109,12 +125,14 @@ def load_platform(
     """Read a platform and complete it with a technology and the costs of vector functions."""
     path = hardware_path("platforms", name_or_path, relative_to)
     stated = to_record(PlatformFile, read_yaml(path), str(path))
+    file = FileRefusals(path)
     for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
-        require(entry.unit == unit, path, f"{key}.unit", repr(entry.unit), repr(unit))
+        require(entry.unit == unit, file, f"{key}.unit", repr(entry.unit), repr(unit))
     for key, most in (("l2_per_pe", LARGEST_L2_PER_PE), ("l2_minimum", LARGEST_L2), ("element", LARGEST_ELEMENT)):
         given = getattr(stated, key).value
-        require(given <= most, path, f"{key}.value", given, f"at most {most} bytes")
+        require(given <= most, file, f"{key}.value", given, f"at most {most} bytes")
+    file.raise_any()  # numbers of other units mean nothing
     platform = Platform(
         frequency_hz=stated.frequency.value,
         hbm_bandwidth_bytes_per_s=stated.hbm_bandwidth.value,
@@ -139,27 +157,31 @@ def check_platform(platform: Platform, source: Path) -> None:
     Raises:
         InputError: names ``source`` and the field.
     """
-    require(len(platform.dataflows) > 0, source, "dataflows", "empty", "one or more of ws, os, is")
-    require(platform.startup_s >= 0, source, "startup_s", platform.startup_s, "zero or positive")
+    file = FileRefusals(source)
+    require(len(platform.dataflows) > 0, file, "dataflows", "empty", "one or more of ws, os, is")
+    require(platform.startup_s >= 0, file, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
-    require(0 < share < 1, source, "concurrent_tc_share", share, "between 0 and 1, both excluded")
+    require(0 < share < 1, file, "concurrent_tc_share", share, "between 0 and 1, both excluded")
     for entry in fields(platform):
         value = getattr(platform, entry.name)
         if entry.name != "startup_s" and isinstance(value, int | float):
-            require(value > 0, source, entry.name, value, "positive")
+            require(value > 0, file, entry.name, value, "positive")
+    file.raise_any()
 
 
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
     """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
     stated = to_record(VectorFunctionsFile, read_yaml(path), str(path))
-    require(stated.unit == "cycles/element", path, "unit", repr(stated.unit), "'cycles/element'")
-    require("add" in stated.functions, path, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")
+    file = FileRefusals(path)
+    require(stated.unit == "cycles/element", file, "unit", repr(stated.unit), "'cycles/element'")
+    require("add" in stated.functions, file, "functions", "without 'add'", "a mapping with 'add', the price of unknown functions")
     for name, cost in stated.functions.items():
-        require(cost.cycles > 0, path, f"functions.{name}.cycles", cost.cycles, "positive")
+        require(cost.cycles > 0, file, f"functions.{name}.cycles", cost.cycles, "positive")
         require(
-            cost.source in stated.sources, path, f"functions.{name}.source", repr(cost.source), f"one of {list(stated.sources)}"
+            cost.source in stated.sources, file, f"functions.{name}.source", repr(cost.source), f"one of {list(stated.sources)}"
         )
+    file.raise_any()
     return VectorFunctions({name: cost.cycles for name, cost in stated.functions.items()})
 
 
@@ -188,31 +210,33 @@ def check_cluster(cluster: Cluster, source: Path) -> None:
     Raises:
         InputError: names ``source`` and the field.
     """
-    require(cluster.num_devices > 0, source, "num_devices", cluster.num_devices, "positive")
-    require(len(cluster.tiers) > 0, source, "tiers", "empty", "one or more tiers, innermost first")
+    file = FileRefusals(source)
+    require(cluster.num_devices > 0, file, "num_devices", cluster.num_devices, "positive")
+    require(len(cluster.tiers) > 0, file, "tiers", "empty", "one or more tiers, innermost first")
     inner = 1
     for position, tier in enumerate(cluster.tiers):
         key = f"tiers.{position}"
-        require(tier.bandwidth_bytes_per_s > 0, source, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
-        _check_protocol(tier, source, key)
+        require(tier.bandwidth_bytes_per_s > 0, file, f"{key}.bandwidth_bytes_per_s", tier.bandwidth_bytes_per_s, "positive")
+        _check_protocol(tier, file, key)
         if tier.short is not None:
-            _check_protocol(tier.short, source, f"{key}.short")
+            _check_protocol(tier.short, file, f"{key}.short")
         for name in ("relay_stall", "inner_latency_s"):
-            require(getattr(tier, name) >= 0, source, f"{key}.{name}", getattr(tier, name), "zero or positive")
+            require(getattr(tier, name) >= 0, file, f"{key}.{name}", getattr(tier, name), "zero or positive")
         nests = tier.group_size > 0 and tier.group_size % inner == 0 and (position == 0 or tier.group_size > inner)
-        require(nests, source, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
+        require(nests, file, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
         direct = tier.topology in {Topology.MESH, Topology.HYPERCUBE}
-        require(not direct or position == 0, source, f"{key}.topology", tier.topology, "switch or torus outside the first tier")
-        inner = tier.group_size
+        require(not direct or position == 0, file, f"{key}.topology", tier.topology, "switch or torus outside the first tier")
+        inner = max(tier.group_size, 1)
     spans = f"spanning all {cluster.num_devices} devices"
-    require(inner >= cluster.num_devices, source, "tiers", f"a last tier of {inner}", spans)
+    require(not cluster.tiers or inner >= cluster.num_devices, file, "tiers", f"a last tier of {inner}", spans)
     if cluster.library is not None:
         share, copy = cluster.library.tree_efficiency, cluster.library.copy_share
-        require(0 < share <= 1, source, "library.tree_efficiency", share, "above 0 and at most 1")
-        require(copy >= 0, source, "library.copy_share", copy, "zero or positive")
+        require(0 < share <= 1, file, "library.tree_efficiency", share, "above 0 and at most 1")
+        require(copy >= 0, file, "library.copy_share", copy, "zero or positive")
+    file.raise_any()
 
 
-def _check_protocol(protocol: Tier | ShortProtocol, source: Path, key: str) -> None:
-    require(protocol.latency_s >= 0, source, f"{key}.latency_s", protocol.latency_s, "zero or positive")
-    require(protocol.start_s >= 0, source, f"{key}.start_s", protocol.start_s, "zero or positive")
-    require(0 < protocol.efficiency <= 1, source, f"{key}.efficiency", protocol.efficiency, "above 0 and at most 1")
+def _check_protocol(protocol: Tier | ShortProtocol, file: FileRefusals, key: str) -> None:
+    require(protocol.latency_s >= 0, file, f"{key}.latency_s", protocol.latency_s, "zero or positive")
+    require(protocol.start_s >= 0, file, f"{key}.start_s", protocol.start_s, "zero or positive")
+    require(0 < protocol.efficiency <= 1, file, f"{key}.efficiency", protocol.efficiency, "above 0 and at most 1")

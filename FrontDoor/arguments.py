@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError
-from Common.settings import nearest
+from Common.refusals import Refusals
+from Common.suggestions import nearest
 from FrontDoor.flags import MODES, STUDY_MODES, Parser, add_modes
+from FrontDoor.help_text import HelpFormatter, all_modes
 
 DEFAULT_MODE = "run_solver"
-
-_EPILOG = """examples:
-  phaze run_solver --model bertlarge --micro-batch-size 1 2 4 --hbm-size 32 64 80
-  python3 phaze.py --phaze_model bertlarge --phaze_exec_type run_solver --phaze_hbm_size 32    # the same command, original flags
-  phaze run_solver --config study.yaml --set hbm_size=80
-  phaze evaluate --model megatrongpt3 --device a100_80gb --tp 8 --pp 8 --dp 2 --global-batch-size 512
-"phaze MODE --help" lists the flags of a mode."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +57,13 @@ def parse(words: Sequence[str]) -> Command:
         SystemExit: after ``--help`` or ``--version``.
     """
     parser, modes = _parsers()
+    if not words:
+        parser.print_help()
+        parser.exit()
     options, unknown = parser.parse_known_args(_mode_first(list(words)))
-    if unknown:
-        raise InputError(_unknown(unknown[0], options.mode, modes))
+    _refuse_unknown(unknown, options.mode, modes)
+    if options.verbose and options.quiet:
+        raise InputError("--verbose and --quiet contradict each other; give one of them")
     read: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in vars(options).items()}
     return Command(**{name: each for name, each in read.items() if each is not None})
 
@@ -87,17 +85,31 @@ def _mode_first(words: list[str]) -> list[str]:
     return rest if typed else [mode, *rest]
 
 
+def mode_parsers() -> dict[str, Parser]:
+    """The part of the command line that belongs to each mode, by mode."""
+    return _parsers()[1]
+
+
 def _parsers() -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the part of it that belongs to each mode."""
     parser = Parser(
         prog="phaze",
-        description="Which accelerator should I build for this model, and how should I train on a cluster of it?",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="phaze MODE [FLAG ...]",
+        description="Which accelerator should I build for this model,\nand how should I train on a cluster of it?",
+        epilog=all_modes(MODES),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"phaze {_version()}")
     return parser, add_modes(parser)
+
+
+def _refuse_unknown(words: Sequence[str], mode: str, modes: dict[str, Parser]) -> None:
+    """Refuse what the parser did not know: all unknown flags, or the first of the other words."""
+    refusals = Refusals()
+    for word in [word for word in words if word.startswith("-")] or words[:1]:
+        refusals.add(InputError(_unknown(word, mode, modes)))
+    refusals.raise_any()
 
 
 def _unknown(word: str, mode: str, modes: dict[str, Parser]) -> str:

@@ -9,11 +9,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import current_thread, main_thread
 from typing import NoReturn
 
 from Common.errors import PhazeError
+from Common.refusals import SeveralProblemsError
 
 DONE = 0
 FAILED = 1
@@ -45,6 +46,9 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()
         return DONE
+    except SeveralProblemsError as error:
+        _say(error.heading, error.listed)
+        return error.exit_status
     except PhazeError as error:
         _say(str(error))
         return error.exit_status
@@ -91,9 +95,10 @@ def _os_sentence(error: OSError) -> str:
     return f"{(error.strerror or str(error)).lower()}{where}; check the path and its permissions"
 
 
-def _say(message: str) -> None:
+def _say(message: str, listed: Sequence[str] = ()) -> None:
+    lines = [f"phaze: {' '.join(message.split())}", *(f"  - {' '.join(each.split())}" for each in listed)]
     with contextlib.suppress(OSError):  # nobody can be told on a full disk or a closed pipe; the status still tells
-        sys.stderr.write(f"phaze: {' '.join(message.split())}\n")
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
 
 
 def _discard_stdout() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
+from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, HelpFormatter, usage_of
 from Studies.annotations import Mode
 from Studies.request import settings_for
 
@@ -22,26 +25,72 @@ OTHER_MODES = {
     "report": "draw a run, or the difference of two, as one self-contained HTML page",
     "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
-    "evaluate": "predict time and memory of a training plan on devices that exist",
+    "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
-    "models": "list the models that have names, with their sizes and tensor parallel widths",
+    "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
+    "models": "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
     "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
     "doctor": "check that everything needed is installed and working",
+    "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
 }
 MODES = STUDY_MODES | OTHER_MODES
 
-_STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
-where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 nothing feasible, 1 failure, 130 interrupted, 143 terminated."""
-_EVALUATE_EPILOG = """Settings come from, weakest first: defaults, the --plan file (the same names as the flags), the command
-line, where a later flag or --set replaces an earlier one.
-Exit status: 0 done, 2 wrong input, 3 the plan does not fit in memory, 1 failure, 130 interrupted, 143 terminated."""
+
+@dataclass(frozen=True)
+class ListedKind:
+    """What ``phaze list`` lists under a name: what it is, and the flags that take a name of it."""
+
+    what: str
+    flags: tuple[str, ...]
+
+
+LISTED = {
+    "models": ListedKind("models to train", ("--model",)),
+    "devices": ListedKind("devices that exist, to train on", ("--device",)),
+    "clusters": ListedKind("networks of devices", ("--cluster",)),
+    "software": ListedKind("training frameworks on devices that exist", ("--software",)),
+    "design-spaces": ListedKind("accelerators to design among", ("--design-space",)),
+    "technologies": ListedKind("areas and energies of accelerators", ("--technology",)),
+    "chips": ListedKind("known accelerators of the default design space", ("--chip",)),
+}
+
+_EPILOG = """Settings come from, weakest first: defaults, the {file} (the same
+names as the flags), the command line, where a later flag or --set replaces an
+earlier one. Names of models, devices, clusters ...: phaze list.
+
+Exit status: 0 done, 2 wrong input, 3 {nothing},
+1 failure, 130 interrupted, 143 terminated."""
+_STUDY_EPILOG = _EPILOG.format(file="--config file", nothing="nothing feasible")
+_EVALUATE_EPILOG = _EPILOG.format(file="--plan file", nothing="the plan does not fit in memory")
 _EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
+
+
+@dataclass(frozen=True)
+class FlagWords:
+    """A flag by all its names, and the values it can take where these are known: at most ``most`` (0: a switch)."""
+
+    names: tuple[str, ...]
+    help: str
+    values: tuple[str, ...]
+    most: int
+
+    def with_values(self, values: tuple[str, ...]) -> FlagWords:
+        """The same flag with other values."""
+        return replace(self, values=values)
 
 
 class Parser(argparse.ArgumentParser):
     """Refuses with an ``InputError``."""
+
+    def flag_words(self) -> list[FlagWords]:
+        """Flags as a shell completes them."""
+        return [_words_of(action) for action in self._actions if action.option_strings]
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether words that belong to no flag are allowed."""
+        return any(not action.option_strings for action in self._actions)
 
     @property
     def flags(self) -> list[str]:
@@ -51,7 +100,7 @@ class Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         if words == ["--"] and action.option_strings:  # of --flag=--, which argparse takes for no value at all
             raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
-        return super()._get_values(action, words)  # type: ignore[misc]
+        return super()._get_values(action, words)
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""
@@ -60,10 +109,17 @@ class Parser(argparse.ArgumentParser):
 
 def add_modes(parser: Parser) -> dict[str, Parser]:
     """Add a sub-command for every mode; returns them by name."""
-    subparsers = parser.add_subparsers(dest="mode", metavar="MODE", required=True)
+    subparsers = parser.add_subparsers(dest="mode", metavar="MODE", required=True, prog=parser.prog, help=argparse.SUPPRESS)
     modes: dict[str, Parser] = {}
     for mode, purpose in MODES.items():
-        sub = subparsers.add_parser(mode, help=purpose, description=purpose, epilog=_EPILOGS.get(mode), allow_abbrev=False)
+        sub = subparsers.add_parser(
+            mode,
+            usage=usage_of(mode),
+            description=textwrap.fill(purpose, COLUMNS - 1),
+            epilog=_EPILOGS.get(mode),
+            formatter_class=HelpFormatter,
+            allow_abbrev=False,
+        )
         modes[mode] = sub
         _FLAGS[mode](sub)
         _add_common(sub)
@@ -85,14 +141,14 @@ def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
-    _add_table(parser, "study", settings_for(Mode.SEARCH))
+    _add_table(parser, settings_for(Mode.SEARCH))
     parser.add_argument("--config", type=_file, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
     _add_run_code(parser)
 
 
 def _add_evaluate(parser: Parser) -> None:
-    _add_table(parser, "plan", settings_for(Mode.EVALUATE))
+    _add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
         dest="config",
@@ -198,6 +254,17 @@ def _add_models(parser: Parser) -> None:
     )
 
 
+def _add_list(parser: Parser) -> None:
+    kinds = ", ".join(LISTED)
+    parser.add_argument(
+        "names", nargs="?", type=lambda text: (text,), metavar="KIND", help=f"one of {kinds} (default: the kinds)"
+    )
+
+
+def _add_completion(parser: Parser) -> None:
+    parser.add_argument("names", nargs="?", type=lambda text: (text,), metavar="SHELL", help="bash, zsh or fish (default bash)")
+
+
 def _add_accelerators(parser: Parser) -> None:
     _add_one(parser, Mode.SEARCH, "design_space")
     parser.add_argument(
@@ -221,10 +288,11 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")
 
 
-def _add_table(parser: Parser, title: str, table: SettingTable) -> None:
-    group = parser.add_argument_group(title)
-    for setting in table.settings:
-        _add_setting(group, table, setting)
+def _add_table(parser: Parser, table: SettingTable) -> None:
+    for title, keys in SETTING_GROUPS.items():
+        group = parser.add_argument_group(title)
+        for setting in sorted((each for each in table.settings if each.key in keys), key=lambda each: keys.index(each.key)):
+            _add_setting(group, table, setting)
     parser.add_argument(
         "--set", action=_Set, table=table, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
     )
@@ -237,14 +305,12 @@ def _add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None)
 
 
 def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
-    metavar = "{" + ",".join(setting.choices) + "}" if setting.choices else _METAVARS[setting.kind]
+    metavar = "|".join(setting.choices) if setting.choices else _NAMED.get(setting.key, _METAVARS[setting.kind])
     arity: dict[str, Any] = {"metavar": metavar}
     if setting.kind is Kind.SWITCH:
         arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
     elif setting.many:
         arity["nargs"] = "+"
-    if setting.key == "model":
-        arity["metavar"] = "NAME"
     group.add_argument(
         *setting.flags,
         dest=setting.key,
@@ -265,11 +331,30 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "report": _add_report,
     "explain": _add_explain,
     "trace": _add_trace,
+    "list": _add_list,
     "models": _add_models,
     "accelerators": _add_accelerators,
     "doctor": _add_doctor,
+    "completion": _add_completion,
 }
+MANY = 99  # values of a flag that takes any number
+_NAMED = {"model": "NAME", "output": "DIR", "name": "NAME"} | dict.fromkeys(
+    ("device", "chip", "design_space", "technology", "cluster", "software"), "NAME|FILE"
+)
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
+
+
+def _words_of(action: argparse.Action) -> FlagWords:
+    most = {0: 0, None: 1, "?": 1}.get(action.nargs, MANY)
+    values = tuple(map(str, action.choices or ()))
+    if isinstance(action, _Give):
+        setting = next((each for each in action.table.settings if each.key == action.dest), None)
+        if setting is not None:
+            values = ("true", "false") if setting.kind is Kind.SWITCH else setting.choices
+            values += ("all",) if setting.takes_all and values else ()
+    elif action.dest == "mode":
+        values = tuple(MODES)
+    return FlagWords(tuple(action.option_strings), action.help or "", values, most)
 
 
 class _Give(argparse.Action):

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
+from FrontDoor.completion import completion
 from FrontDoor.evaluate import evaluate
 from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
+from FrontDoor.listing import listing
 from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.report import report
@@ -155,9 +157,11 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "report": report,
     "explain": explain,
     "trace": trace,
+    "list": listing,
     "models": models,
     "accelerators": accelerators,
     "doctor": doctor,
+    "completion": completion,
 }
 
 

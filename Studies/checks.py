@@ -6,41 +6,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from Common.choices import Precision
 from Common.errors import InputError
-from Common.settings import shown
-from Estimator.devices.files import device_names
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import check_key, divisors
 from Plans.cuts import balanced_cuts
 from Plans.plan import check_plan
-from Studies.annotations import Hardware, Mode
+from Studies.annotations import Mode
 from Studies.folders import check_name, check_output
-from Studies.request import Request, request_fields
+from Studies.request import Request
 
 SHOWN = 12  # values listed in a refusal
-
-
-def check_hardware_settings(values: Mapping[str, Any], origins: Mapping[str, str], mode: Mode) -> None:
-    """Refuse settings of accelerators to design beside a device, and settings of devices without one.
-
-    ``values`` by key as they were given, ``origins`` where.
-    """
-    if mode is Mode.EVALUATE and not {"device", "chip"} & values.keys():
-        raise InputError(f"no device was given; name one with --device: {', '.join(device_names())}")
-    flags = {key: shown(key, origin) for key, origin in origins.items()}
-    given = "device" in values
-    for field in request_fields():
-        key, about = field.key, field.about
-        if key in values and given and about.hardware is Hardware.CHIPS:
-            raise InputError(
-                f"{origins[key]}: {flags[key]} is about chips to design, but the device is given; leave it or --device out"
-            )
-        if key in values and not given and about.hardware is Hardware.DEVICES:
-            raise InputError(f"{flags[key]} belongs to devices that exist; add --device, or leave it out")
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:

@@ -23,12 +23,18 @@ class Folders:
 def folders_of(output: Path | None, name: str = "") -> Folders:
     """Folders of the run called ``name``: with ``output`` the run is that folder and the rest is below it.
 
-    Without one all are where the original puts them: in the source folder, or in the current one where phaze is installed
-    without its sources.
+    Without one all are where the original puts them: in the source folder, where the current folder is inside it, else below the
+    current folder, wherever phaze itself is.
     """
-    root = output or (REPOSITORY if (REPOSITORY / "pyproject.toml").exists() else Path.cwd())
+    root = output or working_root(Path.cwd())
     run = output or root / "Solver" / "output" / name
     return Folders(root / "GraphExtractor" / "out", root / "Estimator" / "estimates", root / "Estimator" / "arch_configs", run)
+
+
+def working_root(current: Path) -> Path:
+    """The folder below which a run in the folder ``current`` leaves what it makes."""
+    inside = (REPOSITORY / "pyproject.toml").exists() and current.resolve().is_relative_to(REPOSITORY)
+    return REPOSITORY if inside else current
 
 
 def check_name(name: str) -> None:

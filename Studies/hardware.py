@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from Common.errors import InputError
 from Common.files import named_file
 from Common.records import to_json
+from Common.suggestions import nearest
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.design_space import DesignSpace, load_chip, load_design_space
@@ -134,7 +135,8 @@ def chip_named(name: str, space: DesignSpace) -> Accelerator:
     known = {chip.name: chip.accelerator for chip in space.references}
     if name not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise InputError(f"the design space {space.name} has no known chip {name!r}; it has {names}, or give a YAML file")
+        has = f"{nearest(name, known, '')} it has {names}".lstrip()
+        raise InputError(f"the design space {space.name} has no known chip {name!r}; {has}, or give a YAML file")
     return known[name]
 
 

@@ -8,11 +8,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from Common.compiled_code import find_place
 from Common.progress import Progress, SilentProgress
+from Common.refusals import Refusals
 from GraphExtractor.permission import EVERY_FILE, files_to_run
 from Solver.results import SearchResult, SpaceSize
 from Studies import finished_run
@@ -125,9 +127,12 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
     from Studies.explain.explanation import explain as explained
     from Studies.explain.repeat import repeat_search
 
-    explanation = explained(run)
     texts = (instead,) if isinstance(instead, str) else instead
-    constraints = [read_constraint(text, on_device=run.on_device) for text in texts]
+    refusals = Refusals()
+    asked = [refusals.attempt(partial(read_constraint, text, on_device=run.on_device), None) for text in texts]
+    refusals.raise_any()  # before the run is explained, which can take long
+    constraints = [each for each in asked if each is not None]
+    explanation = explained(run)
     if not constraints:
         return explanation
     search = repeat_search(run, progress or SilentProgress())

@@ -7,10 +7,12 @@ one wins).
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from Common.errors import InputError
 from Common.files import user_path
+from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
 from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
@@ -18,7 +20,8 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import CodePermission, permission
 from Studies.annotations import Mode
-from Studies.checks import check_hardware_settings, check_request
+from Studies.applicability import inapplicable, unasked
+from Studies.checks import check_request
 from Studies.config_files import split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import result_key
@@ -49,14 +52,15 @@ def resolve(
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
     """
-    table = settings_for(mode)
-    below, above = table.read(config, source), table.read(given, COMMAND_LINE)
-    stated = {key: value for key, value in table.override(below, above).items() if value is not None}
-    check_hardware_settings(stated, {key: COMMAND_LINE if key in above else source for key in stated}, mode)
-    models = _models(stated, mode)
-    families = {model.name: find_model(model.name) for model in models}
+    stated = _stated(config, given, mode, source)
     values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}
-    names, hardware = _hardware(values, mode, files or HardwareFiles())
+    refusals = Refusals()
+    models = refusals.attempt(lambda: _models(stated, mode), ())
+    families = refusals.attempt(lambda: {model.name: find_model(model.name) for model in models}, {})
+    found = refusals.attempt(lambda: _hardware(values, mode, files or HardwareFiles()), None)
+    refusals.raise_any()
+    assert found is not None  # it was not refused
+    names, hardware = found
     situation = Situation(tuple(families.values()), hardware)
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
         values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
@@ -65,7 +69,9 @@ def resolve(
         mode=mode,
         hardware=hardware,
         chunk_layers=chunk_layers,
-        code=CodePermission() if "model" in above else permission(families, source, run_code),
+        code=CodePermission()
+        if "model" in settings_for(mode).read(given, COMMAND_LINE)
+        else permission(families, source, run_code),
         **{
             "devices": hardware.cluster.num_devices,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
@@ -82,6 +88,19 @@ def resolve(
     return replace(request, name=request.name or default_name(request), name_given=bool(request.name))
 
 
+def _stated(config: Mapping[str, object], given: Mapping[str, object], mode: Mode, source: str) -> dict[str, Any]:
+    """Settings by key with their values, of both; whatever can be refused before a file of hardware or a model is read is."""
+    table, refusals = settings_for(mode), Refusals()
+    below, above = table.read_all(config, source, refusals), table.read_all(given, COMMAND_LINE, refusals)
+    complete = not refusals
+    stated = {key: value for key, value in table.override(below, above).items() if value is not None}
+    origins = {key: COMMAND_LINE if key in above else source for key in stated}
+    for refusal in (*inapplicable(stated, origins), *(unasked(stated, mode) if complete else ())):
+        refusals.add(refusal)  # with an unknown key, what seems not to be given may be what is misspelt
+    refusals.raise_any()
+    return stated
+
+
 def default_name(request: Request) -> str:
     """Models, devices and a hash of everything that can change the answer: different questions have different folders."""
     names = "-".join(label(model.name) for model in request.models)[:LONGEST_MODELS]
@@ -95,28 +114,31 @@ def _converted(convert: Any, value: Any) -> Any:
 
 
 def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
-    if "model" not in stated:
-        raise InputError("no model was given; name one with --model, for instance --model bertlarge")
     texts = stated["model"]
     if mode is Mode.EVALUATE:
         return (WeightedModel(canonical_name(texts)),)
     if "device" in stated and len(texts) > 1:
         raise InputError(f"a search on given devices places one model, given {', '.join(texts)}; name one with --model")
-    models = []
-    for text in texts:
-        name, weight_text = split_weight(text)
-        try:
-            weight = 1.0 if weight_text is None else float(weight_text)
-        except ValueError:
-            weight = 0.0
-        if not 0 < weight < 1e12:
-            raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
-        models.append(WeightedModel(canonical_name(name), weight))
+    refusals = Refusals()
+    found = (refusals.attempt(partial(_model, text), None) for text in texts)
+    models = [model for model in found if model is not None]
+    refusals.raise_any()
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"model {twice!r} is given twice; list every model once, with a weight if it counts more: {twice}=2")
     return tuple(models)
+
+
+def _model(text: str) -> WeightedModel:
+    name, weight_text = split_weight(text)
+    try:
+        weight = 1.0 if weight_text is None else float(weight_text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < 1e12:
+        raise InputError(f"the weight in {text!r} must be a positive number, as in bertlarge=2")
+    return WeightedModel(canonical_name(name), weight)
 
 
 def _sequence_lengths(
@@ -147,9 +169,15 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         for key in ("device", "cluster", "software", "design_space", "technology", "chip")
         if key in values
     }
+    refusals = Refusals()
+    for key, load in (("cluster", files.cluster), ("software", files.software)):
+        if key in given:
+            refusals.attempt(partial(load, given[key]), None)
     device = space = chip = None
     if "device" in given:
-        device = files.device(given["device"])
+        device = refusals.attempt(lambda: files.device(given["device"]), None)
+        refusals.raise_any()
+        assert device is not None  # it was not refused
         software_name = given.get("software", device.software)
         cluster_name = given.get("cluster", device.cluster)
         names: dict[str, str | None] = {"device": given["device"], "software": software_name, "design_space": None}
@@ -157,8 +185,10 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         software_name = CHIP_SOFTWARE
         cluster_name = given.get("cluster", Request.cluster)
         space_name = given.get("design_space", str(Request.design_space))
-        space = files.design_space(space_name, given.get("technology"))
-        chip = files.chip(given["chip"], space) if "chip" in given else None
+        space = refusals.attempt(lambda: files.design_space(space_name, given.get("technology")), None)
+        chip = None if space is None or "chip" not in given else refusals.attempt(partial(files.chip, given["chip"], space), None)
+        refusals.raise_any()
+        assert space is not None  # it was not refused
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
     whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
     software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))

@@ -13,7 +13,8 @@ from Validation.records import MeasuredRun
 
 PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
 LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
-REQUIRED = ("gpu", "n_gpus", "layers", "hidden", "global_batch")
+REQUIRED = ("gpu", "n_gpus", "global_batch")
+DIMENSIONS = ("layers", "hidden")  # required where the model is not named
 MEASURED = ("measured_iter_time_s", "achieved_tflops_per_gpu", "mfu_pct")
 COLUMNS = (
     *("model", "params_B", "layers", "hidden", "heads", "ffn", "seq", "vocab", "gpu", "n_gpus", "tp", "pp", "dp", "interleave"),
@@ -21,6 +22,18 @@ COLUMNS = (
     *("tflops_convention", "mfu_pct", "iter_time_kind", "mem_GB_measured", "cp", "ep", "zero", "precision", "framework"),
     *("network", "confidence", "source", "notes"),
 )
+OWN_COLUMNS = ("cluster", "software")  # names of ours, which no published table has
+FLAG_COLUMNS = {  # columns that may also be called as the flags of ``phaze evaluate``
+    "sequence_length": "seq",
+    "vocabulary": "vocab",
+    "device": "gpu",
+    "devices": "n_gpus",
+    "micro_batch_size": "micro_batch",
+    "global_batch_size": "global_batch",
+    "sequence_parallel": "seq_parallel",
+    "zero_stage": "zero",
+    "iteration_s": "measured_iter_time_s",
+}
 
 # vTrain's data/ground_truth_single.csv, and what its configurations and paper say of all its rows
 SINGLE_NODE_COLUMNS = {
@@ -75,6 +88,14 @@ class _Line:
             raise InputError(f"{given}; give a positive number below {LARGEST:.0e}, or leave it empty")
         return value * factor or None
 
+    def name_of(self, column: str) -> str:
+        """A name of something that ships: a table is data, and opens no other file."""
+        text = self.text(column)
+        if "/" in text or text.endswith((".yaml", ".yml")):
+            given = f"{self.path}, line {self.number}, column {column} is {text!r:.200}"
+            raise InputError(f"{given}; give a name, or the file for all runs with --{column}")
+        return text
+
     def whole(self, column: str) -> int | None:
         """A count; a number that is not whole is a remark of the table, not a count."""
         value = self.number_of(column)
@@ -96,10 +117,14 @@ def read_runs(path: Path | None = None) -> tuple[MeasuredRun, ...]:
     names = [name.strip() for name in header]
     if not any(names):
         raise InputError(f"{path} is empty; give a CSV file with the columns {', '.join(COLUMNS)}")
+    single_node = set(SINGLE_NODE_COLUMNS) <= set(names)
+    if not single_node:
+        names = [_column(name) for name in names]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise InputError(f"{path}, line 1 names column {twice[0]} twice; name it once")
-    complete = _single_node_cells if set(SINGLE_NODE_COLUMNS) <= set(names) else _published_cells(path, names)
+        other = next((f" (also called {flag})" for flag, column in FLAG_COLUMNS.items() if column == twice[0]), "")
+        raise InputError(f"{path}, line 1 names column {twice[0]}{other} twice; name it once")
+    complete = _single_node_cells if single_node else _published_cells(path, names)
     runs = []
     for number, cells in lines:
         if not any(cell.strip() for cell in cells):
@@ -115,6 +140,14 @@ def read_runs(path: Path | None = None) -> tuple[MeasuredRun, ...]:
     return tuple(runs)
 
 
+def _column(name: str) -> str:
+    """The column that a header means: as published tables call it, or as our flags do, with hyphens or underscores."""
+    plain = name.lower().lstrip("-").replace("-", "_")
+    if plain in FLAG_COLUMNS:
+        return FLAG_COLUMNS[plain]
+    return plain if plain in COLUMNS or plain in OWN_COLUMNS else name
+
+
 def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
     """Lines as cells, each with the number of its first line in the file."""
     reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs")), strict=True)
@@ -128,10 +161,14 @@ def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
 
 
 def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, str]], Mapping[str, str]]:
-    missing = [name for name in REQUIRED if name not in names]
-    if missing or not set(MEASURED) & set(names):
-        lacking = missing[0] if missing else " or ".join(MEASURED)
-        raise InputError(f"{path}, line 1 lacks column {lacking}; the columns are {', '.join(COLUMNS)}")
+    required = REQUIRED if "model" in names else REQUIRED + DIMENSIONS
+    missing = [name for name in required if name not in names]
+    if not set(MEASURED) & set(names):
+        missing.append(" or ".join(MEASURED))
+    if missing:
+        also = ", ".join(f"{flag} for {column}" for flag, column in FLAG_COLUMNS.items())
+        columns = f"the columns are {', '.join((*COLUMNS, *OWN_COLUMNS))}, or as the flags are called: {also}"
+        raise InputError(f"{path}, line 1 lacks column {' and '.join(missing)}; {columns}")
     return lambda cells: cells
 
 
@@ -171,6 +208,8 @@ def _run(line: _Line) -> MeasuredRun:
         tflops_convention=line.text("tflops_convention"),
         mfu=_utilisation(line),
         memory_bytes=line.number_of("mem_GB_measured", 1e9),
+        cluster=line.name_of("cluster"),
+        software=line.name_of("software"),
         unclear=tuple(line.unclear),
     )
 

@@ -10,7 +10,7 @@ class MeasuredRun:
     """A published run: one line of the file. None and empty texts are what the line does not say.
 
     Words that decide something (``interleave``, ``recompute``, ``zero``, ``network``...) are kept as they are written;
-    ``unclear`` lists the columns that hold words where a number belongs.
+    ``cluster`` and ``software`` name what ships. ``unclear`` lists the columns that hold words where a number belongs.
     """
 
     line: int
@@ -46,6 +46,8 @@ class MeasuredRun:
     tflops_convention: str
     mfu: float | None
     memory_bytes: float | None
+    cluster: str = ""
+    software: str = ""
     unclear: tuple[str, ...] = ()
 
 

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from pathlib import Path
 
-from Common.errors import InputError, PhazeError
+from Common.errors import PhazeError
 from Common.progress import Progress
 from Estimator.devices.device import Device
 from Estimator.devices.files import load_device
@@ -17,7 +17,7 @@ from Validation.measured_time import check_measured, measured_iteration_s
 from Validation.pricing import RunPricer
 from Validation.records import MeasuredRun, RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
-from Validation.run_model import dimensions_of
+from Validation.run_model import dimensions_of, sequence_length_of
 from Validation.run_plan import degrees_of, possible_plans, samples_of
 from Validation.statistics import statistics_of
 
@@ -76,16 +76,15 @@ class _Validator:
 
     def _predicted(self, run: MeasuredRun, notes: Notes) -> RunResult:
         check_measured(run)
-        if run.sequence_length is None:
-            raise InputError("it does not say its sequence length")
+        sequence_length = sequence_length_of(run)
         framework = self.rules.framework_of(run)
         device = self._device or self._hardware.device_of(run)
-        software = self._software or framework.software or device.software
+        software = self._software or run.software or framework.software or device.software
         notes.assume("framework", f"{framework.name} ({software})")
         if run.unclear:
             notes.assume("unclear", ", ".join(run.unclear))
-        dimensions = dimensions_of(run, run.sequence_length, self.rules, notes)
-        samples = samples_of(run, run.sequence_length, notes)
+        dimensions = dimensions_of(run, sequence_length, self.rules, notes)
+        samples = samples_of(run, sequence_length, notes)
         degrees = degrees_of(run, framework, notes)
         cluster = self._cluster or self._hardware.cluster_of(run, degrees.devices, device, notes)
         candidates = possible_plans(run, degrees, samples, dimensions.layers, device, framework, self.rules, notes)

@@ -40,6 +40,8 @@ class RunHardware:
         Raises:
             InputError: the device's cluster is not known.
         """
+        if run.cluster:
+            return as_large_as(self._cluster(run.cluster), devices)
         named = first_found(self._rules.clusters, run.network, run.source)
         cluster = self._cluster(named.cluster if named is not None else device.cluster)
         if len(cluster.tiers) != 2:  # a torus has no nodes

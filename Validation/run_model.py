@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 from Common.errors import InputError
-from GraphExtractor.models.dimensions import Dimensions, parse_dimensions
+from Common.suggestions import nearest
+from GraphExtractor.models.dimensions import Dimensions, family_names, parse_dimensions
+from GraphExtractor.models.dimensions import dimensions_of as model_dimensions
+from GraphExtractor.models.registry import find_model, listed_aliases, listed_models
 from Validation.assumptions import Assumptions, Convention, Notes, first_found
 from Validation.records import MeasuredRun
 
@@ -17,6 +20,8 @@ def dimensions_of(run: MeasuredRun, sequence_length: int, rules: Assumptions, no
     Raises:
         InputError: the run does not say them, or the model is of no family that can be traced.
     """
+    if run.layers is None and run.hidden is None and is_listed(run.model):
+        return _listed_dimensions(run, sequence_length, notes)
     if run.layers is None or run.hidden is None:
         raise InputError(f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model is")
     named = first_found(rules.models, run.model)
@@ -42,6 +47,37 @@ def dimensions_of(run: MeasuredRun, sequence_length: int, rules: Assumptions, no
     if run.vocabulary is None:
         notes.assume("dimensions", f"vocabulary {chosen.vocabulary}")
     return chosen
+
+
+def is_listed(model: str) -> bool:
+    """Whether a run names its model as ``phaze list models`` does."""
+    return model in listed_models() or model in listed_aliases()
+
+
+def sequence_length_of(run: MeasuredRun) -> int:
+    """Tokens per sample of a run, or of its listed model.
+
+    Raises:
+        InputError: neither is said.
+    """
+    if run.sequence_length is not None:
+        return run.sequence_length
+    if is_listed(run.model) and find_model(run.model).sequence_length:
+        return find_model(run.model).sequence_length
+    if run.layers is None and run.hidden is None and run.model:
+        hint = nearest(run.model, (*listed_models(), *listed_aliases()), "'phaze list models' shows those that are")
+        raise InputError(f"it gives no dimensions of its model, and no model is listed as {run.model!r:.200}; {hint}")
+    raise InputError("it does not say its sequence length")
+
+
+def _listed_dimensions(run: MeasuredRun, sequence_length: int, notes: Notes) -> Dimensions:
+    found = model_dimensions(find_model(run.model))
+    if found is None:
+        families = ", ".join(family_names())
+        raise InputError(f"its model {run.model} is not of the families that are predicted ({families})")
+    changed = {key: getattr(run, key) for key in ("heads", "ffn", "vocabulary") if getattr(run, key) is not None}
+    notes.assume("listed", run.model)
+    return replace(found, sequence_length=sequence_length, **changed)
 
 
 def _assumed_heads(hidden: int, rules: Assumptions, notes: Notes) -> int:

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if str(REPOSITORY) not in sys.path:  # started as a program, its own folder is what Python looks in
     sys.path.insert(0, str(REPOSITORY))
 
-from gauntlet_cases import MICRO_BATCH, Case, all_cases  # noqa: E402
+from scripts.gauntlet_cases import MICRO_BATCH, Case, all_cases  # noqa: E402
 
 TOLERANCE = 1e-3
 LIMIT_S = 120
@@ -89,13 +89,12 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     """Extract the graph of a case as ``phaze.py`` does, and compare."""
-    from gauntlet_reference import count
-
     from Common.errors import InputError
     from GraphExtractor.check import product_flops
     from GraphExtractor.extract import extract_graph
     from GraphExtractor.graph import GraphKey
     from GraphExtractor.models.registry import find_model
+    from scripts.gauntlet_reference import count
 
     path = str(case.file)
     if case.file is None:

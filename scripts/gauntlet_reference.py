@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from gauntlet_cases import Case
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
+
+from scripts.gauntlet_cases import Case
 
 _ATTENTION = "scaled_dot_product_attention"
 _IDS = ("input_ids", "labels", "decoder_input_ids")

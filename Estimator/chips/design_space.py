@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from Common.errors import InputError
 from Common.files import beside
 from Common.records import read_yaml, to_record
+from Common.refusals import FileRefusals
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.area import area_mm2
@@ -168,8 +169,10 @@ def load_chip(path: Path, platform: Platform) -> Accelerator:
         InputError: unreadable file, bad key or value.
     """
     size = to_record(ChipSize, read_yaml(path), str(path))
+    file = FileRefusals(path)
     for key, value in vars(size).items():
-        require(0 < value <= LARGEST_VALUE, path, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
+        require(0 < value <= LARGEST_VALUE, file, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
+    file.raise_any()
     return accelerator_of(size, platform)
 
 
@@ -180,23 +183,26 @@ def accelerator_of(size: ChipSize, platform: Platform) -> Accelerator:
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:
+    file = FileRefusals(path)
     for axis, values in vars(stated.axes).items():
         if values is not None:
-            require(len(values) > 0, path, f"axes.{axis}", "empty", "one or more positive integers")
-            require(min(values) > 0, path, f"axes.{axis}", list(values), "positive integers")
-            require(max(values) <= LARGEST_VALUE, path, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")
-            require(len(set(values)) == len(values), path, f"axes.{axis}", list(values), "without repetition")
+            if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more positive integers"):
+                continue
+            require(min(values) > 0, file, f"axes.{axis}", list(values), "positive integers")
+            require(max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")
+            require(len(set(values)) == len(values), file, f"axes.{axis}", list(values), "without repetition")
     grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
-    require(grid <= LARGEST_GRID, path, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
+    require(grid <= LARGEST_GRID, file, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
-    require(stated_once, path, "budget", vars(budget), "either an accelerator or an area_mm2")
+    require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")
     if budget.area_mm2 is not None:
-        require(0 < budget.area_mm2 < math.inf, path, "budget.area_mm2", budget.area_mm2, "positive")
+        require(0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive")
     fraction = stated.keep.minimum_area_fraction
-    require(0 <= fraction <= 1, path, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
     chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
     for key, chip in chips:
         if chip is not None:
             in_range = 0 < min(vars(chip).values()) <= max(vars(chip).values()) <= LARGEST_VALUE
-            require(in_range, path, key, vars(chip), f"positive and at most {LARGEST_VALUE} in every field")
+            require(in_range, file, key, vars(chip), f"positive and at most {LARGEST_VALUE} in every field")
+    file.raise_any()

@@ -6,14 +6,14 @@ Unknown names, unreadable files, bad keys, units and values are refused with an 
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
+from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Scans, Software
 from Estimator.devices.functions import TENSORS_MOVED
-from Estimator.hardware_files import HARDWARE, hardware_path, require
+from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
@@ -23,26 +23,28 @@ def load_device(name_or_path: str) -> Device:
     """Read a device."""
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, read_yaml(path), str(path))
+    file = FileRefusals(path)
     for part, key in ((device.matrix, "matrix"), (device.memory, "memory"), (device.launch, "launch")):
-        _check_quantities(part, path, f"{key}.")
+        _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
-        _check_quantities(device.scans, path, "scans.")
-    _check_functions(device.memory.functions, path, "memory.functions")
-    _check_functions(device.memory.passes, path, "memory.passes")
+        _check_quantities(device.scans, file, "scans.")
+    _check_functions(device.memory.functions, file, "memory.functions")
+    _check_functions(device.memory.passes, file, "memory.passes")
     for function, passes in device.memory.passes.items():
-        _check_quantities(passes, path, f"memory.passes.{function}.")
-        require(passes.reads.value >= 1, path, f"memory.passes.{function}.reads.value", passes.reads.value, "at least 1")
+        _check_quantities(passes, file, f"memory.passes.{function}.")
+        require(passes.reads.value >= 1, file, f"memory.passes.{function}.reads.value", passes.reads.value, "at least 1")
     for key, given in (("matrix.peak", device.matrix.peak), ("matrix.formats", device.matrix.formats)):
         for number_format in given:
-            require(number_format in FORMATS, path, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
+            require(number_format in FORMATS, file, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
     processors = device.matrix.processors.value
-    require(processors >= 1 and processors == int(processors), path, "matrix.processors.value", processors, "a whole number")
-    require(len(device.matrix.peak) > 0, path, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
-    require(len(device.matrix.tiles) > 0, path, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
+    require(processors >= 1 and processors == int(processors), file, "matrix.processors.value", processors, "a whole number")
+    require(len(device.matrix.peak) > 0, file, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
+    require(len(device.matrix.tiles) > 0, file, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
     for tile in device.matrix.tiles:
         require(
-            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1, path, "matrix.tiles", tile, "positive, efficiency at most 1"
+            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1, file, "matrix.tiles", tile, "positive, efficiency at most 1"
         )
+    file.raise_any()
     return device
 
 
@@ -50,14 +52,16 @@ def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
     software = to_record(Software, read_yaml(path), str(path))
-    _check_quantities(software, path, "")
-    _check_functions(software.fused_tails, path, "fused_tails")
+    file = FileRefusals(path)
+    _check_quantities(software, file, "")
+    _check_functions(software.fused_tails, file, "fused_tails")
+    file.raise_any()
     return software
 
 
 def device_names() -> tuple[str, ...]:
     """Names of the devices that ship."""
-    return tuple(sorted(file.stem for file in (HARDWARE / "devices").glob("*.yaml")))
+    return hardware_names("devices")
 
 
 def _name_of_alias(text: str) -> str:
@@ -82,7 +86,7 @@ def _bare(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | Software, path: Path, prefix: str) -> None:
+def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | Software, file: FileRefusals, prefix: str) -> None:
     units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)
@@ -90,17 +94,17 @@ def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | So
         for name, quantity in named.items():
             key = prefix + (entry.name if name == entry.name else f"{entry.name}.{name}")
             unit = units[entry.name]
-            require(quantity.unit == unit, path, f"{key}.unit", repr(quantity.unit), repr(unit))
+            require(quantity.unit == unit, file, f"{key}.unit", repr(quantity.unit), repr(unit))
             least_ok = quantity.value >= 0 if entry.name in MAY_BE_ZERO else quantity.value > 0
-            require(least_ok, path, f"{key}.value", quantity.value, "positive")
+            require(least_ok, file, f"{key}.value", quantity.value, "positive")
             if unit == "fraction":
-                require(quantity.value <= 1, path, f"{key}.value", quantity.value, "a fraction, at most 1")
+                require(quantity.value <= 1, file, f"{key}.value", quantity.value, "a fraction, at most 1")
 
 
-def _check_functions(given: Iterable[str], path: Path, key: str) -> None:
+def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None:
     """A misspelt function would silently be priced as any other."""
     for function in given:
-        require(function in TENSORS_MOVED, path, key, f"given {function!r}", f"of {', '.join(sorted(TENSORS_MOVED))}")
+        require(function in TENSORS_MOVED, file, key, f"given {function!r}", f"of {', '.join(sorted(TENSORS_MOVED))}")
 
 
 def device_of_run(text: str) -> Device:

@@ -82,6 +82,22 @@ class Dimensions:
         return _family(self.family).model(**sizes, published_parameter_count=0)
 
 
+def dimensions_of(model: ModelFamily) -> Dimensions | None:
+    """Dimensions that spell ``model`` out; None for models that dimensions cannot say everything about."""
+    family = next((each for each in _FAMILIES if each.model is type(model)), None)
+    if family is None:
+        return None
+    sizes = {key: getattr(model, key, None) for key in _KEYS}
+    if sizes["kv_heads"] is None:
+        sizes["kv_heads"] = sizes["heads"]
+    if not all(isinstance(size, int) for size in sizes.values()):
+        return None
+    found = Dimensions(family=family.name, **{key: int(size or 0) for key, size in sizes.items()})
+    made = {entry.name: getattr(found.model(), entry.name) for entry in fields(model)}
+    alike = all(getattr(model, key) == value for key, value in made.items() if not key.startswith("published_"))
+    return found if alike else None
+
+
 _KEYS = tuple(field.name for field in fields(Dimensions) if field.name != "family")
 _CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
 

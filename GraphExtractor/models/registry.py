@@ -4,7 +4,6 @@ A file adds its published configurations as ``MODELS``, by name, and other names
 digits are those of released checkpoints, rounded ones those of the papers named beside them.
 """
 
-import difflib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from Common.errors import InputError
+from Common.suggestions import suggested
 from GraphExtractor import models
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
@@ -52,17 +52,12 @@ def canonical_name(name: str) -> str:
     if "/" in name:
         return absolute_path(name)  # which says that it is no file of a model
     known = [*listed_models(), *listed_aliases()]
-    begun = [each for each in known if _plain(each).startswith(_plain(name))]
-    close = begun[:3] or difflib.get_close_matches(name.lower(), known, n=3)
+    close = suggested(name, known)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise InputError(
         f"unknown model {name!r}; {hint}'phaze models' lists them, and dimensions such as gpt:layers=24,hidden=2304,heads=24, "
         "the path of a Hugging Face config.json and that of a model.py of your own are models too"
     )
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def find_model(name: str) -> ModelFamily:

@@ -116,7 +116,7 @@ def _content(path: str) -> Mapping[str, Any]:
 
 
 def _check_known(path: str, model_type: str) -> None:
-    from Common.settings import nearest
+    from Common.suggestions import nearest
 
     try:
         from transformers.models.auto import auto_mappings  # without torch

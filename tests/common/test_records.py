@@ -1,5 +1,6 @@
 """Records from YAML and JSON: every refusal names the source and the key."""
 
+import pickle
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -7,6 +8,7 @@ import pytest
 
 from Common.errors import InputError
 from Common.records import from_json, parse_yaml, read_yaml, to_json, to_record
+from Common.refusals import SeveralProblemsError
 
 
 class Colour(StrEnum):
@@ -40,16 +42,19 @@ def test_plain_data_becomes_records_and_back():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": None}, ["name", "string"]),
-        ({"weight": "heavy"}, ["weight", "number", "heavy"]),
+        ({"name": None}, ["name is None, but must be a text"]),
+        ({"weight": "heavy"}, ["weight is 'heavy', but must be a number"]),
         ({"weight": True}, ["weight"]),
-        ({"inner": {"sizes": [1, "2"], "colour": "red"}}, ["inner.sizes.1", "integer"]),
-        ({"inner": {"sizes": [], "colour": "blue"}}, ["inner.colour", "red", "blue"]),
+        ({"inner": {"sizes": [1, "2"], "colour": "red"}}, ["inner.sizes.1 is '2', but must be a whole number"]),
+        ({"inner": {"sizes": [], "colour": "blue"}}, ["inner.colour is 'blue', but must be one of 'red'"]),
         ({"inner": {"sizes": []}}, ["inner.colour", "missing"]),
         ({"weight": float("nan")}, ["not finite"]),
         ({"weight": float("inf")}, ["not finite"]),
         ({"inner": ITSELF}, ["contains itself"]),
         ({"extra": 1}, ["extra", "not a known key"]),
+        ({"wieght": 1}, ["wieght is not a known key; did you mean 'weight'?"]),
+        ({"inner": 3}, ["inner is 3, but must be a mapping of keys such as sizes, colour"]),
+        ({"name": ["x" * 200]}, ["name is ['xxx", "xxx..., but must be a text"]),
     ],
 )
 def test_refusals_name_file_key_and_value(change, words):
@@ -59,6 +64,29 @@ def test_refusals_name_file_key_and_value(change, words):
     assert message.startswith("my/file.yaml: ")
     assert "\n" not in message
     assert all(word in message for word in words), message
+
+
+def test_all_problems_are_said_at_once_each_with_its_key():
+    bad = {"nam": "x", "weight": "heavy", "inner": {"sizes": ["1", 2.5, 3], "color": "red"}}
+    with pytest.raises(SeveralProblemsError) as refusal:
+        to_record(Outer, bad, "my/file.yaml")
+    assert set(refusal.value.problems) == {
+        "my/file.yaml: name is missing; add it",
+        "my/file.yaml: weight is 'heavy', but must be a number",
+        "my/file.yaml: inner.sizes.0 is '1', but must be a whole number",
+        "my/file.yaml: inner.sizes.1 is 2.5, but must be a whole number",
+        "my/file.yaml: inner.colour is missing; add it",
+        "my/file.yaml: inner.color is not a known key; did you mean 'colour'?",
+        "my/file.yaml: nam is not a known key; did you mean 'name'?",
+    }
+    assert "\n" not in str(refusal.value) and str(refusal.value).startswith("7 problems: (1) ")
+    assert pickle.loads(pickle.dumps(refusal.value)).problems == refusal.value.problems
+
+
+def test_what_is_wrong_everywhere_is_said_in_a_bounded_list():
+    with pytest.raises(SeveralProblemsError) as refusal:
+        to_record(Outer, GOOD | {f"key{number}": 1 for number in range(200)}, "file")
+    assert len(refusal.value.problems) == 200 and refusal.value.listed[-1] == "and 150 more"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from Common.errors import InputError
+from Common.refusals import SeveralProblemsError
 from Estimator.chips.design_space import load_design_space
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
@@ -103,3 +104,19 @@ def test_capacity_table_is_exact_at_its_points_and_monotone_between() -> None:
     assert table.at(table.capacity_bytes).tolist() == list(table.value)
     between = table.at([2 << 20, 3 << 20, 4 << 20, 192 << 20, 256 << 20])
     assert (between[1:] > between[:-1]).all()
+
+
+def test_every_value_of_a_file_that_makes_no_sense_is_named_at_once(tmp_path: Path) -> None:
+    text = (HARDWARE / "clusters" / "dgx_a100.yaml").read_text()
+    text = text.replace("group_size: {value: 8,", "group_size: {value: 0,").replace(
+        "efficiency: {value: 0.95", "efficiency: {value: 1.95"
+    )
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text.replace("num_devices: {value: 4096", "num_devices: {value: -1"))
+    with pytest.raises(SeveralProblemsError) as refused:
+        load_cluster(str(mine))
+    assert [problem.partition(" is ")[0] for problem in refused.value.problems] == [
+        f"{mine}: num_devices",
+        f"{mine}: tiers.0.group_size",
+        f"{mine}: tiers.1.efficiency",
+    ]

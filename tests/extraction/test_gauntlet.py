@@ -4,8 +4,9 @@ A usual session takes one of each kind, a thorough one all of them. ``scripts/ga
 """
 
 import pytest
-from gauntlet import TOLERANCE, run_case
-from gauntlet_cases import all_cases
+
+from scripts.gauntlet import TOLERANCE, run_case
+from scripts.gauntlet_cases import all_cases
 
 CASES = {case.name: case for case in all_cases()}
 USUAL = {  # one of every path through inputs, experts, towers, stages, scans and own modules

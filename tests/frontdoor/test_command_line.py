@@ -19,6 +19,7 @@ from Estimator.hardware_files import HARDWARE
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
 from FrontDoor.flags import MODES, STUDY_MODES
+from FrontDoor.help_text import MODE_GROUPS, SETTING_GROUPS
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
 from Studies.request import settings_for
@@ -127,7 +128,8 @@ def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
 
 
 BAD = {
-    "nothing": ("", "no model was given"),
+    "no model": ("run_solver --quiet", "no model was given"),
+    "two unlike wishes": ("--model bertlarge --quiet --verbose", "--verbose and --quiet contradict each other"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
     "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),
@@ -169,6 +171,58 @@ def test_bad_input_ends_with_status_2_and_one_sentence(
     assert phaze.main(words.split()) == 2
     assert said in one_sentence(capsys)
     assert not ran.commands
+
+
+def test_alone_it_shows_help_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main([]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "" and all(mode in captured.out for mode in MODES)
+
+
+def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What was said on standard error: a line, and below it one for each problem."""
+    captured = capsys.readouterr()
+    heading, *listed = captured.err.splitlines()
+    assert captured.out == "" and heading == f"phaze: {len(listed)} problems:"
+    assert all(line.startswith("  - ") for line in listed)
+    return [line.removeprefix("  - ") for line in listed]
+
+
+def test_everything_wrong_with_file_and_flags_is_said_at_once(
+    ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(
+        "modle: bertlarge\nhbm_sze: 3\ntp: [1, x]\ndevice: h100\nhbm_size: 32\nobjective: throughput\nzero_stage: 7\n"
+    )
+    assert phaze.main(["--config", str(config), "--solver", "natve"]) == 2
+    assert problems(capsys) == [
+        f"{config}: unknown key 'modle'; did you mean 'model'?",
+        f"{config}: unknown key 'hbm_sze'; did you mean 'hbm_size'?",
+        f"{config}: tp is 'x', but must be a whole number from 1 to 4096",
+        f"{config}: zero_stage is 7, but must be a whole number from 0 to 3",
+        "command line: --solver is 'natve', but must be one of native, gurobi, highs",
+        f"{config}: hbm_size and objective are about chips to design, but the device is given; leave them or device out",
+        "command line: --solver is about chips to design, but the device is given; leave it or device out",
+    ]
+    assert not ran.commands
+
+
+def test_unknown_models_and_hardware_are_named_together(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--model bertlagre vit-large --cluster dgx_a10 --design-space phaze_icml25"
+    assert phaze.main(words.split()) == 2
+    first, second, third, fourth = problems(capsys)
+    assert "unknown model 'bertlagre'; did you mean bertlarge?" in first
+    assert "unknown model 'vit-large'; did you mean vit-l-16?" in second
+    assert third.startswith("no cluster named 'dgx_a10'; did you mean 'dgx_a100'? known: ") and "'phaze list clusters'" in third
+    assert fourth.startswith("no design space named 'phaze_icml25'; did you mean 'phaze_icml24'?")
+
+
+def test_all_unknown_flags_are_named_together(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["--model", "bertlarge", "--hbm-sze", "32", "--mcro-batch-size", "3", "--gpus", "4"]) == 2
+    first, second, third = problems(capsys)
+    assert "did you mean '--hbm-size'?" in first and "did you mean '--micro-batch-size'?" in second
+    assert third == "unknown flag '--gpus' of run_solver; 'phaze run_solver --help' lists what is allowed"
 
 
 FILES = {
@@ -362,3 +416,20 @@ def test_a_full_disk_ends_with_one_sentence_and_leaves_nothing_behind(
 
 def test_parsing_does_not_depend_on_where_the_mode_stands() -> None:
     assert parse(["--csv", "--phaze_exec_type", "extract_graph", "--tp", "2"]) == parse(["extract_graph", "--csv", "--tp", "2"])
+
+
+def test_every_mode_and_every_setting_has_its_place_in_help() -> None:
+    assert sorted(mode for modes_of_group in MODE_GROUPS.values() for mode in modes_of_group) == sorted(MODES)
+    placed = [key for keys in SETTING_GROUPS.values() for key in keys]
+    assert sorted(placed) == sorted({key for mode in Mode for key in settings_for(mode).keys})
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], *([mode, "--help"] for mode in MODES)])
+def test_help_fits_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert phaze.main(words) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"usage: phaze {words[0] if words and words[0] in MODES else ''}" in shown

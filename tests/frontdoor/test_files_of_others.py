@@ -15,7 +15,7 @@ from Estimator.hardware_files import HARDWARE
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a refused command says."""
     assert phaze.main(words) == 2
-    out, err = capsys.readouterr()
+    _out, err = capsys.readouterr()
     assert "Traceback" not in err and len(err.splitlines()) == 1
     return err
 

@@ -29,7 +29,7 @@ def run(*words: str | Path, folder: Path = REPOSITORY, **environment: str) -> su
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "run_solver --help", "evaluate --help", "--version", "--model bertlarge --no-such-flag"]
+    "words", ["", "--help", "run_solver --help", "evaluate --help", "--version", "--model bertlarge --no-such-flag"]
 )
 def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
     code = (

@@ -1,6 +1,7 @@
 """Files of measured runs: both headers, empty cells, and errors that name line and column."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -124,3 +125,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"cannot read .*binary\.csv"):
         read_runs(binary)
+
+
+def test_columns_may_be_called_as_the_flags_are(tmp_path):
+    own = "model,device,devices,sequence-length,--micro-batch-size,Global_Batch_Size,sequence_parallel,zero_stage"
+    own += ",iteration_s,cluster"
+    line = "llama2,a100_80gb,8,4096,2,64,yes,1,1.5,dgx_a100"
+    (run,) = read_runs(written(tmp_path, line, header=own))
+    published = "model,gpu,n_gpus,seq,micro_batch,global_batch,seq_parallel,zero,measured_iter_time_s"
+    (same,) = read_runs(written(tmp_path, line.rpartition(",")[0], header=published))
+    assert run == replace(same, cluster="dgx_a100")
+    with pytest.raises(InputError, match=r"names column gpu \(also called device\) twice"):
+        read_runs(written(tmp_path, header="model,gpu,device,n_gpus,global_batch,iteration_s"))
+
+
+def test_layers_and_width_are_needed_only_where_no_model_is_named(tmp_path):
+    with pytest.raises(InputError, match="line 1 lacks column layers and hidden; the columns are"):
+        read_runs(written(tmp_path, "A100,8,64,1.5", header="gpu,n_gpus,global_batch,measured_iter_time_s"))
+
+
+def test_a_table_names_no_other_file(tmp_path):
+    with pytest.raises(InputError, match=r"line 2, column cluster is '\.\./x\.yaml'; give a name,"):
+        read_runs(written(tmp_path, "m,A100,8,64,1.5,../x.yaml", header="model,gpu,n_gpus,global_batch,iteration_s,cluster"))

@@ -1,5 +1,7 @@
 """Models of runs by dimensions, and the FLOPs that papers count."""
 
+from dataclasses import replace
+
 import pytest
 from complete_run import run_with
 from hypothesis import given
@@ -7,9 +9,9 @@ from hypothesis import strategies as st
 
 from Common.errors import InputError
 from GraphExtractor.models.dimensions import Dimensions
-from GraphExtractor.models.registry import listed_models
+from GraphExtractor.models.registry import find_model, listed_models
 from Validation.assumptions import Notes, load_assumptions
-from Validation.run_model import counted_flops, dimensions_of, parameter_count
+from Validation.run_model import counted_flops, dimensions_of, parameter_count, sequence_length_of
 
 RULES = load_assumptions()
 
@@ -187,3 +189,22 @@ def test_conventions_are_recognised(words, name):
 def test_words_of_no_convention_name_none():
     assert RULES.convention("") is None
     assert RULES.convention("as logged") is None
+
+
+@pytest.mark.parametrize("name", ["llama2-70b", "bloom-176b", "megatron-1.7b", "bertlarge", "llama2-7b"])
+def test_a_listed_model_needs_no_dimensions(rules, name):
+    run = run_with(model=name, layers=None, hidden=None, heads=None, ffn=None, vocabulary=None, sequence_length=None)
+    notes = Notes()
+    dimensions = dimensions_of(run, sequence_length_of(run), rules, notes)
+    listed = find_model(name)
+    made = dimensions.model()
+    assert replace(made, published_parameter_count=listed.published_parameter_count) == listed
+    assert [note.rule for note in notes.made()] == ["listed"]
+
+
+def test_a_model_that_is_neither_listed_nor_described_is_refused_with_the_nearest(rules):
+    nothing = {"layers": None, "hidden": None, "sequence_length": None}
+    with pytest.raises(InputError, match="no model is listed as 'lama2'; did you mean 'llama2'"):
+        sequence_length_of(run_with(model="lama2", **nothing))
+    with pytest.raises(InputError, match="mixtral-8x7b is not of the families that are predicted"):
+        dimensions_of(run_with(model="mixtral-8x7b", **nothing), 4096, rules, Notes())

@@ -1,0 +1,46 @@
+"""Where a run leaves what it makes: in the repository when started inside it, else below the folder it was started in."""
+
+from pathlib import Path
+
+import pytest
+
+import phaze
+from Studies.folders import REPOSITORY, folders_of, working_root
+from Studies.resolve import resolve
+
+
+@pytest.mark.parametrize("inside", [REPOSITORY, REPOSITORY / "scripts", REPOSITORY / "Solver" / "schedule"])
+def test_inside_the_repository_it_is_the_repository(inside: Path) -> None:
+    assert working_root(inside) == REPOSITORY
+
+
+def test_elsewhere_it_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = resolve({}, {"model": "bertbase"}).folders
+    assert {run.graphs, run.estimates, run.arch_configs} == {
+        tmp_path / "GraphExtractor" / "out",
+        tmp_path / "Estimator" / "estimates",
+        tmp_path / "Estimator" / "arch_configs",
+    }
+    assert run.run.parent == tmp_path / "Solver" / "output"
+    assert not list(tmp_path.iterdir())  # nothing is made by asking
+
+
+def test_a_link_to_the_repository_is_the_repository(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(REPOSITORY)
+    assert working_root(link / "scripts") == REPOSITORY
+
+
+def test_an_output_that_is_given_is_taken_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folders_of(tmp_path / "mine", "x").run == tmp_path / "mine"
+
+
+def test_what_is_written_elsewhere_is_below_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main(["accelerators", "--quiet"]) == 0
+    assert str(tmp_path / "Estimator" / "arch_configs" / "cores.json") in capsys.readouterr().out
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["cores.json"]
