@@ -65,13 +65,12 @@ def resolve(
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
         values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
     )
+    stated_above = settings_for(mode).read(given, COMMAND_LINE)
     request = Request(
         mode=mode,
         hardware=hardware,
         chunk_layers=chunk_layers,
-        code=CodePermission()
-        if "model" in settings_for(mode).read(given, COMMAND_LINE)
-        else permission(families, source, run_code),
+        code=CodePermission() if "model" in stated_above else permission(families, source, run_code),
         **{
             "devices": hardware.cluster.num_devices,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
