@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         if words == ["--"] and action.option_strings:  # of --flag=--, which argparse takes for no value at all
             raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
-        return super()._get_values(action, words)  # type: ignore[misc]
+        return super()._get_values(action, words)
 
     def error(self, message: str) -> NoReturn:
         """Refuse."""
