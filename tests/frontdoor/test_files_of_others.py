@@ -15,7 +15,7 @@ from Estimator.hardware_files import HARDWARE
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What a refused command says."""
     assert phaze.main(words) == 2
-    _out, err = capsys.readouterr()
+    _, err = capsys.readouterr()
     assert "Traceback" not in err and len(err.splitlines()) == 1
     return err
 
@@ -78,7 +78,7 @@ def test_a_file_without_a_name_or_content_is_told(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    "words", ["explain run --instead=--", "evaluate --plan=--", "run_solver --model=--", "trace run --output=--"]
+    "words", ["explain run --instead=--", "evaluate --plan=--", "run_solver --model=--", "trace x --output=--"]
 )
 def test_two_hyphens_are_no_value(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'--', which is no value" in said(words.split(), capsys)

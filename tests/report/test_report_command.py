@@ -85,3 +85,15 @@ def test_without_the_plotting_library_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, library, None)
     assert phaze.main(["report", str(finished_plans.folder), "--quiet"]) == 1
     assert "run ./setup.sh" in capsys.readouterr().err
+
+
+def test_a_figure_s_file_stays_in_its_folder_whatever_the_layers_are_called(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from Reporter.report import export
+
+    monkeypatch.setattr(export, "write_chart", lambda spec, path, width: path.write_bytes(b""))
+    (tmp_path / "figures").mkdir()
+    report = SimpleNamespace(figures=[SimpleNamespace(name="schedule-../../above/x", spec={}, abreast=1)])
+    assert {path.parent for path in export.write_figures(report, tmp_path / "figures")} == {tmp_path / "figures"}
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]

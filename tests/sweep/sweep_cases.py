@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from Common.progress import SilentProgress
+from GraphExtractor.permission import EVERY_FILE
 from scripts.stress_sweep import CLUSTER, SPACE
 from Studies.sweep.axes import Sweep, read_sweep
 from Studies.sweep.executors import Executor, InProcessExecutor
@@ -38,7 +39,7 @@ def write(folder: Path, asked: Mapping[str, Any]) -> Path:
 
 def small_sweep(folder: Path, output: Path | None = None, **asked: Any) -> Sweep:
     """A sweep of ``SMALL`` changed as asked; everything goes into ``output``, or beside the file."""
-    return read_sweep(write(folder, SMALL | asked), {}, str(output or folder / "out"))
+    return read_sweep(write(folder, SMALL | asked), {}, str(output or folder / "out"), run_code=EVERY_FILE)
 
 
 def run(sweep: Sweep, executor: Executor | None = None, *, limits: bool = False) -> list[SweptPoint]:
