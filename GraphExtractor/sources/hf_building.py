@@ -42,6 +42,9 @@ def build(config: ConfigValues, attention: str) -> torch.nn.Module:
         except (ValueError, KeyError):  # it has but one attention of its own
             model = built_on_fake(lambda: _built(architecture, _settings(config), "eager"))
         model.tie_weights()
+    for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False
     return model
 
 
