@@ -1,7 +1,7 @@
 """What masked attention costs: scores that a mask leaves, tiles with any of them, against counts of every single score."""
 
-import itertools
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_past_each_tile_streams_what_meets_it(mask, passes):
     passes = min(passes, mask.columns)
     left = scores(mask)
     bounds = [-(-each * mask.columns // passes) for each in range(passes + 1)]
-    tiles = [left[first:end].any(axis=0).sum() for first, end in itertools.pairwise(bounds)]
+    tiles = [left[first:end].any(axis=0).sum() for first, end in pairwise(bounds)]
     assert streamed_in_square(mask, passes) == sum(tiles)
 
 
