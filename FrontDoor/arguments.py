@@ -49,6 +49,7 @@ class Command:
     tables: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     force: bool = False
+    wide: bool = False
     verbose: bool = False
     quiet: bool = False
 

@@ -30,6 +30,7 @@ OTHER_MODES = {
     "doctor": "check that everything needed is installed and working",
 }
 MODES = STUDY_MODES | OTHER_MODES
+WITHOUT_TABLES = frozenset({"report", "trace"})  # what they print is the files they wrote
 
 _STUDY_EPILOG = """Settings come from, weakest first: defaults, the --config file (the same names as the flags), the command line,
 where a later flag or --set replaces an earlier one.
@@ -62,6 +63,8 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
         modes[mode] = sub
         _FLAGS[mode](sub)
         _add_common(sub)
+        if mode not in WITHOUT_TABLES:
+            sub.add_argument("--wide", action="store_true", help="print all columns of tables, however narrow the terminal is")
     return modes
 
 

@@ -46,7 +46,7 @@ def run_solver(command: Command) -> int:
     if command.output_format == "json":
         sys.stdout.write(best_json(result).decode() + "\n")
     else:
-        print_result(result, sys.stdout)
+        print_result(result, sys.stdout, wide=command.wide)
     if result.best is not None:
         return DONE
     return NOTHING_FEASIBLE if result.status is Status.INFEASIBLE else FAILED
@@ -58,7 +58,7 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    print_rows("training graphs, per device", rows, command)
+    print_rows("training graphs, per device", rows, command, ("saved_bytes", "distinct_layers", "operators", "tp"))
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 

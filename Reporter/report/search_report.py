@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from Common.numbers import number
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
@@ -21,17 +22,7 @@ from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
-from Studies.wording import (
-    ALONG_THE_CRITICAL_PATH,
-    UNITS,
-    accelerator_text,
-    exposed_s,
-    hidden_s,
-    listed,
-    number,
-    part_text,
-    plan_extras,
-)
+from Studies.wording import ALONG_THE_CRITICAL_PATH, UNITS, accelerator_text, exposed_s, hidden_s, listed, part_text, plan_extras
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator

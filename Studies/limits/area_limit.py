@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from Common.numbers import number
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.area import area_mm2
@@ -12,8 +13,8 @@ from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
 from Solver.search.requery import priced
 from Solver.search.run import Run
-from Studies.limits.gains import binds, gain_of, gained
-from Studies.wording import EQUAL, accelerator_text, listed, number
+from Studies.limits.gains import binds, gain_of, steps
+from Studies.wording import EQUAL, accelerator_text, listed
 
 MORE_MM2 = 1.0
 
@@ -37,9 +38,8 @@ def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float
         words = f"Chip area does not bind: {used}, and no chip of one mm2 more, nor this one with more of anything, is better."
     else:
         into_chip = next(each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL))
-        step = f"one more mm2 of budget brings {gained(one)}"
         into = f"{accelerator_text(into_chip)} ({number(into_chip.area_mm2)} mm2)"
-        words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."
+        words = f"Chip area {binds(plenty)}: {used}; {steps(one, 'one more mm2 of budget', plenty, f'growing it to {into}')}."
     edges = _at_the_edge(space, chip)
     if edges:
         words += f" The design space has no larger {listed(edges)}."

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from Common.numbers import number, percent, size_text, time_text
 from Solver.search.schedule_records import ScheduledOperator
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
 from Studies.finished_run import open_run
-from Studies.wording import number, part_text, percent, size_text, time_text, times_what
+from Studies.wording import part_text, times_what
 from tests.search.small_study import small_study, solved
 
 

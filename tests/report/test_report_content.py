@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Common.numbers import number, time_text
 from Common.units import GIB
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import simulate
@@ -41,7 +42,7 @@ from Solver.results import DesignPoint, Limit, ModelPlan
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
-from Studies.wording import PARTS, accelerator_text, number, part_text, time_text
+from Studies.wording import PARTS, accelerator_text, part_text
 
 
 class Page(HTMLParser):
