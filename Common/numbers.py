@@ -61,9 +61,10 @@ def share(fraction: float) -> str:
 def percent(fraction: float) -> str:
     """For a sentence: ``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the whole number."""
     size = 100 * abs(fraction)
-    digits = 0 if size >= 10 else 1 if size >= 1 else 2
-    text = f"{size:,.{digits}f}%"
-    return "less than 0.01%" if size and text == "0.00%" else text
+    if size == 0.0:
+        return "0%"
+    text = f"{size:.2f}" if size < 0.1 else number(size, 2, aligned=True)
+    return "less than 0.01%" if text == "0.00" else f"{text}%"
 
 
 def at_least(fraction: float, comparison: str) -> str:

@@ -99,7 +99,7 @@ def _add_validate(parser: Parser) -> None:
     for name in ("device", "cluster", "software"):
         _add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     _add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
-    parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png or .svg")
+    parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
 
 
 def _add_calibrate(parser: Parser) -> None:
@@ -139,7 +139,7 @@ def _add_sweep(parser: Parser) -> None:
 def _add_report(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
     parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
-    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG and PNG into this folder")
+    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG, PNG and PDF into this folder")
 
 
 def _add_explain(parser: Parser) -> None:

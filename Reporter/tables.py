@@ -8,6 +8,7 @@ from typing import TextIO
 
 from Common.choices import Objective
 from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
+from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
@@ -56,7 +57,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     )
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        utilised = f"MFU {share(plan.model_flops_utilization)} ({MFU_MEANING})"
+        utilised = f"MFU {share(plan.model_flops_utilization)}, {MFU_MEANING}"
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
@@ -118,7 +119,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
-            gib(plan.memory_bytes),
+            f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),
             "yes" if point.optimal else "no",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from Common.numbers import FINE_DIGITS, number, share, stage_memory_text
+from Common.numbers import FINE_DIGITS, number, percent, share, stage_memory_text
 from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
@@ -14,6 +14,7 @@ from Plans.results import Iteration, Status
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
 from Studies.evaluation import Evaluation
+from Studies.limits.memory_room import MOST_SHARE
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
@@ -64,10 +65,13 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "hardware TFLOP/s per device": (
             f"{number(iteration.hardware_tflops_per_device)} (HFU {share(iteration.hardware_flops_utilization)})"
         ),
-        "memory of the fullest stage": stage_memory_text(iteration.memory_bytes, capacity_bytes),
+        "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),
     }
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
+    uneven = _uneven_chunks(evaluation)
+    if uneven:
+        rows["interleaving"] = uneven
     if hardware.accelerator is not None:
         rows["time within a layer"] = "attributed along the critical path of its schedule on the cores"
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
@@ -75,6 +79,21 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _memory_text(used_bytes: float, capacity_bytes: float) -> str:
+    text = stage_memory_text(used_bytes, capacity_bytes)
+    little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
+    return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text
+
+
+def _uneven_chunks(evaluation: Evaluation) -> str:
+    """What is to be known of chunks that are not alike: no search would choose them."""
+    plan, layers = evaluation.degrees, sum(len(stage.layers) for stage in evaluation.plan.stages)
+    blocks, chunks = layers - 2, plan.pp * plan.interleave  # between embedding and head
+    if plan.interleave == 1 or blocks % chunks == 0:
+        return ""
+    return f"{chunks} chunks of unequal numbers of layers are priced as they are; Megatron-LM and searches take equal ones only"
 
 
 def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:

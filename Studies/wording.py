@@ -40,7 +40,7 @@ ALONG_THE_CRITICAL_PATH = (
     "Cores run operators side by side: the time of a layer is attributed along the critical path of its schedule."
 )
 
-MFU_MEANING = "model FLOPs, three times those of a forward pass, nothing recomputed, over the peak of the devices in use"
+MFU_MEANING = "model FLOPs (three times those of a forward pass, nothing recomputed) over the peak of the devices in use"
 
 
 def accelerator_text(accelerator: Accelerator) -> str:
@@ -119,6 +119,11 @@ def times_what(ratio: float) -> str:
     if abs(ratio - 1.0) <= EQUAL:
         return "just what"
     return f"{percent(ratio - 1)} {'more' if ratio > 1 else 'less'} than"
+
+
+def capitalised(sentence: str) -> str:
+    """With a capital first letter, the others as they are."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def listed(items: Sequence[str]) -> str:

@@ -46,6 +46,11 @@ class Figure:
     abreast: int = 1
 
     @property
+    def alt(self) -> str:
+        """What the chart shows, for those who do not see it."""
+        return f"Chart: {self.title}. {self.caption}".rstrip()
+
+    @property
     def renderer(self) -> str:
         """Which of Vega's two renderers draws it."""
         return "canvas" if self.marks >= SMALLEST_CANVAS else "svg"
@@ -89,7 +94,10 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections."""
+    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections.
+
+    ``warnings`` are sentences that nobody who acts on the answer should miss.
+    """
 
     title: str
     subtitle: str
@@ -97,6 +105,7 @@ class Report:
     numbers: tuple[KeyNumber, ...]
     reasons: tuple[Reasons, ...]
     sections: tuple[Section, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -196,11 +196,12 @@ def _energy_colour(shown: pd.DataFrame, marked: Sequence[Marked]) -> Any:
 
 
 def front_table(evaluated: pd.DataFrame) -> PageTable:
-    """The chips on the Pareto front, a row each: its fastest point, the HBM sizes that allow it, and how many points it has.
+    """The chips on the Pareto front, a row each: its fastest plan, the HBM sizes that allow it, and how many plans are on it.
 
-    The front is one of every HBM size; of equally fast points of a chip that with the least energy is shown.
+    The front is one of every HBM size; of equally fast plans of a chip that with the least energy is shown.
     """
-    front = evaluated[evaluated["on_front"]].assign(chip=lambda points: chip_text(points))
+    front = evaluated[evaluated["on_front"]]
+    front = front.assign(chip=chip_text(front))
     front = front.sort_values(
         ["throughput_samples_per_s", "energy_per_sample_j", "hbm_bytes"], ascending=[False, True, True], kind="stable"
     )
@@ -209,12 +210,8 @@ def front_table(evaluated: pd.DataFrame) -> PageTable:
     chips = f"{len(rows):,} chip{'s' if len(rows) > 1 else ''}"
     of = f"the first {FRONT_ROWS} of {chips}" if len(rows) > FRONT_ROWS else chips
     words = {"accelerator", "recomputation"}
-    return table(
-        f"Pareto front, fastest first: {of} with {len(front):,} points",
-        (*columns, "points"),
-        rows[:FRONT_ROWS],
-        words=words,
-    )
+    title = f"Pareto front, fastest first: {of}"
+    return table(title, (*columns, "plans on the front"), rows[:FRONT_ROWS], words=words)
 
 
 def _front_row(points: pd.DataFrame) -> tuple[str, ...]:
@@ -229,6 +226,6 @@ def _front_row(points: pd.DataFrame) -> tuple[str, ...]:
         f"{first['tp']} x {first['pp']} x {first['dp']}",
         rate(first["throughput_samples_per_s"]),
         f"{first['area_mm2']:.2f}",
-        number(first["energy_per_sample_j"]),
-        f"{len(points):,}",
+        number(first["energy_per_sample_j"], aligned=True),
+        f"{len(points[['micro_batch_size', 'recompute', 'tp', 'pp', 'dp']].drop_duplicates()):,}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from Common.numbers import number
+from Common.numbers import gib, number, percent
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
@@ -22,7 +22,18 @@ from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
-from Studies.wording import ALONG_THE_CRITICAL_PATH, UNITS, accelerator_text, exposed_s, hidden_s, listed, part_text, plan_extras
+from Studies.wording import (
+    ALONG_THE_CRITICAL_PATH,
+    UNITS,
+    accelerator_text,
+    capitalised,
+    exposed_s,
+    hidden_s,
+    listed,
+    part_text,
+    plan_extras,
+    tight_memory_text,
+)
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
@@ -50,6 +61,7 @@ def search_report(run: FinishedRun) -> Report:
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
+    tight = run.result.tight_memory
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
@@ -63,6 +75,7 @@ def search_report(run: FinishedRun) -> Report:
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
         (*_sections(run, best, points, explanation.limits), sources),
+        () if tight is None else (f"{capitalised(tight_memory_text(tight, best))}.",),
     )
 
 
@@ -173,7 +186,19 @@ def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel
 
 def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumber]:
     hardware = run.result.hardware
-    yield KeyNumber(best.objective.value.replace("_", " "), f"{number(best.value)} {UNITS[best.objective]}", _proof(best))
+    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if len(points) == 1 else ""
+    value = f"{number(best.value)} {UNITS[best.objective]}"
+    yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
+    for each in points:
+        plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
+        yield KeyNumber(f"MFU{name}", share(plan.model_flops_utilization), "of the peak, in model FLOPs, nothing recomputed")
+        free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
+        yield KeyNumber(f"memory used{name}", f"{gib(plan.memory_bytes)} GiB", free)
+    tight = run.result.tight_memory
+    if tight is not None and tight.runner_up is not None:
+        used = max(plan.memory_bytes for plan in tight.runner_up.models.values()) / best.hbm_bytes
+        value = f"{number(tight.runner_up.value)} {UNITS[best.objective]}"
+        yield KeyNumber(f"best within {percent(tight.most_share)} of the memory", value, f"uses {share(used)} of it")
     if best.accelerator is not None:
         yield KeyNumber("area of the chip", f"{best.accelerator.area_mm2:.1f} mm²", accelerator_text(best.accelerator))
     known = [point for point in points[0].references if point.best_over_reference is not None]
@@ -197,11 +222,6 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         largest, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
         most = f"{share(seconds / plan.time_per_batch_s)} {part_text(largest)}"
         yield KeyNumber(f"an iteration{name}", duration(plan.time_per_batch_s), most)
-        tokens = f"{plan.tokens_per_s:,.0f} tokens/s"
-        yield KeyNumber(f"model FLOPs utilisation{name}", share(plan.model_flops_utilization), tokens)
-        filled = each.plan_memory_bytes
-        of = f"{share(filled / best.hbm_bytes)} of {best.hbm_bytes / GIB:.4g} GiB"
-        yield KeyNumber(f"memory of the fullest stage{name}", f"{filled / GIB:.4g} GiB", of)
 
 
 def _proof(best: DesignPoint) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from Common.numbers import gib, number, rate
+from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import PointsOfModel
@@ -92,7 +93,7 @@ def hbm_table(result: SearchResult) -> PageTable:
             ", ".join(plan_extras(plan)),
             rate(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
-            gib(plan.memory_bytes),
+            f"{plan.memory_bytes / GIB:,.2f}",
             "yes" if point.optimal else "no",
         )
         for point in result.per_hbm

@@ -201,7 +201,7 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         if name.startswith(HIDDEN) and seconds > SMALL * plan.time_per_batch_s
     ]
     if hidden:
-        yield f"Beside its computation, hidden, run {listed(hidden)} of that time."
+        yield f"Hidden beside its computation run {listed(hidden)} of that time."
     yield from _operators(run, model, plan)
     fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
     filled = {

@@ -67,7 +67,7 @@ def _longer(evaluated_s: float, bound_s: float, best_s: float) -> str:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
     if not most > least:  # nothing evaluated
         return f"takes {at_least(least, 'longer')}" if least > EQUAL else "can at best be as fast"
-    known = not percent(least).startswith("less") and percent(least) != percent(most)
+    known = least > EQUAL and not percent(least).startswith("less") and percent(least) != percent(most)
     return f"takes {percent(least)} to {percent(most)} longer" if known else f"takes at most {percent(most)} longer"
 
 
