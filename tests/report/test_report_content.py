@@ -250,7 +250,7 @@ def test_stages_carry_their_load_and_memory(finished: FinishedRun, told: Report)
     assert sum((stage.chunks for stage in stages), ()) == tuple(stage.layers for stage in plan.stages)
     caption = figure_of(told, "stage-memory").caption
     fullest = max(stage.memory_bytes for stage in plan.stages)
-    assert f"{fullest / GIB:.3g} of {plan.hbm_bytes / GIB:.4g} GiB" in caption
+    assert f"{number(fullest / GIB)} of {number(plan.hbm_bytes / GIB)} GiB" in caption
 
 
 def test_runs_of_layers_are_shortened() -> None:
