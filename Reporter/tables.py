@@ -90,7 +90,7 @@ def optimum_table(result: SearchResult) -> TextTable:
     columns = (
         "HBM GiB",
         "accelerator",
-        *(["area mm2"] if designed else []),
+        *(["area mm²"] if designed else []),
         "model",
         "micro-batch",
         "recompute",
@@ -104,7 +104,7 @@ def optimum_table(result: SearchResult) -> TextTable:
     )
     what = "best accelerator and plan per HBM size" if designed else f"best plan on {result.hardware.cluster}"
     one = [] if any(len(point.models) > 1 for point in result.per_hbm) else ["model"]
-    spared = (*one, "vs expert", "area mm2", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
+    spared = (*one, "vs expert", "area mm²", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
     words = {"accelerator", "model", "recompute", "further"}
     table = new_table(f"{result.study}: {what}", columns, words=words, spared=spared)
     rows = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",
-    Objective.THROUGHPUT_PER_AREA: "samples/s/mm2",
+    Objective.THROUGHPUT_PER_AREA: "samples/s/mm²",
     Objective.THROUGHPUT_PER_JOULE: "samples/J",
 }
 PARTS = {

@@ -100,7 +100,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
     if chip is not None:
         schedules = of_each(lambda each, name: _schedules(each, chip, name))
         yield Section("schedules", "Schedule of the operators on the cores", schedules)
-    yield Section("comparisons", "Known chips, expert plans, HBM and micro-batch sizes", tuple(_comparisons(run, best, points)))
+    yield Section("comparisons", capitalised(listed(_compared(run, best))), tuple(_comparisons(run, best, points)))
     if limits:
         yield Section("limits", "What limits the optimum", (Part("", (), (time_figures.limits_figure(limits),)),))
 
@@ -172,6 +172,17 @@ def _schedules(points: PointsOfModel, chip: Accelerator, heading: str) -> Part:
     if any(operator.kind == COLLECTIVE for schedule in chosen for operator in schedule.operators):
         words += ("A collective between devices is drawn on a vector core, which it occupies while it runs.",)
     return Part(heading, words, schedule_figures(chosen, chip, points.suffix))
+
+
+def _compared(run: FinishedRun, best: DesignPoint) -> list[str]:
+    """What there is to compare the optimum with."""
+    there = {
+        "known chips": bool(run.result.references),
+        "expert plans": any(plan.expert is not None for plan in best.models.values()),
+        "HBM sizes": best.accelerator is not None,
+        "micro-batch sizes": True,
+    }
+    return [what for what, is_there in there.items() if is_there]
 
 
 def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:

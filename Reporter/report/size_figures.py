@@ -52,11 +52,12 @@ def size_figure(points: PointsOfModel) -> Figure | None:
                 alt.Tooltip("hbm:N", title="HBM"),
                 alt.Tooltip("micro_batch:Q", title="micro-batch"),
                 alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
-                alt.Tooltip("chip:N", title="best chip"),
+                alt.Tooltip("chip:N", title="chip"),
             ],
         )
     )
-    caption = f"The best design of {label(points.model)} for each micro-batch size."
+    what = "plan" if points.best.accelerator is None else "design"
+    caption = f"The best {what} of {label(points.model)} for each micro-batch size."
     if len(alike) < len(by_hbm):
         caption += " HBM sizes that allow the same throughput share a line."
     name = f"throughput-by-micro-batch{points.suffix}"

@@ -86,4 +86,4 @@ def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
     if mine.glb_bytes != its.glb_bytes:
         yield f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of on-chip buffer"
     if mine.area_mm2 != its.area_mm2:
-        yield f"{number(mine.area_mm2)} instead of {number(its.area_mm2)} mm2 of area"
+        yield f"{number(mine.area_mm2)} instead of {number(its.area_mm2)} mm² of area"

@@ -77,7 +77,7 @@ def _outcome(run: FinishedRun) -> dict[str, str]:
         return found
     if best.accelerator is not None:
         found["accelerator"] = accelerator_text(best.accelerator)
-        found["area mm2"] = number(best.accelerator.area_mm2)
+        found["area mm²"] = number(best.accelerator.area_mm2)
         found["HBM GiB"] = gib(best.hbm_bytes)
     found[f"{best.objective.value.replace('_', ' ')}, {UNITS[best.objective]}"] = number(best.value)
     for model, plan in best.models.items():

@@ -69,7 +69,7 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
     if best.accelerator is None:
         given = run.result.hardware
         return f" on {run.settings['devices']:,} x {given.title} ({Path(given.cluster).stem})"
-    area = f"{number(best.accelerator.area_mm2)} mm2"
+    area = f"{number(best.accelerator.area_mm2)} mm²"
     return f", build {accelerator_text(best.accelerator)} ({area}) with {size_text(best.hbm_bytes)} HBM"
 
 
@@ -98,7 +98,7 @@ def _proof(run: FinishedRun, best: DesignPoint) -> str:
 def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
-        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
+        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm²)"
         if chip.status not in {Status.OPTIMAL, Status.FEASIBLE}:
             yield f"The model does not fit on {words}."
         elif chip.value <= best.value:
@@ -140,7 +140,7 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
         chip, value = chips.accelerator(nearest), float(values.found[nearest])
         yield (
-            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2): "
+            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²): "
             f"{number(value)} {unit}, {percent(1 - value / best.value)} less."
         )
         rest = others & ~equal & (values.reach > value * (1 + EQUAL))
@@ -154,16 +154,16 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
-        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
+        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²), with {less} less."
 
 
 def _how_many(area_mm2: FloatArray, best: Accelerator, which: str = "") -> str:
     """So many other accelerators, and whether they are larger, up to the verb."""
     larger = bool((area_mm2 > best.area_mm2).all())
     if len(area_mm2) == 1:
-        size = f", a larger one of {number(area_mm2[0])} mm2," if larger else f" of {number(area_mm2[0])} mm2"
+        size = f", a larger one of {number(area_mm2[0])} mm²," if larger else f" of {number(area_mm2[0])} mm²"
         return f"Another accelerator{which}{size} is"
-    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm2)," if larger else ""
+    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm²)," if larger else ""
     return f"{len(area_mm2)} other accelerators{which}{size} are"
 
 

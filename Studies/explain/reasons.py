@@ -84,7 +84,7 @@ def _summary(best: DesignPoint, other: DesignPoint) -> str:
     )
     if other.accelerator is None:
         return f"The best such plan is {plans}; it is {verdict}."
-    chip = f"{accelerator_text(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
+    chip = f"{accelerator_text(other.accelerator)} ({number(other.accelerator.area_mm2)} mm²)"
     chip += f" with {gib(other.hbm_bytes)} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
     return f"The best such design is {chip}, {plans}; it is {verdict}."
 
@@ -150,7 +150,7 @@ def _chips(one: Accelerator, two: Accelerator) -> Iterator[str]:
         facts.append(f"tensor cores of {two.depth} x {two.width} instead of {one.depth} x {one.width}")
     if one.glb_bytes != two.glb_bytes:
         facts.append(f"{number(two.glb_bytes / MIB)} instead of {number(one.glb_bytes / MIB)} MiB of on-chip buffer")
-    facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm2")
+    facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm²")
     yield f"The chip has {listed(facts)}."
 
 

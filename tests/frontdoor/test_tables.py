@@ -150,7 +150,7 @@ def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() ->
     assert f"best: {DEVICE.title} with 79.26 GiB HBM, throughput 409.6 samples/s, proven optimal" in text
     assert "bertlarge: 10 s per batch = tensor-parallel communication 50.0%" in text
     assert "infeasible: no plan fits 32 GiB" in text
-    for absent in ("area mm2", "known chips", "None", "vs expert", "critical path"):
+    for absent in ("area mm²", "known chips", "None", "vs expert", "critical path"):
         assert absent not in text
 
 

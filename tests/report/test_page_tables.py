@@ -108,3 +108,11 @@ def test_the_iteration_is_the_foot_of_its_parts(told: Report) -> None:
     for each in tables:
         assert [row[0] for row in each.rows[len(each.body) :]][:2] == ["iteration", "samples per second"]
         assert "iteration" not in [row[0] for row in each.body]
+
+
+def test_a_section_is_named_for_what_it_compares(told: Report, finished_plans: FinishedRun) -> None:
+    titles = {each.anchor: each.title for each in told.sections}
+    assert titles["comparisons"] == "Known chips, expert plans, HBM sizes and micro-batch sizes"
+    of_plans = search_report(finished_plans)
+    assert {each.anchor: each.title for each in of_plans.sections}["comparisons"] == "Micro-batch sizes"
+    assert all("design of" not in figure.caption for figure in of_plans.figures if figure.name.startswith("throughput-by-micro"))
