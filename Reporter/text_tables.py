@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
-WIDEST = 2000  # characters; of a file or a pipe, whose tables keep their lines whole
+NARROWEST_WORDS = 4  # characters; of a column in which words are wrapped
 NARROWEST = 40  # characters; below them a terminal wraps for itself
 
 
@@ -92,43 +92,77 @@ def wrap(text: str, width: int, *, initial_indent: str = "", subsequent_indent: 
 def fitted_lines(table: TextTable, width: int | None) -> list[str]:
     """The lines of a table in at most ``width`` characters where that can be, and below it what was left out.
 
-    Cells of words are wrapped only where leaving out columns does not help.
+    Heads are wrapped first, then columns are left out, and only where that does not help are cells of words wrapped. Numbers are
+    always whole.
     """
-    lines = _lines(table, WIDEST)
-    if width is None or _fits(lines, width):
-        return lines
+    title = [table.title] if width is None else wrap(table.title, width)
+    if width is None or _total(_widest(table)) <= width:
+        return [*title, *_lines(table, _widest(table))]
     left_out: list[str] = []
     for column in table.spared:
+        if _total(_narrow(table)) <= width:
+            break
         table = table.without(column)
         left_out.append(column)
-        lines = _lines(table, WIDEST)
-        if _fits(lines, width):
-            break
-    if not _fits(lines, width):
-        lines = _lines(table, width)
+    widths = _narrow(table)
+    places = range(len(widths))
+    if _total(widths) > width:  # cells of words share what numbers leave
+        words = [place for place in places if table.columns[place] in table.words]
+        room = width - _total([0 if place in words else each for place, each in enumerate(widths)])
+        widths = [NARROWEST_WORDS if place in words else each for place, each in enumerate(widths)]
+        lines = _lines(table, _shared(widths, _widest(table), words, room - NARROWEST_WORDS * len(words)))
+    else:
+        lines = _lines(table, _shared(widths, _widest(table), places, width - _total(widths)))
     if left_out:
         note = f"not shown for lack of room: {', '.join(left_out)}; --wide shows all columns"
-        lines += wrap(note, width, initial_indent="  ", subsequent_indent="  ")
-    return [*lines, ""] if left_out else lines
+        lines += [*wrap(note, width, initial_indent="  ", subsequent_indent="  "), ""]
+    return [*title, *lines]
 
 
-def _fits(lines: Sequence[str], width: int) -> bool:
-    return max(map(len, lines)) <= width
+def _widest(table: TextTable) -> list[int]:
+    """Characters of each column with nothing wrapped."""
+    return [max(len(column), *map(len, cells), 1) for column, cells in _by_column(table)]
 
 
-def _lines(table: TextTable, width: int) -> list[str]:
+def _narrow(table: TextTable) -> list[int]:
+    """Characters of each column with its head wrapped."""
+    return [max(*map(len, [*column.split(), *cells]), 1) for column, cells in _by_column(table)]
+
+
+def _by_column(table: TextTable) -> list[tuple[str, list[str]]]:
+    return [(column, [row[place] for row in table.rows] or [""]) for place, column in enumerate(table.columns)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    """Characters of the longest line, the rule below the heads."""
+    return sum(widths) + 3 * len(widths)
+
+
+def _shared(widths: Sequence[int], wanted: Sequence[int], wider: Sequence[int], room: int) -> list[int]:
+    """``widths`` with ``room`` given to the columns ``wider``, a character each in turn, until they are as wide as ``wanted``."""
+    given = list(widths)
+    while room > 0 and (short := [place for place in wider if given[place] < wanted[place]]):
+        for place in short[:room]:
+            given[place] += 1
+        room -= len(short[:room])
+    return given
+
+
+def _lines(table: TextTable, widths: Sequence[int]) -> list[str]:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=Text(table.title), title_justify="left", box=SIMPLE_HEAD)
-    for column in table.columns:
-        left = column in table.words
-        drawn.add_column(Text(column), justify="left" if left else "right", no_wrap=not left or width == WIDEST, overflow="fold")
+    console = Console(width=_total(widths) + 1, color_system=None, force_terminal=False, legacy_windows=False)
+    drawn = Table(box=SIMPLE_HEAD)
+    heads = [Text(column).wrap(console, width, overflow="fold") for column, width in zip(table.columns, widths, strict=True)]
+    highest = max(map(len, heads))
+    for column, head, width in zip(table.columns, heads, widths, strict=True):
+        shown = Text("\n" * (highest - len(head))) + Text("\n").join(head)  # down to the rule
+        drawn.add_column(shown, justify="left" if column in table.words else "right", width=width, overflow="fold")
     for number, row in enumerate(table.rows, start=1):
-        drawn.add_row(*map(Text, row), end_section=number in table.sections)
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=number in table.sections)
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines()]

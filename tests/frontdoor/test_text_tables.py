@@ -43,9 +43,9 @@ def test_a_file_gets_every_column_whatever_the_terminal(monkeypatch: pytest.Monk
 
 
 def test_a_narrow_terminal_loses_what_matters_least_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "76")
     text = printed(chips(), Screen())
-    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(len(line) <= 76 for line in text.splitlines())
     assert "not shown for lack of room: model, proven; --wide shows all columns" in text
     assert "bertlarge" not in text
     assert "1 x 10 x 100" in text
@@ -58,6 +58,18 @@ def test_a_wide_terminal_and_the_flag_show_everything(monkeypatch: pytest.Monkey
     assert printed(chips(), Screen()) == whole
     monkeypatch.setenv("COLUMNS", "60")
     assert printed(chips(), Screen(), wide=True) == whole
+
+
+def test_heads_are_wrapped_before_anything_is_left_out_and_numbers_are_never_cut() -> None:
+    table = new_table("graphs", ("model", "forward gflops", "saved bytes"), words={"model"}, spared=("saved bytes",))
+    table.add_row("bertlarge", "1.25", "497,141,764")
+    wrapped = fitted_lines(table, 42)
+    assert any("forward" in line and "gflops" not in line for line in wrapped)
+    assert any("gflops" in line and "model" in line for line in wrapped)  # heads stand on the rule
+    assert "497,141,764" in "\n".join(wrapped)
+    numbers = new_table("numbers", tuple("abcde"), words=set())
+    numbers.add_row(*["123,456,789,012"] * 5)
+    assert "\n".join(fitted_lines(numbers, 40)).count("123,456,789,012") == 5
 
 
 def test_words_are_wrapped_only_where_nothing_else_helps() -> None:
