@@ -45,6 +45,7 @@ class Command:
     names: tuple[str, ...] = ()
     run_code: tuple[str, ...] = ()
     force: bool = False
+    wide: bool = False
     verbose: bool = False
     quiet: bool = False
 

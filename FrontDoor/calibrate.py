@@ -17,9 +17,8 @@ from Studies.annotations import Mode
 from Studies.request import settings_for
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from Estimator.devices.device import Calibration
+    from Reporter.text_tables import TextTable
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +104,8 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     return Calibrated(cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors))
 
 
-def _error_table(errors: Sequence[Calibration]) -> Table:
-    from Reporter.tables import plain_table
+def _error_table(errors: Sequence[Calibration]) -> TextTable:
+    from Reporter.text_tables import plain_table
 
     rows: list[dict[str, object]] = [
         {"table": each.table, "rows": each.rows, "MAPE": f"{each.mape:.1%}", "bias": f"{each.bias:+.1%}"} for each in errors

@@ -21,6 +21,6 @@ def explain(command: Command) -> int:
     if command.output_format == "json":
         sys.stdout.write(to_json(explanation, indent=2).decode() + "\n")
     else:
-        print_explanation(explanation, sys.stdout)
+        print_explanation(explanation, sys.stdout, wide=command.wide)
     asked = explanation.alternatives
     return NOTHING_FEASIBLE if asked and all(each.slower is None for each in asked) else DONE

@@ -35,6 +35,7 @@ OTHER_MODES = {
     "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
 }
 MODES = STUDY_MODES | OTHER_MODES
+WITHOUT_TABLES = frozenset({"report", "trace"})  # what they print is the files they wrote
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
         modes[mode] = sub
         _FLAGS[mode](sub)
         _add_common(sub)
+        if mode not in WITHOUT_TABLES:
+            sub.add_argument("--wide", action="store_true", help="print all columns of tables, however narrow the terminal is")
     return modes
 
 
@@ -170,7 +173,7 @@ def _add_validate(parser: Parser) -> None:
     for name in ("device", "cluster", "software"):
         _add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     _add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
-    parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png or .svg")
+    parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
 
 
 def _add_calibrate(parser: Parser) -> None:
@@ -212,7 +215,7 @@ def _add_sweep(parser: Parser) -> None:
 def _add_report(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
     parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
-    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG and PNG into this folder")
+    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG, PNG and PDF into this folder")
     _add_run_code(parser)
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from Common.numbers import number
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
@@ -17,14 +18,15 @@ def models(command: Command) -> int:
     """Print the listed models, or those that were named."""
     from GraphExtractor.models.dimensions import family_names
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
-    from Reporter.tables import plain_table, print_lines, print_tables
+    from Reporter.text_tables import plain_table, print_lines, print_tables
 
     names = [canonical_name(name) for name in command.names] or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
     if command.output_format == "json":
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return DONE
-    print_tables([plain_table("models", [_shown(row) for row in rows])], sys.stdout)
+    spared = ("also called", "experts", "family", "active", "sequence", "hidden")
+    print_tables([plain_table("models", [_shown(row) for row in rows], spared)], sys.stdout, wide=command.wide)
     lines = [
         "a tensor parallel width (tp) divides the number given; parameters are those of the released checkpoint or the paper",
         "a model is also named by its dimensions, as in gpt:layers=24,hidden=2304,heads=24 "
@@ -82,4 +84,4 @@ def _shown(row: dict[str, object]) -> dict[str, object]:
 def _count(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "-"
-    return f"{parameters / 1e9:.4g}B" if parameters >= 1e9 else f"{parameters / 1e6:.4g}M"
+    return f"{number(parameters / 1e9)}B" if parameters >= 1e9 else f"{number(parameters / 1e6)}M"

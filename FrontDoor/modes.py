@@ -48,7 +48,7 @@ def run_solver(command: Command) -> int:
     if command.output_format == "json":
         sys.stdout.write(best_json(result).decode() + "\n")
     else:
-        print_result(result, sys.stdout)
+        print_result(result, sys.stdout, wide=command.wide)
     if result.best is not None:
         return DONE
     return NOTHING_FEASIBLE if result.status is Status.INFEASIBLE else FAILED
@@ -56,14 +56,11 @@ def run_solver(command: Command) -> int:
 
 def extract_graph(command: Command) -> int:
     """Extract the graphs of the study, or find them on disk, and print what is in them."""
-    from Reporter.tables import plain_table
-
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    rounded = [{key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()} for row in rows]
-    print_answer(json.dumps(rows, indent=2), lambda: [plain_table("training graphs, per device", rounded)], command)
+    print_rows("training graphs, per device", rows, command, ("saved_bytes", "distinct_layers", "operators", "tp"))
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from FrontDoor.arguments import Command
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from Reporter.text_tables import TextTable
 
 
-def print_rows(title: str, rows: Sequence[dict[str, object]], command: Command) -> None:
-    """Write rows of equal keys as one table, or as a JSON list."""
-    from Reporter.tables import plain_table
+def print_rows(title: str, rows: Sequence[dict[str, object]], command: Command, spared: Sequence[str] = ()) -> None:
+    """Write rows of equal keys as one table, or as a JSON list; a narrow terminal leaves out columns of ``spared``."""
+    from Reporter.text_tables import plain_table
 
-    print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, rows)], command)
+    print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, rows, spared)], command)
 
 
-def print_answer(as_json: str, tables: Callable[[], Sequence[Table]], command: Command) -> None:
+def print_answer(as_json: str, tables: Callable[[], Sequence[TextTable]], command: Command) -> None:
     """Write what ``command`` asked for: ``as_json``, or the ``tables``."""
-    from Reporter.tables import print_tables
+    from Reporter.text_tables import print_tables
 
     if command.output_format == "json":
         sys.stdout.write(as_json + "\n")
     else:
-        print_tables(tables(), sys.stdout)
+        print_tables(tables(), sys.stdout, wide=command.wide)

@@ -16,7 +16,7 @@ from Studies.request import settings_for
 logger = logging.getLogger(__name__)
 
 HARDWARE = ("device", "cluster", "software")
-PICTURES = (".png", ".svg")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def validate(command: Command) -> int:
@@ -51,5 +51,6 @@ def _picture(text: str) -> Path:
 
     path = output_file(text)
     if path.suffix.lower() not in PICTURES:
-        raise InputError(f"plot {text!r} is neither a PNG nor an SVG; give a file name that ends in {' or '.join(PICTURES)}")
+        endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
+        raise InputError(f"plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}")
     return path

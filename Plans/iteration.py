@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from Common.numbers import size_text
 from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
 from Plans.plan import UniformPlan
@@ -169,6 +170,4 @@ def _misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     needed, given = stages[fullest].memory_bytes, machine.memory_bytes
     if needed <= given:
         return ""
-    return (
-        f"stage {fullest + 1} of {len(stages)} needs {needed / 1e9:.1f} GB per device, {machine.title} has {given / 1e9:.1f} GB"
-    )
+    return f"stage {fullest + 1} of {len(stages)} needs {size_text(needed)} per device, {machine.title} has {size_text(given)}"

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from Common.choices import Objective
+from Common.numbers import FINE_DIGITS, number, share
 from Common.progress import duration
 from GraphExtractor.names import label
-from Reporter.tables import new_table
+from Reporter.text_tables import TextTable, new_table
 from Studies.config_files import MODELS
 from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
 from Studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from Studies.sweep.table import value_text
 from Studies.wording import UNITS, accelerator_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 DEVICE = "device"
 
@@ -47,7 +45,7 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
     return f"{_value_text(result)} {UNITS[Objective(result.objective)]} on {_where(result, settings)}{plan}, {proven}"
 
 
-def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
+def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
     """A row per point and model of it; then, where there are any, the points without a result and why."""
     tables = [_results_table(sweep, [point for point in points if _has_result(point)], points)]
     others = [point for point in points if not _has_result(point)]
@@ -63,7 +61,7 @@ def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
     return tables if any(map(_has_result, points)) else tables[1:]
 
 
-def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:
+def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> TextTable:
     swept = [key for key in sweep.swept if key != MODELS]
     results = [point.point.result for point in done if point.point]
     objectives = {result.objective for result in results}
@@ -83,7 +81,8 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
     expert = any(plan.speedup_over_expert is not None for result in results for plan in result.plans)
     columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven", "run")
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
-    table = new_table(f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words)
+    spared = ("run", "recompute", "micro-batch", *(f"vs {chip}" for chip in chips), "vs expert", "proven", "MFU", "tp x pp x dp")
+    table = new_table(f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared)
     for point, result in zip(done, results, strict=True):
         head = [str(point.number), _model_text(point.settings), *(value_text(point.settings[key]) for key in swept)]
         over = [f"{result.over_references[chip]:.2f}x" if chip in result.over_references else "-" for chip in chips]
@@ -122,9 +121,7 @@ def _has_result(point: SweptPoint) -> bool:
 
 
 def _value_text(result: PointResult) -> str:
-    """Five digits, without an exponent where the number is large."""
-    value = result.value or 0.0
-    return f"{value:.5g}" if value < 1e5 else f"{value:.0f}"
+    return number(result.value or 0.0, FINE_DIGITS)
 
 
 def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
@@ -132,7 +129,7 @@ def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
 
 
 def _plan_cells(plan: PlanRow, *, expert: bool) -> list[str]:
-    cells = [str(plan.micro_batch_size), plan.recompute, _degrees(plan), f"{plan.model_flops_utilization:.1%}"]
+    cells = [str(plan.micro_batch_size), plan.recompute, _degrees(plan), share(plan.model_flops_utilization)]
     if expert:
         cells.append(f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-")
     return cells

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from Common.choices import Objective
+from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
-from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SpaceSize
+from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
+from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
+    MFU_MEANING,
     NEGLIGIBLE,
     UNITS,
     accelerator_text,
@@ -21,18 +24,16 @@ from Studies.wording import (
     hidden_s,
     part_text,
     plan_extras,
+    tight_memory_text,
+    whole_plan_text,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MS = 1e-3
 WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
-WIDEST_COLUMNS = 400  # tables keep their lines whole, a narrow terminal wraps them: legible, and equal in a file
 
 
-def print_result(result: SearchResult, stream: TextIO) -> None:
+def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
     """Write the answer: the optimum per memory size, per micro-batch size, references, where the time goes, what it rests on."""
     if result.best is None:
         print_lines(
@@ -40,35 +41,56 @@ def print_result(result: SearchResult, stream: TextIO) -> None:
         )
         return
     best = result.best
-    print_tables([optimum_table(result), size_table(result)], stream)
+    tables = [optimum_table(result), size_table(result)]
     if result.references:
-        print_tables([reference_table(result.references, best.objective)], stream)
-    print_tables((breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()), stream)
-    lines = [
+        tables.append(reference_table(result.references, best.objective))
+    tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
+    print_tables(tables, stream, wide=wide)
+    print_lines(_sentences(result, best), stream)
+
+
+def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
+    """The answer and what it rests on."""
+    yield (
         f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
-        f"{best.objective.value.replace('_', ' ')} {best.value:.6g} {UNITS[best.objective]}, {_proof(best)}",
-        *(_explained(label(name), plan) for name, plan in best.models.items()),
-        *([ALONG_THE_CRITICAL_PATH] if best.accelerator is not None else []),
-        *(f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted),
-        _counted(result),
-        f"files: {result.run_directory}",
-    ]
-    print_lines(lines, stream)
+        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {UNITS[best.objective]}, {_proof(best)}"
+    )
+    for name, plan in best.models.items():
+        memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
+        utilised = f"MFU {share(plan.model_flops_utilization)}, {MFU_MEANING}"
+        yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
+    if result.tight_memory is not None:
+        yield f"warning: {tight_memory_text(result.tight_memory, best)}"
+    for name, plan in best.models.items():
+        yield _explained(label(name), plan)
+    if best.accelerator is not None:
+        yield ALONG_THE_CRITICAL_PATH
+    yield from (f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted)
+    yield _counted(result)
+    yield f"files: {result.run_directory}"
 
 
 def memory_text(size_bytes: float) -> str:
     """Memory of a device in GiB."""
-    return f"{size_bytes / GIB:.4g}"
+    return gib(size_bytes)
 
 
-def optimum_table(result: SearchResult) -> Table:
+def merged(rows: Sequence[tuple[str, ...]], column: int) -> list[tuple[str, ...]]:
+    """Rows that differ in one column alone as one, with all its values, where the first of them stands."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        alike.setdefault((*row[:column], *row[column + 1 :]), []).append(row[column])
+    return [(*rest[:column], ", ".join(dict.fromkeys(values)), *rest[column:]) for rest, values in alike.items()]
+
+
+def optimum_table(result: SearchResult) -> TextTable:
     """The best accelerator and plan per memory size, one row per model."""
     designed = any(point.accelerator is not None for point in result.per_hbm)
     further = any(plan_extras(plan) for point in result.per_hbm for plan in point.models.values())
     columns = (
         "HBM GiB",
         "accelerator",
-        *(["area mm2"] if designed else []),
+        *(["area mm²"] if designed else []),
         "model",
         "micro-batch",
         "recompute",
@@ -76,64 +98,78 @@ def optimum_table(result: SearchResult) -> Table:
         *(["further"] if further else []),
         "samples/s",
         "MFU",
+        "used GiB",
         *(["vs expert"] if designed else []),
         "proven",
     )
     what = "best accelerator and plan per HBM size" if designed else f"best plan on {result.hardware.cluster}"
-    table = new_table(f"{result.study}: {what}", columns, words={"accelerator", "model", "recompute", "further"})
-    for point in result.per_hbm:
-        for name, plan in point.models.items():
-            table.add_row(
-                memory_text(point.hbm_bytes),
-                hardware_text(point.accelerator, result.hardware),
-                *([f"{point.accelerator.area_mm2:.2f}"] if point.accelerator is not None else []),
-                label(name),
-                str(plan.micro_batch_size),
-                plan.recompute,
-                f"{plan.tp} x {plan.pp} x {plan.dp}",
-                *([", ".join(plan_extras(plan))] if further else []),
-                f"{plan.throughput_samples_per_s:.5g}",
-                f"{plan.model_flops_utilization:.1%}",
-                *([_against_expert(plan)] if designed else []),
-                "yes" if point.optimal else "no",
-            )
+    one = [] if any(len(point.models) > 1 for point in result.per_hbm) else ["model"]
+    spared = (*one, "vs expert", "area mm²", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
+    words = {"accelerator", "model", "recompute", "further"}
+    table = new_table(f"{result.study}: {what}", columns, words=words, spared=spared)
+    rows = [
+        (
+            memory_text(point.hbm_bytes),
+            hardware_text(point.accelerator, result.hardware),
+            *([f"{point.accelerator.area_mm2:.2f}"] if point.accelerator is not None else []),
+            label(name),
+            str(plan.micro_batch_size),
+            plan.recompute,
+            f"{plan.tp} x {plan.pp} x {plan.dp}",
+            *([", ".join(plan_extras(plan))] if further else []),
+            rate(plan.throughput_samples_per_s),
+            share(plan.model_flops_utilization),
+            f"{plan.memory_bytes / GIB:,.2f}",
+            *([_against_expert(plan)] if designed else []),
+            "yes" if point.optimal else "no",
+        )
+        for point in result.per_hbm
+        for name, plan in point.models.items()
+    ]
+    for row in merged(rows, columns.index("HBM GiB")):
+        table.add_row(*row)
     return table
 
 
-def size_table(result: SearchResult) -> Table:
+def size_table(result: SearchResult) -> TextTable:
     """The best hardware of each model for every memory and micro-batch size."""
     columns = ("model", "HBM GiB", "micro-batch", "accelerator", "recompute", "tp x pp x dp", "samples/s")
-    table = new_table("per HBM and micro-batch size", columns, words={"model", "accelerator", "recompute"})
-    for row in result.rows:
-        size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
-        if row.status not in FOUND:
-            table.add_row(*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
-        else:
-            plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", f"{row.throughput_samples_per_s:.5g}")
-            table.add_row(*size, hardware_text(row.accelerator, result.hardware), *plan)
+    one = ["model"] if len({row.model for row in result.rows}) == 1 else []
+    words = {"model", "accelerator", "recompute"}
+    table = new_table("per HBM and micro-batch size", columns, words=words, spared=(*one, "recompute", "tp x pp x dp"))
+    for cells in merged([_size_cells(result, row) for row in result.rows], columns.index("HBM GiB")):
+        table.add_row(*cells)
     return table
 
 
-def reference_table(references: Sequence[ReferencePoint], objective: Objective) -> Table:
+def _size_cells(result: SearchResult, row: SizeRow) -> tuple[str, ...]:
+    size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
+    if row.status not in FOUND:
+        return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
+    plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", rate(row.throughput_samples_per_s))
+    return (*size, hardware_text(row.accelerator, result.hardware), *plan)
+
+
+def reference_table(references: Sequence[ReferencePoint], objective: Objective) -> TextTable:
     """Known chips under the same model, each with the best plan on it."""
-    table = new_table(
-        "known chips, priced the same way",
-        ("chip", "accelerator", "HBM GiB", UNITS[objective], "optimum is better by"),
-        words={"chip", "accelerator"},
-    )
-    for point in references:
-        better = f"{point.best_over_reference:.2f}x" if point.best_over_reference is not None else "-"
-        table.add_row(
+    columns = ("chip", "accelerator", "HBM GiB", UNITS[objective], "optimum is better by")
+    table = new_table("known chips, priced the same way", columns, words={"chip", "accelerator"}, spared=("accelerator",))
+    rows = [
+        (
             point.name,
             accelerator_text(point.accelerator),
             memory_text(point.hbm_bytes),
-            f"{point.value:.5g}" if point.status in FOUND else point.status.value,
-            better,
+            rate(point.value) if point.status in FOUND else point.status.value,
+            f"{point.best_over_reference:.2f}x" if point.best_over_reference is not None else "-",
         )
+        for point in references
+    ]
+    for row in merged(rows, columns.index("HBM GiB")):
+        table.add_row(*row)
     return table
 
 
-def breakdown_table(breakdown: Breakdown, model: str) -> Table:
+def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
     """Seconds of the busiest stage, the largest part first, adding up to the iteration; below, what costs no time."""
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
@@ -165,7 +201,7 @@ def _adding_up(values: Sequence[float], decimals: int) -> list[float]:
     return [after - before for before, after in pairwise(sums)]
 
 
-def space_table(size: SpaceSize) -> Table:
+def space_table(size: SpaceSize) -> TextTable:
     """What a study would evaluate."""
     table = new_table("size of the space", ("what", "number"), words={"what"})
     rows = {
@@ -176,46 +212,10 @@ def space_table(size: SpaceSize) -> Table:
         "shapes of plans (tp, cp, ep, micro-batch size, sequence parallelism, recomputation)": size.shapes,
         "design points": size.points,
     }
-    for name, number in rows.items():
-        table.add_row(name, f"{number:,}")
+    for name, count in rows.items():
+        table.add_row(name, f"{count:,}")
     plans = "known once the model is traced" if size.plans is None else f"{size.plans:,}"
     table.add_row("plans per accelerator and memory size", plans)
-    return table
-
-
-def plain_table(title: str, rows: Sequence[dict[str, object]]) -> Table:
-    """Rows of equal keys as a table; text to the left, numbers to the right."""
-    columns = {key.replace("_", " "): value for row in rows for key, value in row.items()}
-    table = new_table(title, tuple(columns), words={name for name, value in columns.items() if isinstance(value, str)})
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    return table
-
-
-def print_tables(tables: Iterable[Table], stream: TextIO) -> None:
-    """Write tables, as wide as they need."""
-    from rich.console import Console
-
-    console = Console(file=stream, width=WIDEST_COLUMNS)
-    for table in tables:
-        with console.capture() as drawn:
-            console.print(table)
-        print_lines((line.rstrip() for line in drawn.get().splitlines()), stream)
-
-
-def print_lines(lines: Iterable[str], stream: TextIO) -> None:
-    """Write lines as they are."""
-    stream.writelines(f"{line}\n" for line in lines)
-
-
-def new_table(title: str, columns: Sequence[str], *, words: set[str]) -> Table:
-    """An empty table in the one style of all; columns among ``words`` go to the left, the others, numbers, to the right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
     return table
 
 
@@ -230,7 +230,7 @@ def _proof(point: DesignPoint) -> str:
         return "proven optimal over the whole space"
     bound = point.certificate.best_open_bound if point.certificate else None
     if bound is not None and any(plan.plans_omitted for plan in point.models.values()):
-        return f"not proven optimal ({point.status.value}, within {1.0 - point.value / bound:.1%} of the best there can be)"
+        return f"not proven optimal ({point.status.value}, within {percent(1.0 - point.value / bound)} of the best there can be)"
     return f"not proven optimal ({point.status.value})"
 
 
@@ -240,7 +240,7 @@ def _explained(name: str, plan: ModelPlan) -> str:
     shown = {part: seconds for part, seconds in exposed_s(plan.breakdown_s).items() if seconds >= WORTH_A_WORD * total_s}
     shares = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in shown.items())
     hidden = ", ".join(f"{part_text(part)} {seconds / total_s:.1%}" for part, seconds in hidden_s(plan.breakdown_s).items())
-    return f"{name}: {total_s:.4g} s per batch = {shares}" + (f"; hidden beside computation: {hidden}" if hidden else "")
+    return f"{name}: {time_text(total_s)} per batch = {shares}" + (f"; hidden beside computation: {hidden}" if hidden else "")
 
 
 def _counted(result: SearchResult) -> str:

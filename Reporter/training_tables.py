@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from Common.numbers import FINE_DIGITS, number, percent, share, stage_memory_text
 from Common.records import to_json
-from Common.units import GB
+from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status
 from Reporter.conventions import mfu_text
-from Reporter.tables import MS, breakdown_table, milliseconds_decimals, new_table
+from Reporter.tables import MS, breakdown_table, milliseconds_decimals
+from Reporter.text_tables import TextTable, new_table
 from Studies.evaluation import Evaluation
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from Studies.limits.memory_room import MOST_SHARE
 
 
-def evaluation_tables(evaluation: Evaluation) -> list[Table]:
+def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
     """What the iteration amounts to, where its time goes, and what fills the memory of each stage."""
     iteration = evaluation.iteration
     return [
@@ -45,7 +45,7 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
 
 
-def summary_table(evaluation: Evaluation) -> Table:
+def summary_table(evaluation: Evaluation) -> TextTable:
     """The iteration in one panel."""
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
     degrees = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
@@ -53,21 +53,24 @@ def summary_table(evaluation: Evaluation) -> Table:
     shown += f", experts divided by {plan.ep}" if plan.ep > 1 else ""
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
-    hfu = f"HFU {iteration.hardware_flops_utilization:.1%} counting all scores and what is recomputed"
+    hfu = f"HFU {share(iteration.hardware_flops_utilization)} counting all scores and what is recomputed"
     mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {shown}",
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
-        "iteration": f"{iteration.iteration_s:.5g} s",
-        "samples/s": f"{iteration.samples_per_s:,.5g}",
-        "tokens/s": f"{iteration.tokens_per_s:,.0f}",
-        "model TFLOP/s per device": f"{iteration.model_tflops_per_device:.1f} ({mfu})",
-        "hardware TFLOP/s per device": f"{iteration.hardware_tflops_per_device:.1f} ({hfu})",
-        "memory of the fullest stage": f"{iteration.memory_bytes / GB:.1f} GB of {capacity_bytes / GB:.1f} GB",
+        "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
+        "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
+        "tokens/s": number(iteration.tokens_per_s),
+        "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device)} ({mfu})",
+        "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device)} ({hfu})",
+        "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),
     }
     if iteration.energy_per_sample_j is not None:
-        rows["energy"] = f"{iteration.energy_per_sample_j:.4g} J per sample"
+        rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
+    uneven = _uneven_chunks(evaluation)
+    if uneven:
+        rows["interleaving"] = uneven
     if hardware.accelerator is not None:
         rows["time within a layer"] = "attributed along the critical path of its schedule on the cores"
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
@@ -77,13 +80,29 @@ def summary_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def memory_table(iteration: Iteration, capacity_bytes: float) -> Table:
+def _memory_text(used_bytes: float, capacity_bytes: float) -> str:
+    text = stage_memory_text(used_bytes, capacity_bytes)
+    little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
+    return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text
+
+
+def _uneven_chunks(evaluation: Evaluation) -> str:
+    """What is to be known of chunks that are not alike: no search would choose them."""
+    plan, layers = evaluation.degrees, sum(len(stage.layers) for stage in evaluation.plan.stages)
+    blocks, chunks = layers - 2, plan.pp * plan.interleave  # between embedding and head
+    if plan.interleave == 1 or blocks % chunks == 0:
+        return ""
+    return f"{chunks} chunks of unequal numbers of layers are priced as they are; Megatron-LM and searches take equal ones only"
+
+
+def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
-    filled = ("state GB", "activations GB", "workspace GB", "reserved GB", "total GB", "fits")
-    table = new_table("stages, per device and micro-batch", (*columns, *filled), words=set())
+    filled = ("state GiB", "activations GiB", "workspace GiB", "reserved GiB", "total GiB", "fits")
+    spared = ("reserved GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
+    table = new_table("stages, per device and micro-batch", (*columns, *filled), words=set(), spared=spared)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
-    for number, stage in enumerate(iteration.stages, start=1):
+    for position, stage in enumerate(iteration.stages, start=1):
         parts = (
             stage.parameter_state_bytes,
             stage.activation_bytes,
@@ -92,12 +111,12 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> Table:
             stage.memory_bytes,
         )
         table.add_row(
-            str(number),
+            str(position),
             str(len(stage.layers)),
             f"{stage.parameters:,}",
             f"{stage.forward_s / MS:,.{decimals}f}",
             f"{stage.backward_s / MS:,.{decimals}f}",
-            *(f"{part / GB:.2f}" for part in parts),
+            *(f"{part / GIB:,.2f}" for part in parts),
             "yes" if stage.memory_bytes <= capacity_bytes else "no",
         )
     return table

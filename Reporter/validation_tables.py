@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from Common.numbers import number
 from Common.records import to_json
 from Plans.results import Breakdown
-from Reporter.tables import new_table
+from Reporter.text_tables import TextTable, new_table
 from Validation.records import ValidationReport
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 WORST = 10
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
@@ -32,7 +30,7 @@ PARTS = {
 }
 
 
-def report_tables(report: ValidationReport) -> list[Table]:
+def report_tables(report: ValidationReport) -> list[TextTable]:
     """Statistics by source, the runs predicted worst, those that were skipped, and the assumptions that were needed."""
     tables = [source_table(report)]
     if any(not run.skipped for run in report.runs):
@@ -51,10 +49,11 @@ def report_json(report: ValidationReport) -> bytes:
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
 
 
-def source_table(report: ValidationReport) -> Table:
+def source_table(report: ValidationReport) -> TextTable:
     """How far predictions are off, by source and over all."""
     columns = ("source", "runs", "skipped", "time MAPE", "time bias", "Spearman", "memory MAPE")
-    table = new_table("predicted against measured iteration times", columns, words={"source"})
+    spared = ("Spearman", "skipped", "memory MAPE")
+    table = new_table("predicted against measured iteration times", columns, words={"source"}, spared=spared)
     for statistics in (*report.sources, report.overall):
         table.add_row(
             _short(statistics.source),
@@ -68,12 +67,13 @@ def source_table(report: ValidationReport) -> Table:
     return table
 
 
-def worst_table(report: ValidationReport) -> Table:
+def worst_table(report: ValidationReport) -> TextTable:
     """The runs predicted worst, and what their predicted time consists of."""
     columns = ("line", "model", "devices", "tp x pp x dp", "micro-batch", "measured s", "predicted s", "error", "predicted as")
-    table = new_table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"})
+    spared = ("predicted as", "micro-batch", "devices", "tp x pp x dp")
+    table = new_table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"}, spared=spared)
     for run in report.worst(WORST):
-        if run.plan is None or run.breakdown_s is None:
+        if run.plan is None or run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
             continue
         table.add_row(
             str(run.line),
@@ -81,15 +81,15 @@ def worst_table(report: ValidationReport) -> Table:
             str(run.devices),
             f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}",
             str(run.plan.micro_batch_size),
-            f"{run.measured_s:.4g}",
-            f"{run.predicted_s:.4g}",
+            number(run.measured_s),
+            number(run.predicted_s),
             _signed(run.error),
             _parts(run.breakdown_s),
         )
     return table
 
 
-def skipped_table(report: ValidationReport) -> Table:
+def skipped_table(report: ValidationReport) -> TextTable:
     """The runs that were not predicted, and why."""
     table = new_table("skipped", ("line", "model", "reason"), words={"model", "reason"})
     for run in report.runs:
@@ -98,7 +98,7 @@ def skipped_table(report: ValidationReport) -> Table:
     return table
 
 
-def assumption_table(report: ValidationReport) -> Table:
+def assumption_table(report: ValidationReport) -> TextTable:
     """What runs do not say, and the rule that filled it in."""
     table = new_table("assumed", ("what", "runs", "by the rule"), words={"what", "by the rule"})
     for rule in report.rules:

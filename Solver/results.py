@@ -93,6 +93,11 @@ class ModelPlan:
     causal_model_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``; None in records of before
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
+    @property
+    def memory_bytes(self) -> float:
+        """Of a device of the fullest stage."""
+        return max(stage.memory_bytes for stage in self.stages)
+
 
 @dataclass(frozen=True)
 class ScheduleConfirmation:
@@ -167,6 +172,18 @@ class DesignPoint:
 
 
 @dataclass(frozen=True)
+class TightMemory:
+    """What it costs to leave room: the optimum fills ``used_share`` of a device's memory, more than ``most_share``.
+
+    ``runner_up`` is the best design on the same hardware that uses at most that much (None: nothing fits in it).
+    """
+
+    used_share: float
+    most_share: float
+    runner_up: DesignPoint | None
+
+
+@dataclass(frozen=True)
 class ReferencePoint:
     """A known chip scored by the same model, with the best plan on it."""
 
@@ -232,6 +249,7 @@ class SearchResult:
     counts: Counts
     run_directory: str
     reason: str = ""  # why nothing is feasible
+    tight_memory: TightMemory | None = None  # where the optimum leaves little of it
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,8 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
         result = to_record(SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path))
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
-    if not all(_holds_together(point) for point in (*result.per_hbm, result.best) if point is not None):
+    others = [] if result.tight_memory is None else [result.tight_memory.runner_up]
+    if not all(_holds_together(point) for point in (*result.per_hbm, result.best, *others) if point is not None):
         raise _unreadable(path, OTHER_LAYOUT)
     return result
 

@@ -16,6 +16,7 @@ from Solver.search.search import Searched, search
 from Studies.file_contents import file_contents
 from Studies.folders import REPOSITORY
 from Studies.limits.limits import limits_of
+from Studies.limits.memory_room import tight_memory
 from Studies.problem import hardware_of, hardware_report, search_problem
 from Studies.request import Request
 from Studies.run_directory import (
@@ -45,8 +46,9 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     if best is not None:
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best))
+            tight = tight_memory(run, best)
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
-        result = replace(result, best=best, hardware=chosen)
+        result = replace(result, best=best, hardware=chosen, tight_memory=tight)
     with run.phase("files"):
         files = _files(request, run, replace(searched, result=result), contents)
         write_run(folders.run, files, csv=request.csv)

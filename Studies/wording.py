@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from Common.choices import GroupOrder, Objective
-from Common.units import GIB, MIB
+from Common.numbers import number, percent
+from Common.units import MIB
+from GraphExtractor.names import label
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
     from Plans.results import Breakdown
-    from Solver.results import ExpertReport, HardwareReport, ModelPlan
+    from Solver.results import DesignPoint, ExpertReport, HardwareReport, ModelPlan, TightMemory
 
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",
-    Objective.THROUGHPUT_PER_AREA: "samples/s/mm2",
+    Objective.THROUGHPUT_PER_AREA: "samples/s/mm²",
     Objective.THROUGHPUT_PER_JOULE: "samples/J",
 }
 PARTS = {
@@ -38,12 +40,17 @@ ALONG_THE_CRITICAL_PATH = (
     "Cores run operators side by side: the time of a layer is attributed along the critical path of its schedule."
 )
 
+MFU_MEANING = (
+    "model FLOPs (three times those of a forward pass, all scores of attention counted, nothing recomputed) over the peak of the "
+    "devices in use"
+)
+
 
 def accelerator_text(accelerator: Accelerator) -> str:
     """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
     return (
         f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
-        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {accelerator.glb_bytes / MIB:g} MiB"
+        f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {number(accelerator.glb_bytes / MIB)} MiB"
     )
 
 
@@ -90,42 +97,36 @@ def whole_plan_text(plan: ModelPlan) -> str:
     return ", ".join([*always, *plan_extras(plan)])
 
 
-def number(value: float) -> str:
-    """At least four significant digits, thousands with commas, no exponent where people would write none."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
-def percent(fraction: float) -> str:
-    """``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the whole number."""
-    share = 100 * abs(fraction)
-    digits = 0 if share >= 10 else 1 if share >= 1 else 2
-    text = f"{share:.{digits}f}%"
-    return "less than 0.01%" if share and text == "0.00%" else text
-
-
-def size_text(size_bytes: float) -> str:
-    """``3.1 GiB``, ``577 MiB``, ``12 KiB``."""
-    unit, scale = next(((name, scale) for name, scale in (("GiB", GIB), ("MiB", MIB)) if size_bytes >= scale), ("KiB", 1024))
-    return f"{size_bytes / scale:.3g} {unit}" if size_bytes < 1000 * scale else f"{size_bytes / scale:,.0f} {unit}"
-
-
-def time_text(seconds: float) -> str:
-    """``286 s``, ``97.88 ms``, ``1.2 us``."""
-    if seconds == 0.0:
-        return "0 s"
-    unit, scale = next(((name, scale) for name, scale in (("s", 1.0), ("ms", 1e-3)) if abs(seconds) >= scale), ("us", 1e-6))
-    return f"{number(seconds / scale)} {unit}"
+def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
+    """That the optimum leaves little memory, and what leaving room costs; in sentences without the last full stop."""
+    what = "plan on the same chip" if best.accelerator is not None else "plan"
+    filled = (
+        f"the optimum fills {percent(tight.used_share)} of the memory, more than {percent(tight.most_share)}: fragmentation or a "
+        "larger framework could overflow it"
+    )
+    other = tight.runner_up
+    if other is None:
+        return f"{filled}. No {what} uses at most {percent(tight.most_share)}"
+    plans = "; ".join(f"{label(name)} with {whole_plan_text(plan)}" for name, plan in other.models.items())
+    used = max(plan.memory_bytes for plan in other.models.values()) / other.hbm_bytes
+    less = 1.0 - other.value / best.value
+    cost = f"{percent(less)} less" if less > EQUAL else "just as good"
+    reached = f"{number(other.value)} {UNITS[other.objective]}, {cost}, in {percent(used)} of the memory"
+    return f"{filled}. The best {what} that uses at most {percent(tight.most_share)} reaches {reached}: {plans}"
 
 
 def times_what(ratio: float) -> str:
     """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less than``."""
     if ratio >= 1.1:
-        return f"{ratio:.3g} times what"
+        return f"{number(ratio, 3)} times what"
     if abs(ratio - 1.0) <= EQUAL:
         return "just what"
     return f"{percent(ratio - 1)} {'more' if ratio > 1 else 'less'} than"
+
+
+def capitalised(sentence: str) -> str:
+    """With a capital first letter, the others as they are."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def listed(items: Sequence[str]) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from Common.numbers import number
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Studies.wording import EQUAL, number
+from Studies.wording import EQUAL
 
 SAMPLES = "samples per second"
 REACH_WORDS = (
@@ -42,7 +43,7 @@ def menu(column: str, title: str, values: Sequence[object]) -> Any:
     """A menu that filters by ``column``: a parameter ``choose_<column>``, null for all."""
     import altair as alt
 
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    words = [number(value) if isinstance(value, float) else str(value) for value in values]
     bind = alt.binding_select(options=[None, *values], labels=["all", *words], name=title)
     return alt.param(name=f"choose_{column}", value=None, bind=bind)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Common.choices import Recompute
+from Common.numbers import number
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
@@ -18,7 +19,6 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration
 from Reporter.report.theme import SERIES, colour
 from Solver.results import ModelPlan
-from Studies.wording import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,8 +138,8 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     )
     caption = (
         "Each point is the best plan of its tensor, context and expert parallel degrees, micro-batch size, sequence parallelism "
-        f"and recomputation. The vertical line is the memory of a device ({limit:.4g} GiB), the ring the optimum.{kept} What was "
-        "pruned is proven to be no faster than the optimum."
+        f"and recomputation. The vertical line is the memory of a device ({number(limit)} GiB), the ring the optimum.{kept} "
+        "What was pruned is proven to be no faster than the optimum."
     )
     return Figure(
         f"throughput-memory{points.suffix}", "Throughput and memory of the plans", caption, sized(chart, 380), len(shown)

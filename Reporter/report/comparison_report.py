@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from Common.numbers import number
 from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
@@ -16,7 +17,7 @@ from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, bre
 from Solver.results import ModelPlan
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedRun
-from Studies.wording import UNITS, number
+from Studies.wording import UNITS
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line
@@ -85,7 +86,7 @@ def _numbers(before: Outcome, after: Outcome) -> Iterator[KeyNumber]:
         times = ", ".join(duration(each.time_per_batch_s) for each in answers.models.values())
         yield KeyNumber(name, value, f"an iteration of {times}" if times else "")
     if before.value and after.value and before.unit == after.unit and before.models.keys() == after.models.keys():
-        yield KeyNumber("after over before", f"{after.value / before.value:.3g}x")
+        yield KeyNumber("after over before", f"{number(after.value / before.value, 3)}x")
 
 
 def _changes(title: str, what: str, changes: tuple[Change, ...]) -> PageTable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from Common.numbers import number
 from Common.units import GIB, MIB
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint
@@ -79,7 +80,7 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
     """The accelerators of design points, each in one line."""
     columns: Sequence[list[int]] = [designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS]
     return [
-        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {glb_bytes / MIB:g} MiB"
+        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} MiB"
         for num_tc, num_vc, width, depth, width_vc, glb_bytes in zip(*columns, strict=True)
     ]
 

@@ -12,12 +12,21 @@ SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of words; columns among ``words`` go to the left, the others, numbers, to the right."""
+    """A table of words; columns among ``words`` go to the left, the others, numbers, to the right.
+
+    The last ``foot`` rows, sums for instance, stay below the others however these are sorted.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: frozenset[str]
+    foot: int = 0
+
+    @property
+    def body(self) -> tuple[tuple[str, ...], ...]:
+        """The rows above the foot."""
+        return self.rows[: len(self.rows) - self.foot]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +44,11 @@ class Figure:
     marks: int
     table: PageTable | None = None
     abreast: int = 1
+
+    @property
+    def alt(self) -> str:
+        """What the chart shows, for those who do not see it."""
+        return f"Chart: {self.title}. {self.caption}".rstrip()
 
     @property
     def renderer(self) -> str:
@@ -80,7 +94,10 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections."""
+    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons, and the rest in sections.
+
+    ``warnings`` are sentences that nobody who acts on the answer should miss.
+    """
 
     title: str
     subtitle: str
@@ -88,6 +105,7 @@ class Report:
     numbers: tuple[KeyNumber, ...]
     reasons: tuple[Reasons, ...]
     sections: tuple[Section, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -95,9 +113,9 @@ class Report:
         return tuple(figure for section in self.sections for part in section.parts for figure in part.figures)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[str]) -> PageTable:
-    """A table from rows of any kind."""
-    return PageTable(title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words))
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[str], foot: int = 0) -> PageTable:
+    """A table from rows of any kind, the last ``foot`` of them sums and the like."""
+    return PageTable(title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words), foot)
 
 
 def inline_data(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Iterable[str] = ()) -> Any:

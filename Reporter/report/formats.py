@@ -1,37 +1,14 @@
-"""Numbers and names as words."""
+"""Numbers and names as words on the page."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from Common.numbers import TimeUnit, share, unit_for
+from Common.numbers import time_text as duration
+
+__all__ = ["TimeUnit", "duration", "layer_range", "share", "unit_for"]
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
-
-
-@dataclass(frozen=True)
-class TimeUnit:
-    """A unit that makes some seconds legible: ``seconds * per_second``."""
-
-    name: str
-    per_second: float
-
-
-def unit_for(seconds: float) -> TimeUnit:
-    """Seconds, milliseconds, microseconds or nanoseconds: whichever gives ``seconds`` at least one digit before the point."""
-    for unit in (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("µs", 1e6)):
-        if seconds * unit.per_second >= 1.0:
-            return unit
-    return TimeUnit("ns", 1e9)
-
-
-def duration(seconds: float) -> str:
-    """Such as ``97.88 ms``."""
-    unit = unit_for(seconds)
-    return f"{seconds * unit.per_second:.4g} {unit.name}"
-
-
-def share(fraction: float) -> str:
-    """Such as ``50.5%``; what is not nothing is not shown as nothing."""
-    return "<0.1%" if 0.0 < fraction < 0.0005 else f"{fraction:.1%}"
 
 
 def layer_range(layers: Sequence[str]) -> str:

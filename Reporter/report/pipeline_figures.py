@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from Common.numbers import number
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import PipelinePasses, timeline
 from Plans.results import PipelineReport
@@ -184,7 +185,7 @@ def _table(line: Timeline) -> PageTable:
     for stage in range(1, line.report.pp + 1):
         seconds = [spent[stage, kind] for kind in kinds]
         waiting = max(line.end_s - sum(seconds), 0.0)
-        cells = [f"{each * unit.per_second:.4g}" for each in [*seconds, waiting]]
+        cells = [number(each * unit.per_second) for each in [*seconds, waiting]]
         rows.append((str(stage), *cells, share(waiting / line.end_s)))
     columns = ("stage", *(f"{kind} {unit.name}" for kind in kinds), f"waiting {unit.name}", "waiting, of the iteration")
     return table("What each stage does in an iteration", columns, rows, words=())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from Common.numbers import number
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, layer_range, unit_for
@@ -51,26 +52,26 @@ def memory_figure(stages: Sequence[StageView], limit_bytes: float, unit: str, un
         limit if near else None,
     )
     highest = _highest([stage.total_bytes for stage in stages], "fullest")
-    words = f"{highest}: {fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
+    words = f"{highest}: {number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
     if len(stages) == 1:
-        words = f"{fullest.total_bytes / unit_bytes:.3g} of {limit:.4g} {unit} ({share:.1%})."
-    words += f" The line is the limit of {limit:.4g} {unit}." if near else f" The limit of {limit:.4g} {unit} lies far above."
+        words = f"{number(fullest.total_bytes / unit_bytes)} of {number(limit)} {unit} ({share:.1%})."
+    words += f" The {'line is the ' if near else ''}limit of {number(limit)} {unit}{'' if near else ' lies far above'}."
     return Figure(f"stage-memory{suffix}", "Memory per stage", words, spec, marks, abreast=2)
 
 
 def _highest(values: Sequence[float], what: str) -> str:
     """``Stage 2 is the slowest``, or all that are equally so: ``Stages 2 to 9 are the slowest``."""
     most = max(values)
-    found = [number for number, value in enumerate(values, start=1) if value >= most * (1 - EQUAL)]
+    found = [stage for stage, value in enumerate(values, start=1) if value >= most * (1 - EQUAL)]
     if len(found) == 1:
         return f"Stage {found[0]} is the {what}"
     runs: list[list[int]] = []
-    for number in found:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
+    for stage in found:
+        if runs and runs[-1][-1] == stage - 1:
+            runs[-1].append(stage)
         else:
-            runs.append([number])
-    names = [f"{run[0]} to {run[-1]}" if len(run) > 2 else listed([str(number) for number in run]) for run in runs]
+            runs.append([stage])
+    names = [f"{run[0]} to {run[-1]}" if len(run) > 2 else listed([str(stage) for stage in run]) for run in runs]
     return f"Stages {listed(names)} are the {what}"
 
 
@@ -94,8 +95,8 @@ def stage_table(stages: Sequence[StageView], limit_bytes: float, unit: str, unit
             str(stage.number),
             "; ".join(layer_range(layers) for layers in stage.chunks),
             f"{stage.devices:,}",
-            *(f"{stage.seconds[part] * time.per_second:.4g}" for part in seconds),
-            f"{stage.load_s * time.per_second:.4g}",
+            *(number(stage.seconds[part] * time.per_second) for part in seconds),
+            number(stage.load_s * time.per_second),
             *(f"{stage.memory_bytes[part] / unit_bytes:.3f}" for part in sizes),
             f"{stage.total_bytes / unit_bytes:.3f}",
             f"{stage.total_bytes / limit_bytes:.1%}",

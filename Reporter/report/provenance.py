@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from Common.numbers import number
 from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.figures import PageTable, Part, table
@@ -11,7 +12,7 @@ from Reporter.report.formats import duration
 from Solver.results import Certificate, Counts, DesignPoint
 from Studies.finished_run import FinishedRun
 from Studies.run_directory import Manifest
-from Studies.wording import UNITS, listed, number
+from Studies.wording import UNITS, listed
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "

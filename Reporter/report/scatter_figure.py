@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from Common.numbers import gib, number, rate
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
 from Reporter.report.design_points import PointsOfModel, chip_text, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
-from Studies.wording import accelerator_text, number
+from Studies.wording import EQUAL, accelerator_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FRONT_ROWS = 40  # of the front's table
+FRONT_ROWS = 40  # chips of the front's table
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
     " + ', GLB ' + datum.glb_mib + ' MiB'"
@@ -107,7 +108,7 @@ def scatter(points: PointsOfModel) -> Figure:
         _caption(points, len(shown), len(evaluated)),
         sized(chart, 420),
         len(shown),
-        _front_table(evaluated),
+        front_table(evaluated),
     )
 
 
@@ -116,7 +117,7 @@ def _caption(points: PointsOfModel, shown: int, evaluated: int) -> str:
     return (
         "Each point is an evaluated design with its best plan. Filled points, coloured by energy, lie on the Pareto front of "
         "throughput, area and energy (of their HBM size); the line is the most throughput that an area buys. The ring marks the "
-        f"optimum, diamonds mark known chips with {points.best.hbm_bytes / GIB:g} GiB HBM.{kept if shown < evaluated else ''} "
+        f"optimum, diamonds mark known chips with {gib(points.best.hbm_bytes)} GiB HBM.{kept if shown < evaluated else ''} "
         "Each design that was pruned is no better than one of the front in all three."
     )
 
@@ -194,24 +195,37 @@ def _energy_colour(shown: pd.DataFrame, marked: Sequence[Marked]) -> Any:
     return alt.Color("energy:Q", title="joules per sample", scale=scale, legend=legend)
 
 
-def _front_table(evaluated: pd.DataFrame) -> PageTable:
-    front = evaluated[evaluated["on_front"]].sort_values("throughput_samples_per_s", ascending=False, kind="stable")
-    first = front.head(FRONT_ROWS)
+def front_table(evaluated: pd.DataFrame) -> PageTable:
+    """The chips on the Pareto front, a row each: its fastest plan, the HBM sizes that allow it, and how many plans are on it.
+
+    The front is one of every HBM size; of equally fast plans of a chip that with the least energy is shown.
+    """
+    front = evaluated[evaluated["on_front"]]
+    front = front.assign(chip=chip_text(front))
+    front = front.sort_values(
+        ["throughput_samples_per_s", "energy_per_sample_j", "hbm_bytes"], ascending=[False, True, True], kind="stable"
+    )
+    rows = [_front_row(points) for _, points in front.groupby("chip", sort=False)]
     columns = ("accelerator", "HBM GiB", "micro-batch", "recomputation", "tp x pp x dp", "samples/s", "area mm²", "J/sample")
-    cells = (
-        chip_text(first),
-        [f"{size / GIB:g}" for size in first["hbm_bytes"].tolist()],
-        first["micro_batch_size"].astype(str).tolist(),
-        first["recompute"].astype(str).tolist(),
-        [" x ".join(map(str, degrees)) for degrees in zip(*(first[each].tolist() for each in ("tp", "pp", "dp")), strict=True)],
-        [number(value) for value in first["throughput_samples_per_s"].tolist()],
-        [f"{value:.2f}" for value in first["area_mm2"].tolist()],
-        [f"{value:.4g}" for value in first["energy_per_sample_j"].tolist()],
-    )
-    of = (
-        f"the first {FRONT_ROWS} of {len(front):,} points"
-        if len(front) > FRONT_ROWS
-        else f"{len(front):,} point{'s' if len(front) > 1 else ''}"
-    )
+    chips = f"{len(rows):,} chip{'s' if len(rows) > 1 else ''}"
+    of = f"the first {FRONT_ROWS} of {chips}" if len(rows) > FRONT_ROWS else chips
     words = {"accelerator", "recomputation"}
-    return table(f"Pareto front, fastest first: {of}", columns, zip(*cells, strict=True), words=words)
+    title = f"Pareto front, fastest first: {of}"
+    return table(title, (*columns, "plans on the front"), rows[:FRONT_ROWS], words=words)
+
+
+def _front_row(points: pd.DataFrame) -> tuple[str, ...]:
+    """A chip with its points of the front, the fastest first."""
+    first = points.iloc[0]
+    same = points[points["throughput_samples_per_s"] >= first["throughput_samples_per_s"] * (1 - EQUAL)]
+    return (
+        str(first["chip"]),
+        ", ".join(gib(size) for size in sorted(set(same["hbm_bytes"].tolist()))),
+        str(first["micro_batch_size"]),
+        str(first["recompute"]),
+        f"{first['tp']} x {first['pp']} x {first['dp']}",
+        rate(first["throughput_samples_per_s"]),
+        f"{first['area_mm2']:.2f}",
+        number(first["energy_per_sample_j"], aligned=True),
+        f"{len(points[['micro_batch_size', 'recompute', 'tp', 'pp', 'dp']].drop_duplicates()):,}",
+    )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from Common.numbers import number
 from Estimator.chips.accelerator import Accelerator
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
@@ -179,9 +180,9 @@ def _operator_table(schedule: KeptSchedule) -> PageTable:
             operator.name,
             operator.kind,
             _where(operator),
-            f"{operator.start_s * unit.per_second:.4g}",
-            f"{operator.end_s * unit.per_second:.4g}",
-            f"{(operator.end_s - operator.start_s) * unit.per_second:.4g}",
+            number(operator.start_s * unit.per_second),
+            number(operator.end_s * unit.per_second),
+            number((operator.end_s - operator.start_s) * unit.per_second),
         )
         for operator in ordered
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from Common.numbers import gib, number, percent
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
@@ -25,12 +26,13 @@ from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     UNITS,
     accelerator_text,
+    capitalised,
     exposed_s,
     hidden_s,
     listed,
-    number,
     part_text,
     plan_extras,
+    tight_memory_text,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def search_report(run: FinishedRun) -> Report:
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
+    tight = run.result.tight_memory
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
@@ -72,6 +75,7 @@ def search_report(run: FinishedRun) -> Report:
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
         (*_sections(run, best, points, explanation.limits), sources),
+        () if tight is None else (f"{capitalised(tight_memory_text(tight, best))}.",),
     )
 
 
@@ -96,7 +100,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
     if chip is not None:
         schedules = of_each(lambda each, name: _schedules(each, chip, name))
         yield Section("schedules", "Schedule of the operators on the cores", schedules)
-    yield Section("comparisons", "Known chips, expert plans, HBM and micro-batch sizes", tuple(_comparisons(run, best, points)))
+    yield Section("comparisons", capitalised(listed(_compared(run, best))), tuple(_comparisons(run, best, points)))
     if limits:
         yield Section("limits", "What limits the optimum", (Part("", (), (time_figures.limits_figure(limits),)),))
 
@@ -170,6 +174,17 @@ def _schedules(points: PointsOfModel, chip: Accelerator, heading: str) -> Part:
     return Part(heading, words, schedule_figures(chosen, chip, points.suffix))
 
 
+def _compared(run: FinishedRun, best: DesignPoint) -> list[str]:
+    """What there is to compare the optimum with."""
+    there = {
+        "known chips": bool(run.result.references),
+        "expert plans": any(plan.expert is not None for plan in best.models.values()),
+        "HBM sizes": best.accelerator is not None,
+        "micro-batch sizes": True,
+    }
+    return [what for what, is_there in there.items() if is_there]
+
+
 def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:
     if run.result.references:
         yield Part("", (), (), (size_figures.reference_table(run.result.references, UNITS[best.objective]),))
@@ -182,7 +197,22 @@ def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel
 
 def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumber]:
     hardware = run.result.hardware
-    yield KeyNumber(best.objective.value.replace("_", " "), f"{number(best.value)} {UNITS[best.objective]}", _proof(best))
+    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if len(points) == 1 else ""
+    value = f"{number(best.value)} {UNITS[best.objective]}"
+    yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
+    for each in points:
+        plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
+        left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
+        convention = "of the peak, in model FLOPs with all scores of attention, nothing recomputed"
+        convention += f"; {share(left)} without masked scores" if left is not None and left < counted else ""
+        yield KeyNumber(f"MFU{name}", share(counted), convention)
+        free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
+        yield KeyNumber(f"memory used{name}", f"{gib(plan.memory_bytes)} GiB", free)
+    tight = run.result.tight_memory
+    if tight is not None and tight.runner_up is not None:
+        used = max(plan.memory_bytes for plan in tight.runner_up.models.values()) / best.hbm_bytes
+        value = f"{number(tight.runner_up.value)} {UNITS[best.objective]}"
+        yield KeyNumber(f"best within {percent(tight.most_share)} of the memory", value, f"uses {share(used)} of it")
     if best.accelerator is not None:
         yield KeyNumber("area of the chip", f"{best.accelerator.area_mm2:.1f} mm²", accelerator_text(best.accelerator))
     known = [point for point in points[0].references if point.best_over_reference is not None]
@@ -206,14 +236,6 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         largest, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
         most = f"{share(seconds / plan.time_per_batch_s)} {part_text(largest)}"
         yield KeyNumber(f"an iteration{name}", duration(plan.time_per_batch_s), most)
-        left = plan.causal_model_flops_utilization
-        counted = plan.model_flops_utilization
-        tokens = f"{plan.tokens_per_s:,.0f} tokens/s; counts all scores of attention"
-        tokens += f", {share(left)} without masked ones" if left is not None and left < counted else ""
-        yield KeyNumber(f"model FLOPs utilisation{name}", share(counted), tokens)
-        filled = each.plan_memory_bytes
-        of = f"{share(filled / best.hbm_bytes)} of {best.hbm_bytes / GIB:.4g} GiB"
-        yield KeyNumber(f"memory of the fullest stage{name}", f"{filled / GIB:.4g} GiB", of)
 
 
 def _proof(best: DesignPoint) -> str:

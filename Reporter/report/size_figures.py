@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from Common.numbers import gib, number, rate
 from Common.units import GIB
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, sized
@@ -9,9 +10,9 @@ from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, share
 from Reporter.report.theme import SERIES, colour
-from Reporter.tables import FOUND, memory_text
+from Reporter.tables import FOUND, memory_text, merged
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
-from Studies.wording import accelerator_text, hardware_text, listed, number, plan_extras
+from Studies.wording import accelerator_text, hardware_text, listed, plan_extras
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
@@ -51,11 +52,12 @@ def size_figure(points: PointsOfModel) -> Figure | None:
                 alt.Tooltip("hbm:N", title="HBM"),
                 alt.Tooltip("micro_batch:Q", title="micro-batch"),
                 alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
-                alt.Tooltip("chip:N", title="best chip"),
+                alt.Tooltip("chip:N", title="chip"),
             ],
         )
     )
-    caption = f"The best design of {label(points.model)} for each micro-batch size."
+    what = "plan" if points.best.accelerator is None else "design"
+    caption = f"The best {what} of {label(points.model)} for each micro-batch size."
     if len(alike) < len(by_hbm):
         caption += " HBM sizes that allow the same throughput share a line."
     name = f"throughput-by-micro-batch{points.suffix}"
@@ -70,16 +72,17 @@ def size_table(result: SearchResult) -> PageTable:
         size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
         if row.status not in FOUND:
             return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
-        plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", number(row.throughput_samples_per_s))
+        plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", rate(row.throughput_samples_per_s))
         return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
     words = {"model", "accelerator", "recomputation"}
-    return table("Best design for each HBM and micro-batch size", columns, map(cells, result.rows), words=words)
+    rows = merged([cells(row) for row in result.rows], columns.index("HBM GiB"))
+    return table("Best design for each HBM and micro-batch size", columns, rows, words=words)
 
 
 def hbm_table(result: SearchResult) -> PageTable:
     """The optimum of every HBM size, one row per model."""
-    rows = (
+    rows = [
         (
             memory_text(point.hbm_bytes),
             hardware_text(point.accelerator, result.hardware),
@@ -89,16 +92,18 @@ def hbm_table(result: SearchResult) -> PageTable:
             plan.recompute,
             f"{plan.tp} x {plan.pp} x {plan.dp}",
             ", ".join(plan_extras(plan)),
-            number(plan.throughput_samples_per_s),
+            rate(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
+            f"{plan.memory_bytes / GIB:,.2f}",
             "yes" if point.optimal else "no",
         )
         for point in result.per_hbm
         for name, plan in point.models.items()
-    )
-    columns = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp", "further")
+    ]
+    columns: tuple[str, ...] = ("HBM GiB", "accelerator", "area mm²", "model", "micro-batch", "recomputation", "tp x pp x dp")
     words = {"accelerator", "model", "recomputation", "further", "proven"}
-    return table("Optimum for each HBM size", (*columns, "samples/s", "MFU", "proven"), rows, words=words)
+    columns = (*columns, "further", "samples/s", "MFU", "used GiB", "proven")
+    return table("Optimum for each HBM size", columns, merged(rows, columns.index("HBM GiB")), words=words)
 
 
 def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTable:
@@ -111,7 +116,7 @@ def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTabl
             same[0].name,
             accelerator_text(same[0].accelerator),
             f"{same[0].accelerator.area_mm2:.1f}",
-            ", ".join(f"{each.hbm_bytes / GIB:g}" for each in same),
+            ", ".join(gib(each.hbm_bytes) for each in same),
             number(same[0].value) if same[0].models else same[0].status.value,
             ", ".join(dict.fromkeys(_better(each) for each in same)),
             same[0].source,

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from Common.numbers import FINE_DIGITS, number
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, share, unit_for
@@ -133,14 +134,16 @@ def breakdown_table(bars: Sequence[IterationBar]) -> PageTable:
 
     def cell(bar: IterationBar, term: str) -> str:
         seconds = bar.seconds.get(term, 0.0)
-        return f"{seconds * unit.per_second:.4g} ({share(seconds / bar.total_s)})" if seconds else ""
+        return f"{number(seconds * unit.per_second)} ({share(seconds / bar.total_s)})" if seconds else ""
 
     rows = [(part_text(term), *(cell(bar, term) for bar in bars)) for term in terms]
-    rows.append(("iteration", *(f"{bar.total_s * unit.per_second:.4g}" for bar in bars)))
-    rows.append(("samples per second", *(f"{bar.throughput_samples_per_s:,.5g}" for bar in bars)))
+    parts = len(rows)
+    rows.append(("iteration", *(number(bar.total_s * unit.per_second) for bar in bars)))
+    rows.append(("samples per second", *(number(bar.throughput_samples_per_s, FINE_DIGITS) for bar in bars)))
     if any(bar.note for bar in bars):
         rows.append(("plan", *(bar.note for bar in bars)))
-    return table(f"Time of an iteration, {unit.name}", ("part", *(bar.name for bar in bars)), rows, words={"part"})
+    columns = ("part", *(bar.name for bar in bars))
+    return table(f"Time of an iteration, {unit.name}", columns, rows, words={"part"}, foot=len(rows) - parts)
 
 
 def limits_figure(limits: Sequence[Limit]) -> Figure:
@@ -207,8 +210,8 @@ def limits_table(limits: Sequence[Limit]) -> PageTable:
     rows = (
         (
             limit.resource,
-            f"{limit.amount:,.4g} {limit.unit}",
-            gained(limit.one_more_gain),
+            f"{number(limit.amount)} {limit.unit}",
+            "too little to be of use" if limit.binds and not limit.one_more_gain else gained(limit.one_more_gain),
             gained(limit.unlimited_gain),
             _binding(limit),
             limit.words,

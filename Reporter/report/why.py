@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from Common.numbers import number, time_text
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
 from Plans.results import Breakdown
 from Reporter.report.design_points import PointsOfModel
 from Solver.results import DesignPoint, ModelPlan
-from Studies.wording import EQUAL, exposed_s, listed, number, part_text, plan_extras, plan_text, time_text
+from Studies.wording import EQUAL, exposed_s, listed, part_text, plan_extras, plan_text
 
 WORTH_SAYING = 0.05  # of the difference
 
@@ -83,6 +84,6 @@ def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
     if (mine.width, mine.depth) != (its.width, its.depth):
         yield f"tensor cores of {mine.depth} x {mine.width} instead of {its.depth} x {its.width}"
     if mine.glb_bytes != its.glb_bytes:
-        yield f"{mine.glb_bytes / MIB:g} instead of {its.glb_bytes / MIB:g} MiB of on-chip buffer"
+        yield f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of on-chip buffer"
     if mine.area_mm2 != its.area_mm2:
-        yield f"{number(mine.area_mm2)} instead of {number(its.area_mm2)} mm2 of area"
+        yield f"{number(mine.area_mm2)} instead of {number(its.area_mm2)} mm² of area"

@@ -9,8 +9,9 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.files import content_key
+from Common.numbers import size_text
 from Common.records import to_json
-from Common.units import GIB
+from GraphExtractor.names import label
 from GraphExtractor.storage import load_or_extract
 from Plans.results import Status
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
@@ -92,9 +93,9 @@ def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
         found[size] = []
         for place, each in enumerate(shapes):
             group = point_group(run, each, size, roomier[place])
-            label = f"{each.model.name}, micro-batch {each.micro_batch_size}, {size / GIB:g} GiB"
+            named = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, {size_text(size)}"
             still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
-            with run.progress.phase(f"design points of {label}", still_open) as advance:
+            with run.progress.phase(f"design points of {named}", still_open) as advance:
                 group.explore(advance)
             found[size].append(group)
             roomier[place] = group
@@ -122,8 +123,9 @@ def scored_point(
         layers = schedule_layers(run, choice)
         expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
         plans[model] = with_expert(model_plan(run, choice, layers), expert)
-        with run.progress.phase(f"ILP confirmation of {model}, {memory_bytes / GIB:g} GiB", len(layers)) as advance:
-            confirmations += confirm_schedules(layers, advance)
+        if layers:  # of a device no operators are scheduled
+            with run.progress.phase(f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)) as advance:
+                confirmations += confirm_schedules(layers, advance)
         schedules += layers
     optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
     point = DesignPoint(
@@ -181,5 +183,5 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
 def why_infeasible(group: PointGroup) -> str:
     """What keeps the model from fitting, which does not depend on the chip."""
     least = [float(part.plans.parameter_bytes.min()) for shape in group.shapes for part in shape.parts if len(part.plans)]
-    needed = f"; the leanest needs {min(least) / GIB:.3g} GiB before any activation" if least else ""
-    return f"no plan of {group.key.model} fits {group.key.memory_bytes / GIB:.3g} GiB per device{needed}"
+    needed = f"; the leanest needs {size_text(min(least))} before any activation" if least else ""
+    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{needed}"

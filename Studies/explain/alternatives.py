@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import InputError
+from Common.numbers import number, size_text
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
 from Plans.results import Status
@@ -20,7 +21,7 @@ from Studies.explain.repeat import Designed, RepeatedSearch, best_design, reques
 from Studies.hardware import chip_named, design_space_of
 from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
-from Studies.wording import listed, size_text
+from Studies.wording import listed
 
 FloatArray = NDArray[np.float64]
 
@@ -203,8 +204,8 @@ def _unsearched(request: Request, constraint: Constraint) -> list[str]:
         searched = getattr(request, name)
         if searched is not None and value not in searched:
             left_out.append(f"{name.replace('_', ' ')} {value}")
-    if constraint.hbm_bytes not in {None, *memory_sizes(request)}:
-        left_out.append(f"{constraint.hbm_size:g} GiB of HBM")
+    if constraint.hbm_size is not None and constraint.hbm_bytes not in memory_sizes(request):
+        left_out.append(f"{number(constraint.hbm_size)} GiB of HBM")
     return left_out
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from Common.errors import PhazeError
+from Common.numbers import gib, number, percent
 from Common.progress import Progress, SilentProgress
-from Common.units import GIB
 from GraphExtractor.names import label
 from Solver.results import ModelPlan
 from Studies.explain.exchanges import ExchangedDesigns, exchanged, names_of
@@ -14,7 +14,7 @@ from Studies.explain.records import Change, Comparison, Term
 from Studies.file_contents import changes_no_result
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.wording import EQUAL, UNITS, accelerator_text, listed, number, percent, whole_plan_text
+from Studies.wording import EQUAL, UNITS, accelerator_text, listed, whole_plan_text
 
 NOT_GIVEN = "-"
 CONTENT = "content of"
@@ -77,8 +77,8 @@ def _outcome(run: FinishedRun) -> dict[str, str]:
         return found
     if best.accelerator is not None:
         found["accelerator"] = accelerator_text(best.accelerator)
-        found["area mm2"] = number(best.accelerator.area_mm2)
-        found["HBM GiB"] = f"{best.hbm_bytes / GIB:g}"
+        found["area mm²"] = number(best.accelerator.area_mm2)
+        found["HBM GiB"] = gib(best.hbm_bytes)
     found[f"{best.objective.value.replace('_', ' ')}, {UNITS[best.objective]}"] = number(best.value)
     for model, plan in best.models.items():
         found[f"plan of {label(model)}"] = whole_plan_text(plan)

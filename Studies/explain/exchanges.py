@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from Common.errors import InputError
+from Common.numbers import number, percent
 from Common.progress import Progress, SilentProgress
 from Solver.results import DesignPoint
 from Solver.search.requery import priced
@@ -12,7 +13,7 @@ from Studies.explain.records import Exchange
 from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.wording import EQUAL, UNITS, listed, number, percent
+from Studies.wording import EQUAL, UNITS, listed
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import Objective
-from Common.units import GIB
+from Common.numbers import at_least, at_most, gib, number, percent, size_text, time_text
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
 from Plans.results import Status
@@ -18,20 +18,7 @@ from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
-from Studies.wording import (
-    EQUAL,
-    UNITS,
-    accelerator_text,
-    listed,
-    number,
-    part_text,
-    percent,
-    plan_text,
-    size_text,
-    time_text,
-    times_what,
-    whole_plan_text,
-)
+from Studies.wording import EQUAL, UNITS, accelerator_text, listed, part_text, plan_text, times_what, whole_plan_text
 
 FloatArray = NDArray[np.float64]
 
@@ -64,7 +51,8 @@ def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
     (plan,) = best.models.values()
     misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
     compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
-    return f"Of {compared}, {f'{misfits:,} do' if misfits else 'all'} {'not ' if misfits else ''}fit in {given} of memory."
+    do_not = f"{misfits:,} {'does' if misfits == 1 else 'do'} not fit"
+    return f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
@@ -81,8 +69,8 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
     if best.accelerator is None:
         given = run.result.hardware
         return f" on {run.settings['devices']:,} x {given.title} ({Path(given.cluster).stem})"
-    area = f"{number(best.accelerator.area_mm2)} mm2"
-    return f", build {accelerator_text(best.accelerator)} ({area}) with {best.hbm_bytes / GIB:g} GiB HBM"
+    area = f"{number(best.accelerator.area_mm2)} mm²"
+    return f", build {accelerator_text(best.accelerator)} ({area}) with {size_text(best.hbm_bytes)} HBM"
 
 
 def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
@@ -103,14 +91,14 @@ def _proof(run: FinishedRun, best: DesignPoint) -> str:
         bounds.append(best.value * plan.time_per_batch_s / plan.time_per_batch_bound_s)
     bound = max((each for each in bounds if each is not None), default=0.0)
     if bound > best.value * (1 + EQUAL):
-        return f"not proven optimal: the best of {compared} is at most {percent(bound / best.value - 1)} better"
+        return f"not proven optimal: the best of {compared} is {at_most(bound / best.value - 1, 'better')}"
     return "not proven optimal"
 
 
 def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
-        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm2)"
+        words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm²)"
         if chip.status not in {Status.OPTIMAL, Status.FEASIBLE}:
             yield f"The model does not fit on {words}."
         elif chip.value <= best.value:
@@ -152,43 +140,43 @@ def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Acceler
         nearest = int(np.argmax(np.where(behind, values.found, 0.0)))
         chip, value = chips.accelerator(nearest), float(values.found[nearest])
         yield (
-            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2): "
+            f"The next-best accelerator evaluated is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²): "
             f"{number(value)} {unit}, {percent(1 - value / best.value)} less."
         )
         rest = others & ~equal & (values.reach > value * (1 + EQUAL))
         if rest.any():
             could = float(values.reach[rest].max())
             yield (
-                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come closer, but stay at least "
-                f"{percent(1 - could / best.value)} behind."
+                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come closer, but stay "
+                f"{at_least(1 - could / best.value, 'behind')}."
             )
     small = (chips.area_mm2 <= accelerator.area_mm2 / 2) & (values.found > 0)
     if small.any():
         half = int(np.argmax(np.where(small, values.found, 0.0)))
         chip, less = chips.accelerator(half), percent(1 - float(values.found[half]) / best.value)
-        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm2), with {less} less."
+        yield f"The best of at most half its area is {accelerator_text(chip)} ({number(chip.area_mm2)} mm²), with {less} less."
 
 
 def _how_many(area_mm2: FloatArray, best: Accelerator, which: str = "") -> str:
     """So many other accelerators, and whether they are larger, up to the verb."""
     larger = bool((area_mm2 > best.area_mm2).all())
     if len(area_mm2) == 1:
-        size = f", a larger one of {number(area_mm2[0])} mm2," if larger else f" of {number(area_mm2[0])} mm2"
+        size = f", a larger one of {number(area_mm2[0])} mm²," if larger else f" of {number(area_mm2[0])} mm²"
         return f"Another accelerator{which}{size} is"
-    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm2)," if larger else ""
+    size = f", all larger ({number(area_mm2.min())} to {number(area_mm2.max())} mm²)," if larger else ""
     return f"{len(area_mm2)} other accelerators{which}{size} are"
 
 
 def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     """The other HBM and micro-batch sizes of the study."""
     others = [point for point in run.result.per_hbm if point.hbm_bytes != best.hbm_bytes]
-    same = [f"{point.hbm_bytes / GIB:g}" for point in others if point.value >= best.value * (1 - EQUAL)]
+    same = [gib(point.hbm_bytes) for point in others if point.value >= best.value * (1 - EQUAL)]
     if same:
-        yield f"{listed(same)} GiB of HBM bring nothing over {best.hbm_bytes / GIB:g} GiB."
+        yield f"{listed(same)} GiB of HBM bring{'' if len(same) > 1 else 's'} nothing over {gib(best.hbm_bytes)} GiB."
     for point in others:
         if point.value < best.value * (1 - EQUAL):
             less = percent(1 - point.value / best.value)
-            yield f"With {point.hbm_bytes / GIB:g} GiB of HBM the best design brings {less} less."
+            yield f"With {gib(point.hbm_bytes)} GiB of HBM the best design brings {less} less."
     if len(best.models) > 1:
         return
     (plan,) = best.models.values()
@@ -213,7 +201,7 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         if name.startswith(HIDDEN) and seconds > SMALL * plan.time_per_batch_s
     ]
     if hidden:
-        yield f"Beside its computation, hidden, run {listed(hidden)} of that time."
+        yield f"Hidden beside its computation run {listed(hidden)} of that time."
     yield from _operators(run, model, plan)
     fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
     filled = {

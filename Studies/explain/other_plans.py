@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from Common.numbers import at_least, percent
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.wording import EQUAL, listed, percent
+from Studies.wording import EQUAL, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +55,8 @@ def _other_values(plans: pd.DataFrame, plan: ModelPlan, axis: str, of_the_model:
     said = [text for _, text in rows[:FEW]]
     if len(rows) > FEW:
         least = rows[FEW][0] / plan.time_per_batch_s - 1
-        rest = f"take at least {percent(least)} longer" if least < float("inf") else "do not fit"
-        said.append(f"{len(rows) - FEW} others {rest if least > EQUAL else 'are no faster'}")
+        rest = f"take {at_least(least, 'longer')}" if least < float("inf") else "do not fit"
+        said.append(f"{len(rows) - FEW} others {rest if least > EQUAL else 'can at best be as fast'}")
     yield f"{words[0].upper()}{words[1:]} {_shown(mine)} is best, all else chosen anew: {listed(said)}."
 
 
@@ -65,8 +66,9 @@ def _longer(evaluated_s: float, bound_s: float, best_s: float) -> str:
     if most <= least + EQUAL:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
     if not most > least:  # nothing evaluated
-        return f"takes at least {percent(least)} longer" if least > EQUAL else "is no faster"
-    return f"takes {percent(least)} to {percent(most)} longer" if least > EQUAL else f"takes up to {percent(most)} longer"
+        return f"takes {at_least(least, 'longer')}" if least > EQUAL else "can at best be as fast"
+    known = least > EQUAL and not percent(least).startswith("less") and percent(least) != percent(most)
+    return f"takes {percent(least)} to {percent(most)} longer" if known else f"takes at most {percent(most)} longer"
 
 
 def _shown(value: object) -> str:

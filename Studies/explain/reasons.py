@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from Common.units import GIB, MIB
+from Common.numbers import gib, number, percent, size_text, time_text
+from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
@@ -13,18 +14,7 @@ from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.records import Term
 from Studies.explain.repeat import Designed
-from Studies.wording import (
-    EQUAL,
-    UNITS,
-    accelerator_text,
-    listed,
-    number,
-    part_text,
-    percent,
-    size_text,
-    time_text,
-    whole_plan_text,
-)
+from Studies.wording import EQUAL, UNITS, accelerator_text, listed, part_text, whole_plan_text
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named
@@ -94,8 +84,8 @@ def _summary(best: DesignPoint, other: DesignPoint) -> str:
     )
     if other.accelerator is None:
         return f"The best such plan is {plans}; it is {verdict}."
-    chip = f"{accelerator_text(other.accelerator)} ({number(other.accelerator.area_mm2)} mm2)"
-    chip += f" with {other.hbm_bytes / GIB:g} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
+    chip = f"{accelerator_text(other.accelerator)} ({number(other.accelerator.area_mm2)} mm²)"
+    chip += f" with {gib(other.hbm_bytes)} GiB HBM" if other.hbm_bytes != best.hbm_bytes else ""
     return f"The best such design is {chip}, {plans}; it is {verdict}."
 
 
@@ -159,8 +149,8 @@ def _chips(one: Accelerator, two: Accelerator) -> Iterator[str]:
     if (one.width, one.depth) != (two.width, two.depth):
         facts.append(f"tensor cores of {two.depth} x {two.width} instead of {one.depth} x {one.width}")
     if one.glb_bytes != two.glb_bytes:
-        facts.append(f"{two.glb_bytes / MIB:g} instead of {one.glb_bytes / MIB:g} MiB of on-chip buffer")
-    facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm2")
+        facts.append(f"{number(two.glb_bytes / MIB)} instead of {number(one.glb_bytes / MIB)} MiB of on-chip buffer")
+    facts.append(f"{number(two.area_mm2)} instead of {number(one.area_mm2)} mm²")
     yield f"The chip has {listed(facts)}."
 
 
@@ -187,13 +177,13 @@ def _operators(model: str, best: Designed, other: Designed, *, several: bool) ->
     for kind in Work:
         before_s, after_s = (sum(seconds for key, seconds in each.items() if key.work is kind) for each in (mine, theirs))
         if before_s and abs(after_s - before_s) > HARDLY * total_s:
-            by_kind.append(f"{after_s / before_s:.3g} times as long in {kind.value}")
+            by_kind.append(f"{number(after_s / before_s, 3)} times as long in {kind.value}")
     if by_kind:
         yield f"A sample{name_of_model} takes {listed(by_kind)} as on the best design."
     changes = {key: theirs[key] - seconds for key, seconds in mine.items() if key in theirs}
     slower = sorted(((seconds, key) for key, seconds in changes.items() if seconds > HARDLY * total_s), reverse=True)[:FEW]
     if slower:
-        said = [f"{key.name} of {key.where} ({theirs[key] / mine[key]:.3g} times as long)" for _, key in slower]
+        said = [f"{key.name} of {key.where} ({number(theirs[key] / mine[key], 3)} times as long)" for _, key in slower]
         yield f"Most time is lost in {listed(said)}."
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from Common.numbers import number
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.area import area_mm2
@@ -12,14 +13,14 @@ from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
 from Solver.search.requery import priced
 from Solver.search.run import Run
-from Studies.limits.gains import binds, gain_of, gained
-from Studies.wording import EQUAL, accelerator_text, listed, number
+from Studies.limits.gains import binds, gain_of, steps
+from Studies.wording import EQUAL, accelerator_text, listed
 
 MORE_MM2 = 1.0
 
 
 def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> Limit | None:
-    """What a larger area budget would bring: 1 mm2 more exactly, beyond it by growing one axis of the best chip alone.
+    """What a larger area budget would bring: 1 mm² more exactly, beyond it by growing one axis of the best chip alone.
 
     None where the accelerators are not those that the design space generates.
     """
@@ -32,18 +33,17 @@ def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float
     much = [each for each in grown if each.area_mm2 > budget + MORE_MM2]
     found = [_best_of(run, hardware, chips, best.hbm_bytes) for chips in (slightly, much)]
     one, plenty = gain_of(found[0].value, base), gain_of(max(each.value for each in found), base)
-    used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm2"
+    used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm²"
     if plenty == 0.0:
-        words = f"Chip area does not bind: {used}, and no chip of one mm2 more, nor this one with more of anything, is better."
+        words = f"Chip area does not bind: {used}, and no chip of one mm² more, nor this one with more of anything, is better."
     else:
         into_chip = next(each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL))
-        step = f"one more mm2 of budget brings {gained(one)}"
-        into = f"{accelerator_text(into_chip)} ({number(into_chip.area_mm2)} mm2)"
-        words = f"Chip area {binds(plenty)}: {used}; {step}, and growing it to {into} {gained(plenty)}."
+        into = f"{accelerator_text(into_chip)} ({number(into_chip.area_mm2)} mm²)"
+        words = f"Chip area {binds(plenty)}: {used}; {steps(one, 'one more mm² of budget', plenty, f'growing it to {into}')}."
     edges = _at_the_edge(space, chip)
     if edges:
         words += f" The design space has no larger {listed(edges)}."
-    return Limit("chip area", "mm2", budget, one, plenty, words)
+    return Limit("chip area", "mm²", budget, one, plenty, words)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _best_of(run: Run, hardware: DesignedChips, chips: list[Accelerator], hbm_by
 
 
 def _within(space: DesignSpace, above: float, most: float) -> list[Accelerator]:
-    """The chips of the grid whose area is above one and at most another number of mm2."""
+    """The chips of the grid whose area is above one and at most another number of mm²."""
     larger = replace(space, budget_mm2=most, keep=replace(space.keep, minimum_area_fraction=0.0)).generate()
     return [larger.accelerator(row) for row in np.flatnonzero(larger.area_mm2 > above).tolist()]
 

@@ -1,6 +1,7 @@
 """What a circumstance brings, as a fraction and in words."""
 
-from Studies.wording import EQUAL, percent
+from Common.numbers import number, percent
+from Studies.wording import EQUAL
 
 HARDLY = 0.01
 
@@ -20,4 +21,10 @@ def gained(gain: float) -> str:
     """A gain in words: ``nothing``, ``18% more``, ``5.3 times as much``."""
     if gain <= EQUAL:
         return "nothing"
-    return f"{percent(gain)} more" if gain < 1.0 else f"{1.0 + gain:.3g} times as much"
+    return f"{percent(gain)} more" if gain < 1.0 else f"{number(1.0 + gain, 3)} times as much"
+
+
+def steps(one: float, step: str, plenty: float, rest: str) -> str:
+    """What one step and plenty of a resource bring; a step that is too small to be of use is told as that."""
+    first = f"{step} brings {gained(one)}" if one > EQUAL else f"{step} alone is of no use yet"
+    return f"{first}, {rest} {'brings ' if one <= EQUAL else ''}{gained(plenty)}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Common.files import code_version, content_key, load_or_set_aside, write_atomically
+from Common.numbers import number, size_text
 from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
 from Common.units import GIB
@@ -14,9 +15,9 @@ from Solver.results import DesignPoint, Limit
 from Solver.search.requery import PricedHardware, priced, with_spaces
 from Solver.search.run import Run
 from Studies.limits.area_limit import area_limit
-from Studies.limits.gains import binds, gain_of, gained
+from Studies.limits.gains import binds, gain_of, steps
 from Studies.limits.resources import Circumstances, Resource, resources
-from Studies.wording import EQUAL, number, size_text
+from Studies.wording import EQUAL
 
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are
@@ -118,7 +119,7 @@ def _text(resource: Resource, one: float, plenty: float) -> str:
         return f"{name} does not bind: {without} brings nothing."
     step = f"{resource.step} ({number(resource.amount)} to {number(resource.after_one)})"
     rest = "none at all" if latency else "as many as can be used" if resource.unit == "devices" else "any amount of it"
-    return f"{name} {binds(plenty)}: {step} brings {gained(one)}, {rest} {gained(plenty)}."
+    return f"{name} {binds(plenty)}: {steps(one, step, plenty, rest)}."
 
 
 def _memory_text(best: DesignPoint, one: float, plenty: float) -> str:
@@ -127,5 +128,5 @@ def _memory_text(best: DesignPoint, one: float, plenty: float) -> str:
     used = f"the fullest stage uses {size_text(fullest)} of {size_text(best.hbm_bytes)}"
     if plenty <= EQUAL:
         return f"HBM capacity does not bind: {used}, and no plan that needs more is better."
-    step = f"one more GiB ({given:g} to {given + 1:g}) brings {gained(one)}, any amount of it {gained(plenty)}"
-    return f"HBM capacity {binds(plenty)}: {used}; {step}."
+    step = f"one more GiB ({number(given)} to {number(given + 1)})"
+    return f"HBM capacity {binds(plenty)}: {used}; {steps(one, step, plenty, 'any amount of it')}."

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from Common.numbers import number, percent, size_text, time_text
 from Solver.search.schedule_records import ScheduledOperator
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
 from Studies.finished_run import open_run
-from Studies.wording import number, part_text, percent, size_text, time_text, times_what
+from Studies.wording import part_text, times_what
 from tests.search.small_study import small_study, solved
 
 
@@ -146,9 +147,9 @@ def test_the_blame_adds_up_to_the_time_in_which_anything_runs(spans):
 
 def test_numbers_in_words():
     assert [number(each) for each in (41848.4, 0.0978771, 5.0, 14.342)] == ["41,848", "0.09788", "5", "14.34"]
-    assert [percent(each) for each in (0.18, 0.0421, 0.00126, 1e-7, 0.0)] == ["18%", "4.2%", "0.13%", "less than 0.01%", "0.00%"]
+    assert [percent(each) for each in (0.18, 0.0421, 0.00126, 1e-7, 0.0)] == ["18%", "4.2%", "0.13%", "less than 0.01%", "0%"]
     assert [size_text(each) for each in (3.1 * 2**30, 577 * 2**20, 6 * 2**10)] == ["3.1 GiB", "577 MiB", "6 KiB"]
-    assert [time_text(each) for each in (285.6, 0.09788, 2e-6, -0.001)] == ["285.6 s", "97.88 ms", "2 us", "-1 ms"]
+    assert [time_text(each) for each in (285.6, 0.09788, 2e-6, -0.001)] == ["285.6 s", "97.88 ms", "2 µs", "-1 ms"]
     assert [times_what(each) for each in (2.231, 1.087, 1.0)] == ["2.23 times what", "8.7% more than", "just what"]
 
 

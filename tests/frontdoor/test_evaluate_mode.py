@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import phaze
+from Common.numbers import number
+from Common.units import GIB
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Plans.results import Breakdown
+from Reporter.training_tables import _memory_text
 from Studies.wording import PARTS, hidden_s
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -93,6 +96,28 @@ def test_the_rows_of_the_breakdown_add_up_as_they_are_shown(words: list[str], ca
     assert {"recomputation", "data-parallel communication"} <= shown.keys() <= {*PARTS.values()}
     assert list(shown.values()) == sorted(shown.values(), reverse=True)
     assert sum(shown.values()) == pytest.approx(total, abs=1e-9)
+
+
+def test_chunks_that_no_search_would_choose_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = "chunks of unequal numbers of layers are priced as they are"
+    for pp, interleave, uneven in (("3", "2", False), ("3", "3", True), ("5", "1", False)):
+        degrees = ["--pp", pp, "--dp", "1", "--interleave", interleave, "--global-batch-size", "30", "--micro-batch-size", "1"]
+        assert phaze.main([*words, *degrees]) == 0
+        text = capsys.readouterr().out
+        assert (said in text) is uneven
+    assert phaze.main([*words, "--pp", "3", "--dp", "1", "--interleave", "3", "--global-batch-size", "30"]) == 0
+    assert "9 chunks" in capsys.readouterr().out
+
+
+def test_memory_is_told_in_gib_and_little_room_with_a_warning(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = record(capsys, *words, *PLAN)
+    assert phaze.main([*words, *PLAN]) == 0
+    text = capsys.readouterr().out
+    assert f"{number(found['memory_bytes'] / GIB)} of {number(found['memory_capacity_bytes'] / GIB)} GiB" in text
+    assert "total GiB" in text
+    assert not re.search(r"\d GB\b", text.replace("SXM 80 GB", ""))
+    assert _memory_text(96.0, 100.0).endswith("more than 95%, which fragmentation could overflow")
+    assert "more than" not in _memory_text(95.0, 100.0) + _memory_text(101.0, 100.0)
 
 
 def test_every_part_of_a_breakdown_has_a_row() -> None:

@@ -20,6 +20,7 @@ from Solver.results import (
     SearchResult,
     SizeRow,
     SpaceSize,
+    TightMemory,
 )
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
@@ -149,8 +150,64 @@ def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() ->
     assert f"best: {DEVICE.title} with 79.26 GiB HBM, throughput 409.6 samples/s, proven optimal" in text
     assert "bertlarge: 10 s per batch = tensor-parallel communication 50.0%" in text
     assert "infeasible: no plan fits 32 GiB" in text
-    for absent in ("area mm2", "known chips", "None", "vs expert", "critical path"):
+    for absent in ("area mm²", "known chips", "None", "vs expert", "critical path"):
         assert absent not in text
+
+
+def test_utilisation_and_memory_are_part_of_the_answer() -> None:
+    text = shown(result())
+    said = next(line for line in text.splitlines() if line.startswith("bertlarge: tp 2"))
+    assert "MFU 43.2%, model FLOPs" in said
+    assert "nothing recomputed" in said
+    assert "the fullest stage uses 0.9313 of 32 GiB (2.9%)" in said
+    assert "warning" not in text
+
+
+def test_an_optimum_that_fills_the_memory_is_a_warning_with_its_runner_up() -> None:
+    answer = result()
+    assert answer.best is not None
+    room = TightMemory(0.97, 0.95, replace(answer.best, value=327.68))
+    (said,) = [line for line in shown(replace(answer, tight_memory=room)).splitlines() if line.startswith("warning: ")]
+    for words in (
+        "fills 97% of the memory",
+        "more than 95%",
+        "on the same chip",
+        "327.7 samples/s, 20% less",
+        "tp 2 x pp 8 x dp 64",
+    ):
+        assert words in said
+    device = on_a_device()
+    alone = shown(replace(device, tight_memory=TightMemory(0.97, 0.95, None)))
+    assert "No plan uses at most 95%" in alone
+    assert "chip" not in alone
+
+
+def test_memory_sizes_that_make_no_difference_share_a_row() -> None:
+    answer = result()
+    assert answer.best is not None
+    larger = replace(answer.best, hbm_bytes=2 * HBM)
+    row = answer.rows[0]
+    rows = (row, replace(row, hbm_bytes=2 * HBM), replace(row, hbm_bytes=3 * HBM, throughput_samples_per_s=500.0), answer.rows[1])
+    text = shown(replace(answer, per_hbm=(answer.best, larger), rows=rows))
+    lines = [line for line in text.splitlines() if "GLB 16 MiB" in line and "bertlarge" in line]
+    assert len(lines) == 3
+    assert lines[0].split()[:2] == ["32,", "64"]
+    assert ["32, 64 " in line for line in lines] == [True, True, False]
+    assert lines[2].split()[1] == "96"
+    assert "500.00" in lines[2]
+
+
+def test_large_numbers_are_written_out() -> None:
+    answer = result()
+    assert answer.best is not None
+    fast = replace(plan(), throughput_samples_per_s=1_234_567.8)
+    best = replace(answer.best, value=1_234_567.8, models={"bertlarge": fast})
+    row = replace(answer.rows[0], throughput_samples_per_s=1_234_567.8)
+    known = replace(answer.references[0], value=654_321.9)
+    text = shown(replace(answer, best=best, per_hbm=(best,), rows=(row,), references=(known,)))
+    assert "e+0" not in text
+    assert text.count("1,234,568") == 3
+    assert "654,322" in text
 
 
 def test_the_parts_stand_by_size_and_hidden_ones_apart() -> None:
@@ -190,7 +247,7 @@ def test_plans_that_were_not_considered_are_told_with_what_they_could_gain() -> 
     certificate = Certificate(best_open_bound=512.0, schedules=())
     best = replace(answer.best, optimal=False, status=Status.FEASIBLE, models={"bertlarge": lost}, certificate=certificate)
     text = shown(replace(answer, best=best))
-    assert "not proven optimal (feasible, within 20.0% of the best there can be)" in text
+    assert "not proven optimal (feasible, within 20% of the best there can be)" in text
     assert "bertlarge: the 61 layers branch too much" in text
     assert "branch too much" not in shown(answer)
 

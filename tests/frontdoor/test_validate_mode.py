@@ -111,7 +111,7 @@ REFUSED = {
     "unknown cluster": ("runs.csv --cluster imaginary", "no cluster named 'imaginary'"),
     "unknown software": ("runs.csv --software imaginary", "no software named 'imaginary'"),
     "missing hardware file": ("runs.csv --device nowhere/x.yaml", "device 'nowhere/x.yaml' is not a file"),
-    "picture of another kind": ("runs.csv --plot x.gif", "neither a PNG nor an SVG"),
+    "picture of another kind": ("runs.csv --plot x.gif", "is no PNG, SVG or PDF"),
     "two files": ("runs.csv more.csv", "unexpected argument 'more.csv'"),
     "a study's flag": ("runs.csv --tp 8", "unknown flag '--tp' of validate"),
 }

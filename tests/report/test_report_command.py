@@ -36,14 +36,22 @@ def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path:
     assert answer["report"] == str(tmp_path / "page.html")
     written = [Path(name) for name in answer["figures"]]
     assert sorted(written) == sorted((tmp_path / "figures").iterdir())
-    assert {path.suffix for path in written} == {".svg", ".png"}
+    assert {path.suffix for path in written} == {".svg", ".png", ".pdf"}
     assert {"throughput-memory", "stage-memory", "pipeline"} <= {path.stem for path in written}
     for path in written:
         if path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
             continue
+        if path.suffix == ".pdf":
+            content = path.read_bytes()
+            assert content.startswith(b"%PDF-")
+            assert b"/Subtype/Image" not in content.replace(b" ", b"")  # lines and letters, which a printer draws sharp
+            continue
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
         assert root.tag.endswith("svg")
+        assert root.get("role") == "img"
+        assert root[0].tag.endswith("title")
+        assert (root[0].text or "").startswith("Chart: ")
         shapes = [each for each in root.iter() if each.tag.rpartition("}")[2] in {"path", "line", "text"}]
         assert len(shapes) > 10, path.name
         assert "colour:" not in path.read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import Reporter.report as templates
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of
 from Reporter.report.search_report import search_report
@@ -238,6 +239,85 @@ def test_the_keyboard_reaches_filters_links_and_tables(report: Path, opened: Ope
     seen.page.keyboard.press("Enter")
     assert seen.page.locator("main details").first.get_attribute("open") is not None
     assert seen.page.locator("main details").first.locator("table").is_visible()
+
+
+COLUMN = "(table, place) => [...table.tBodies[0].rows].map(row => row.cells[place].textContent.trim())"
+SORTABLE = """<main><table class="sorts"><thead><tr><th>what</th><th>takes</th><th>size</th></tr></thead>
+<tbody><tr><th>b2</th><td>97.88 ms</td><td>1,024</td></tr><tr><th>b10</th><td>1.2 s</td><td></td></tr>
+<tr><th>a</th><td>12 µs</td><td>9.5 (3%)</td></tr><tr><th>c</th><td>-</td><td>-2</td></tr></tbody>
+<tfoot><tr><th>all</th><td>2 s</td><td>1</td></tr></tfoot></table><details><summary>s</summary><p>folded</p></details></main>"""
+
+
+def test_tables_sort_by_mouse_and_keyboard_and_tell_so(report: Path, opened: Open) -> None:
+    seen = opened(report, "laptop", "light")
+    seen.page.locator("summary", has_text="Pareto front").click()
+    table = seen.page.locator("details[open] table", has_text="J/sample").first
+    given = table.evaluate(COLUMN, 6)
+    areas = [float(each.replace(",", "")) for each in given]
+    assert len(set(areas)) > 3
+    head = table.locator("th", has_text="area")
+    assert head.get_attribute("aria-sort") is None
+    head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert [float(each.replace(",", "")) for each in table.evaluate(COLUMN, 6)] == sorted(areas)
+    seen.page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert [float(each.replace(",", "")) for each in table.evaluate(COLUMN, 6)] == sorted(areas, reverse=True)
+    seen.page.keyboard.press("Space")
+    assert head.get_attribute("aria-sort") is None
+    assert table.evaluate(COLUMN, 6) == given
+    head.get_by_role("button").click()
+    seen.page.keyboard.press("Tab")
+    seen.page.keyboard.press("Enter")
+    assert table.locator("th[aria-sort]").all_inner_texts() == ["J/sample"]
+
+
+def test_units_sort_by_size_names_by_their_numbers_and_empty_cells_last(opened: Open, tmp_path: Path) -> None:
+    script = (Path(templates.__file__).parent / "templates" / "tables.js").read_text(encoding="utf-8")
+    path = tmp_path / "table.html"
+    path.write_text(f'<!doctype html><meta charset="utf-8">{SORTABLE}<script>{script}</script>', encoding="utf-8")
+    seen = opened(path, "laptop", "light")
+    table, foot = seen.page.locator("table"), seen.page.locator("tfoot")
+    orders = {
+        "what": (["a", "b2", "b10", "c"], ["c", "b10", "b2", "a"]),
+        "takes": (["a", "b2", "b10", "c"], ["b10", "b2", "a", "c"]),
+        "size": (["c", "a", "b2", "b10"], ["b2", "a", "c", "b10"]),
+    }
+    for name, directions in orders.items():
+        for expected in directions:
+            seen.page.get_by_role("button", name=name).click()
+            assert table.evaluate(COLUMN, 0) == expected, name
+            assert foot.inner_text().split() == ["all", "2", "s", "1"]
+
+
+def test_folded_tables_are_printed_and_folded_again(report: Path, opened: Open) -> None:
+    seen = opened(report, "laptop", "light")
+    seen.wait_for("light")
+    folded = seen.page.locator("details:not([open])")
+    before = folded.count()
+    assert before > 5
+    seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert folded.count() == 0
+    seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert folded.count() == before
+    seen.page.evaluate(
+        "addEventListener('beforeprint', () => { window.printed = document.querySelectorAll('details:not([open])').length; })"
+    )
+    assert seen.page.pdf().startswith(b"%PDF")
+    assert seen.page.evaluate("window.printed") == 0
+    assert folded.count() == before
+
+
+def test_without_scripts_folded_tables_are_on_paper_too(report: Path, browser: Any) -> None:
+    context = browser.new_context(viewport=SIZES["laptop"], java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto(report.as_uri())
+    tables = shown.locator("main details table")
+    assert not tables.first.is_visible()
+    assert shown.locator("thead button").count() == 0
+    shown.emulate_media(media="print")
+    assert all(each.is_visible() for each in tables.all())
+    context.close()
 
 
 def test_other_pages_are_drawn_too(

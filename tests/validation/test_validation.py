@@ -219,11 +219,13 @@ def test_a_picture_is_drawn(tmp_path, graphs):
     report = validated(written(tmp_path, {}, {"gpu": ""}, {"source": "another"}), graphs)
     draw(report, tmp_path / "runs.png")
     assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+    draw(report, tmp_path / "runs.pdf")
+    assert (tmp_path / "runs.pdf").read_bytes().startswith(b"%PDF")
     draw(report, tmp_path / "runs.svg")
     drawn = (tmp_path / "runs.svg").read_text(encoding="utf-8")
     assert "<svg" in drawn
     assert "made up in 2021" in drawn and "another" in drawn and "measured iteration time" in drawn
-    with pytest.raises(InputError, match=r"\.svg or \.png"):
+    with pytest.raises(InputError, match=r"\.svg, \.png or \.pdf"):
         draw(report, tmp_path / "runs.docx")
     with pytest.raises(InputError, match="nothing to draw"):
         draw(validated(written(tmp_path, {"gpu": ""}), graphs), tmp_path / "none.png")
