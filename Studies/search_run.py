@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from Common.progress import Progress
 from Solver.hardware import DesignedChips
-from Solver.results import SearchResult
+from Solver.results import AxisValues, SearchResult
+from Solver.search.axis_values import accelerator_axes
 from Solver.search.confirmed_schedules import kept_schedules
+from Solver.search.plan_axes import plan_axes
 from Solver.search.points import PointGroup
 from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules
@@ -45,6 +47,8 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     if best is not None:
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best))
+        with run.phase("axes"):
+            best = replace(best, axes=(*accelerator_axes(run, searched.groups, result.per_hbm), *_plan_axes(run, searched)))
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
         result = replace(result, best=best, hardware=chosen)
     with run.phase("files"):
@@ -81,6 +85,11 @@ def _files(request: Request, run: Run, searched: Searched, contents: dict[str, s
     )
     group, row = _best_group(searched)
     return RunFiles(request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row))
+
+
+def _plan_axes(run: Run, searched: Searched) -> tuple[AxisValues, ...]:
+    best, (_, row) = searched.result.best, _best_group(searched)
+    return () if best is None else plan_axes(run, searched.groups, best, row)
 
 
 def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:
