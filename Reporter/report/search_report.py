@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
-from Reporter.report.axis_figures import axis_figures, axis_table
-from Reporter.report.charts import REACH_WORDS
+from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
 from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.formats import duration, share
@@ -82,7 +82,10 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
     chip = best.accelerator
     if chip is not None:
         yield Section("design-space", "Throughput, area and energy", of_each(lambda each, name: Part(name, (), (scatter(each),))))
-        yield Section("axes", "What each axis of the accelerator allows", of_each(_axes))
+        of_the_chip = tuple(axis for axis in best.axes if axis.model is None)
+        if of_the_chip:
+            designs = Sensitivity(of_the_chip, "design", UNITS[best.objective])
+            yield Section("axes", "What each axis of the accelerator allows", (_sensitivity(designs),))
     else:
         title = "Throughput and memory of the plans"
         yield Section("plans", title, of_each(lambda each, name: Part(name, (), (choice_figures.memory_scatter(each),))))
@@ -101,13 +104,17 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("limits", "What limits the optimum", (Part("", (), (time_figures.limits_figure(limits),)),))
 
 
-def _axes(points: PointsOfModel, heading: str) -> Part:
-    return Part(heading, (REACH_WORDS.format(what="design"),), axis_figures(points), (axis_table(points),))
+def _sensitivity(sensitivity: Sensitivity, heading: str = "") -> Part:
+    return Part(heading, sensitivity_words(sensitivity), axis_figures(sensitivity), (axis_table(sensitivity),))
 
 
 def _choices(points: PointsOfModel, heading: str) -> Part:
-    figures = choice_figures.choice_figures(points)
-    return Part(heading, (REACH_WORDS.format(what="plan"),) if figures else (), figures, choice_figures.choice_tables(points))
+    axes = tuple(axis for axis in points.best.axes if axis.model == points.model)
+    fastest = choice_figures.fastest_plans(points)
+    if not axes:
+        return Part(heading, (), (), fastest)
+    part = _sensitivity(Sensitivity(axes, "plan", "samples/s", points.suffix), heading)
+    return replace(part, tables=(*part.tables, *fastest))
 
 
 def _placement(points: PointsOfModel, heading: str) -> Part:
