@@ -12,7 +12,7 @@ from Common.errors import ArtefactError, InputError
 from Common.files import unpack
 from Common.records import from_json, parse_yaml, to_record
 from Solver.results import DesignPoint, SearchResult
-from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+from Solver.search.schedule_records import KeptSchedule, KeptSchedules, PricedOperator
 from Studies.run_directory import Manifest
 
 if TYPE_CHECKING:
@@ -36,13 +36,17 @@ OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware."""
+    """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware.
+
+    ``operators`` are those of the best design.
+    """
 
     folder: Path
     settings: dict[str, Any]
     result: SearchResult
     manifest: Manifest
     schedules: tuple[KeptSchedule, ...]
+    operators: tuple[PricedOperator, ...]
     designs: pd.DataFrame
     plans: pd.DataFrame
 
@@ -84,10 +88,11 @@ def open_run(folder: Path) -> FinishedRun:
         raise _unreadable(best, "it is not a mapping")
     settings = _settings(folder / "study.yaml")
     designs = _designs(folder / "designs.parquet")
-    schedules = _schedules(folder / "schedules.json.gz")
+    kept = _schedules(folder / "schedules.json.gz")
     manifest = _read(Manifest, folder / "manifest.json")
     plans = _designs(folder / "plans.parquet")
-    return FinishedRun(folder, settings, _result(content, best), manifest, schedules.schedules, designs, plans)
+    result = _result(content, best)
+    return FinishedRun(folder, settings, result, manifest, kept.schedules, kept.operators, designs, plans)
 
 
 def _settings(path: Path) -> dict[str, Any]:

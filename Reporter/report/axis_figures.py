@@ -143,10 +143,8 @@ def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
     )
     spec = sized(chart, ROW * len(spans))
     spec["padding"] = ROOM_FOR_VALUES
-    table = _tornado_table(spans)
-    return Figure(
-        f"tornado-{sensitivity.what}{sensitivity.suffix}", "What other values cost", caption, spec, 5 * len(spans), table
-    )
+    name, title = f"tornado-{sensitivity.what}{sensitivity.suffix}", f"What other {sensitivity.what}s cost"
+    return Figure(name, title, caption, spec, 5 * len(spans), _tornado_table(title, spans))
 
 
 @dataclass(frozen=True)

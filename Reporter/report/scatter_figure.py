@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,15 +182,17 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
 
 
 def _energy_colour(shown: pd.DataFrame, marked: Sequence[Marked]) -> Any:
-    """Energy as colour, stretched where most of the points are."""
+    """Energy as colour on a logarithmic scale, of which the legend names every stop."""
     import altair as alt
 
     energies = [*shown["energy_per_sample_j"].tolist(), *(each.energy_per_sample_j for each in marked)]
-    stops = np.quantile(np.array(energies), [0.0, 0.5, 0.9, 1.0]).tolist()
-    step = 1 if all(first < second for first, second in pairwise(stops)) else len(stops) - 1
-    scale = alt.Scale(domain=stops[::step], range=[colour(role) for role in RAMP[::step]])
-    legend = alt.Legend(type="gradient", gradientLength=180, values=stops[::step], labelExpr="format(datum.value, ',.4~r')")
-    return alt.Color("energy:Q", title="joules per sample", scale=scale, legend=legend)
+    least, most = min(energies), max(energies)
+    if not 0.0 < least < most:  # all alike
+        return alt.value(colour(RAMP[-1]))
+    stops = np.geomspace(least, most, len(RAMP)).tolist()
+    scale = alt.Scale(type="log", domain=stops, range=[colour(role) for role in RAMP])
+    legend = alt.Legend(type="gradient", gradientLength=220, values=stops, labelExpr="format(datum.value, ',.3~r')")
+    return alt.Color("energy:Q", title="joules per sample, logarithmic", scale=scale, legend=legend)
 
 
 def _front_table(evaluated: pd.DataFrame) -> PageTable:
