@@ -12,7 +12,7 @@ from Common.errors import ArtefactError, InputError
 from Common.files import unpack
 from Common.records import from_json, parse_yaml, to_record
 from Solver.results import DesignPoint, SearchResult
-from Solver.search.schedule_records import KeptSchedule, KeptSchedules, PricedOperator
+from Solver.search.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Studies.run_directory import Manifest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 class FinishedRun:
     """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware.
 
-    ``operators`` are those of the best design.
+    ``operators`` are those of the best design, ``tensors`` those between its layers.
     """
 
     folder: Path
@@ -47,6 +47,7 @@ class FinishedRun:
     manifest: Manifest
     schedules: tuple[KeptSchedule, ...]
     operators: tuple[PricedOperator, ...]
+    tensors: tuple[KeptTensor, ...]
     designs: pd.DataFrame
     plans: pd.DataFrame
 
@@ -92,7 +93,7 @@ def open_run(folder: Path) -> FinishedRun:
     manifest = _read(Manifest, folder / "manifest.json")
     plans = _designs(folder / "plans.parquet")
     result = _result(content, best)
-    return FinishedRun(folder, settings, result, manifest, kept.schedules, kept.operators, designs, plans)
+    return FinishedRun(folder, settings, result, manifest, kept.schedules, kept.operators, kept.tensors, designs, plans)
 
 
 def _settings(path: Path) -> dict[str, Any]:

@@ -11,9 +11,13 @@ from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
+from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure
 from Reporter.report.design_points import PointsOfModel, points_of
-from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
+from Reporter.report.device_figures import devices_figure
+from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.formats import duration, share
+from Reporter.report.layer_graph_figure import layer_graph_figure
+from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
 from Reporter.report.scatter_figure import scatter
@@ -89,6 +93,9 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
     else:
         title = "Throughput and memory of the plans"
         yield Section("plans", title, of_each(lambda each, name: Part(name, (), (choice_figures.memory_scatter(each),))))
+    hardware = tuple(part for part in of_each(_hardware) if part.figures)
+    if hardware:
+        yield Section("hardware", f"What the {'device' if chip is None else 'chip'} spends and reaches", hardware)
     choices = tuple(part for part in of_each(_choices) if part.figures or part.tables)
     if choices:
         yield Section("choices", "What each choice of the plan allows", choices)
@@ -106,6 +113,16 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
 
 def _sensitivity(sensitivity: Sensitivity, heading: str = "") -> Part:
     return Part(heading, sensitivity_words(sensitivity), axis_figures(sensitivity), (axis_table(sensitivity),))
+
+
+def _hardware(points: PointsOfModel, heading: str) -> Part:
+    area = area_figure(points) if points.model == next(iter(points.best.models)) else None
+    return Part(heading, (), drawn(area, energy_figure(points), roofline_figure(points)))
+
+
+def drawn(*figures: Figure | None) -> tuple[Figure, ...]:
+    """Those that there are."""
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _choices(points: PointsOfModel, heading: str) -> Part:
@@ -126,9 +143,13 @@ def _placement(points: PointsOfModel, heading: str) -> Part:
         f"{plan.dp}{extras}; {plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, "
         f"recomputation {plan.recompute}."
     )
+    tensors = [each for each in points.run.tensors if each.model == points.model]
     figures = (
         placement_figures.load_figure(stages, points.suffix),
         placement_figures.memory_figure(stages, plan.hbm_bytes, "GiB", GIB, points.suffix),
+        *memory_over_time(plan, points.suffix),
+        *drawn(layer_graph_figure(plan, tensors, points.suffix)),
+        devices_figure(plan, points.run.result.hardware.records.cluster, points.suffix),
     )
     return Part(heading, (words,), figures, (placement_figures.stage_table(stages, plan.hbm_bytes, "GiB", GIB),))
 

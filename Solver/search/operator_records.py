@@ -1,4 +1,4 @@
-"""What every operator of a best design costs: FLOPs, off-chip bytes, seconds and, on designed chips, where its joules go."""
+"""What every operator of a best design costs (FLOPs, off-chip bytes, seconds, joules), and the tensors between its layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from Solver.schedule.problem import Mode
 from Solver.search.confirmed_schedules import LayerSchedule
 from Solver.search.joint import Choice
 from Solver.search.run import Run
-from Solver.search.schedule_records import PricedOperator
+from Solver.search.schedule_records import KeptTensor, PricedOperator
 
 
 def scheduled_operators(run: Run, row: int, schedules: Sequence[LayerSchedule]) -> Iterator[PricedOperator]:
@@ -57,6 +57,15 @@ def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
                     *(graph.key.model, layer.name, graph_name, mine, operator.name, operator.kind.value, len(mine)),
                     *(operator.flops, _vector_operations(operator), moved, seconds, None),
                 )
+
+
+def layer_tensors(choice: Choice) -> Iterator[KeptTensor]:
+    """The tensors between the layers of a chosen plan's model."""
+    _, shape = choice.group.locate(choice.point)
+    names = layer_names(shape.graph)
+    for each in shape.graph.tensors:
+        destinations = tuple(names[layer] for layer in each.destinations)
+        yield KeptTensor(shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes)
 
 
 def _vector_operations(operator: Operator) -> int:

@@ -68,8 +68,23 @@ class PricedOperator:
 
 
 @dataclass(frozen=True)
+class KeptTensor:
+    """A tensor between layers of the best design's model, by name: ``source`` makes it, all ``destinations`` use it.
+
+    ``gradient_bytes`` flow back; both are of a device and micro-batch.
+    """
+
+    model: str
+    source: str
+    destinations: tuple[str, ...]
+    forward_bytes: int
+    gradient_bytes: int
+
+
+@dataclass(frozen=True)
 class KeptSchedules:
-    """All schedules of a run, and what the operators of its best design cost."""
+    """All schedules of a run; what the operators of its best design cost, and the tensors between its layers."""
 
     schedules: tuple[KeptSchedule, ...]
     operators: tuple[PricedOperator, ...] = ()
+    tensors: tuple[KeptTensor, ...] = ()
