@@ -13,7 +13,7 @@ from Reporter.report.charts import sized
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, layer_range, share
-from Reporter.report.theme import BELOW_LEGEND, colour
+from Reporter.report.theme import colour
 from Solver.search.schedule_records import PricedOperator
 from Studies.wording import number
 
@@ -74,7 +74,7 @@ def energy_figure(points: PointsOfModel) -> Figure | None:
     }
     caption = (
         f"{number(parts.total_j)} J per sample, of the operators: arithmetic with its registers, the buffers of the cores and "
-        "the global one, and traffic off the chip. Gradients and messages between stages, the optimizer and leakage are not counted."
+        "the global one, and traffic off the chip. Gradients, messages between stages, the optimizer and leakage are not in it."
     )
     return _parts_figure(f"energy-split{points.suffix}", "Energy of a sample", caption, joules, "J")
 
@@ -186,7 +186,10 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
         scale=alt.Scale(type="log", domain=[least, most], nice=False),
     )
     top = 2 * ceilings.matrix_flops / TERA
-    y = alt.Y("rate:Q", title="Tera-operations per second", scale=alt.Scale(type="log", domain=[low, top], nice=False))
+    decades = alt.Axis(values=[10.0**power for power in range(-9, 10)], format="~g", labelOverlap="greedy")
+    y = alt.Y(
+        "rate:Q", title="Tera-operations per second", scale=alt.Scale(type="log", domain=[low, top], nice=False), axis=decades
+    )
     passes = [name for name in PASSES if any(each.operator.graph == name for each in mine)]
     tooltip = [
         alt.Tooltip("operator:N", title="operator"),
@@ -215,7 +218,6 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
             color=alt.Color(
                 "pass:N",
                 title=None,
-                legend=alt.Legend(offset=BELOW_LEGEND),
                 scale=alt.Scale(domain=passes, range=[colour(PASSES[name]) for name in passes]),
             ),
             tooltip=tooltip,

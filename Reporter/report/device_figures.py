@@ -127,7 +127,7 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
         layers.append(base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None).encode(x=x, y=y, text="stage:Q"))
     groups = groups_on_tiers(plan, cluster)
     where = [f"{each.name} groups of {each.size:,} on tier {each.tier}" for each in groups]
-    caption = "Each square is a device, in the order of the network; its colour is its stage, colours repeat where there are many."
+    caption = "Each square is a device, in the order of the network, coloured by its stage (colours repeat where there are many)."
     caption += f" What exchanges where: {listed(where)}." if where else ""
     if drawn < len(placed.stage):
         caption += f" The first {drawn:,} of {len(placed.stage):,} devices are drawn."

@@ -77,10 +77,11 @@ def memory_over_time(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
     y = alt.Y("held:Q", title="GiB per device", scale=alt.Scale(domain=domain, nice=False))
     numbers = [stage.number for stage in shown]
     scale = alt.Scale(domain=numbers, range=_ramp(len(numbers)))
+    legend = alt.Legend() if len(numbers) > 1 else None
     base = alt.Chart(data).encode(
         x=alt.X("time:Q", title=unit.name, scale=alt.Scale(domain=[0, end_s * unit.per_second], nice=False)),
         y=y,
-        color=alt.Color("stage:O", title="stage", scale=scale),
+        color=alt.Color("stage:O", title="stage", scale=scale, legend=legend),
     )
     tooltip = [
         alt.Tooltip("stage:O", title="stage"),
@@ -120,7 +121,7 @@ def _shown(stages: tuple[StageMemory, ...]) -> list[StageMemory]:
 
 def _ramp(count: int) -> list[str]:
     """Colours in the order of the stages: roles of a ramp, repeated where there are more stages than roles."""
-    roles = [*RAMP, "accent", "two", "four", "six"]
+    roles = [*reversed(RAMP), "accent", "two", "four", "six"]
     return [colour(roles[place % len(roles)]) for place in range(count)]
 
 

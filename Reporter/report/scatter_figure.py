@@ -10,7 +10,7 @@ import numpy as np
 
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import PointsOfModel, chip_text, thinned
+from Reporter.report.design_points import CHIP_COLUMNS, PointsOfModel, chip_text, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
 from Studies.wording import accelerator_text, number
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRONT_ROWS = 40  # of the front's table
+SEPARATOR = ", "
+WITH_MEMORY = f"choose_hbm == null || indexof(split(datum.hbm, '{SEPARATOR}'), '' + choose_hbm) >= 0"
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
     " + ', GLB ' + datum.glb_mib + ' MiB'"
@@ -59,7 +61,7 @@ def scatter(points: PointsOfModel) -> Figure:
     ]
     design_tooltip = [
         *tooltip,
-        alt.Tooltip("hbm:Q", title="HBM, GiB"),
+        alt.Tooltip("hbm:N", title="HBM, GiB"),
         alt.Tooltip("micro_batch:Q", title="micro-batch"),
         alt.Tooltip("recompute:N", title="recomputation"),
         alt.Tooltip("plan:N", title="tp x pp x dp"),
@@ -70,7 +72,7 @@ def scatter(points: PointsOfModel) -> Figure:
         chip=_CHIP, plan=_PLAN, pareto="datum.front ? 'on it' : 'dominated'"
     )
     for column in menus:
-        designs = designs.transform_filter(chosen_in(column))
+        designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
     envelope = designs.transform_window(
         window=[alt.WindowFieldDef(op="max", field="throughput", **{"as": "most"})],
         sort=[alt.SortField("area"), alt.SortField("throughput", order="descending")],
@@ -121,8 +123,9 @@ def _caption(points: PointsOfModel, shown: int, evaluated: int) -> str:
 
 
 def _design_data(shown: pd.DataFrame) -> Any:
+    shown = _once(shown)
     columns = {
-        "hbm": shown["hbm_bytes"] / GIB,
+        "hbm": shown["hbm"],
         "micro_batch": shown["micro_batch_size"],
         "tp": shown["tp"],
         "recompute": shown["recompute"].astype(str),
@@ -140,7 +143,16 @@ def _design_data(shown: pd.DataFrame) -> Any:
         "front": shown["on_front"],
     }
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return inline_data(tuple(columns), rows, words={"recompute"})
+    return inline_data(tuple(columns), rows, words={"hbm", "recompute"})
+
+
+def _once(shown: pd.DataFrame) -> pd.DataFrame:
+    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a text."""
+    same = ["micro_batch_size", "tp", "cp", "ep", "sequence_parallel", "recompute", "throughput_samples_per_s", "on_front"]
+    sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
+    ordered = shown.assign(hbm=sizes).sort_values("hbm_bytes", kind="stable")
+    groups = ordered.groupby([*CHIP_COLUMNS, *same], sort=False, observed=True)
+    return groups.first().assign(hbm=groups["hbm"].agg(SEPARATOR.join)).reset_index()
 
 
 def _marked(points: PointsOfModel) -> list[Marked]:

@@ -180,11 +180,22 @@ def test_the_scatter_has_every_evaluated_design_and_the_front(finished: Finished
     figure = figure_of(told, "throughput-area-energy")
     rows = rows_in(figure, "front")
     evaluated = finished.designs[finished.designs["status"] == "evaluated"]
-    assert len(rows) == len(evaluated)
-    assert sum(row["front"] == "1" for row in rows) == int(evaluated["on_front"].sum()) > 0
+    same = [name for name in evaluated if name not in {"hbm_bytes", "memory_bytes", "throughput_bound_samples_per_s"}]
+    once = evaluated.drop_duplicates(same)
+    assert len(rows) == len(once) < len(evaluated)  # what more memory does not change stands there once
+    assert sum(len(row["hbm"].split(", ")) for row in rows) == len(evaluated)
+    assert sum(row["front"] == "1" for row in rows) == int(once["on_front"].sum()) > 0
     for column, key in (("throughput_samples_per_s", "throughput"), ("area_mm2", "area"), ("energy_per_sample_j", "energy")):
         drawn = sorted(float(row[key]) for row in rows)
-        assert drawn == pytest.approx(sorted(evaluated[column]), rel=1e-6)
+        assert drawn == pytest.approx(sorted(once[column]), rel=1e-6)
+
+
+def test_the_legend_of_energy_names_stops_evenly_along_its_scale(finished: FinishedRun, told: Report) -> None:
+    text = json.dumps(figure_of(told, "throughput-area-energy").spec)
+    (stops,) = {tuple(json.loads(each)) for each in re.findall(r'"type": "gradient", "values": (\[[^]]*\])', text)}
+    assert np.diff(np.log(stops)) == pytest.approx(np.full(len(stops) - 1, np.log(stops[-1] / stops[0]) / (len(stops) - 1)))
+    evaluated = finished.designs[finished.designs["status"] == "evaluated"]["energy_per_sample_j"]
+    assert stops[0] <= evaluated.min() * (1 + 1e-9) and stops[-1] >= evaluated.max() * (1 - 1e-9)
 
 
 def test_thinning_keeps_the_front_and_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
