@@ -29,6 +29,7 @@ PARTS = {  # of area and energy alike, with their colours
 }
 PASSES = {"forward": "forward", "backward": "backward", "recompute": "recompute"}
 MOST_ROWS = 40  # of the table of operators
+LEAST_SHARE = 1e-4  # of the time of all operators, below which one is not drawn
 
 
 def area_figure(points: PointsOfModel) -> Figure | None:
@@ -157,11 +158,12 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
     import altair as alt
 
     ceilings = ceilings_of(points)
-    mine = roofline_points([each for each in points.run.operators if each.model == points.model])
+    every = roofline_points([each for each in points.run.operators if each.model == points.model])
+    total = sum(each.seconds for each in every)
+    mine = [each for each in every if each.seconds >= LEAST_SHARE * total]
     if ceilings is None or not mine:
         return None
     columns = ("intensity", "rate", "seconds", "share", "pass", "operator", "layers", "kind", "takes", "of_roof")
-    total = sum(each.seconds for each in mine)
     rows = [
         (
             each.intensity,
@@ -232,6 +234,8 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
         f"{share(bound)} of the operators' time is left of the ridge at {number(ceilings.ridge)} operations per byte, where HBM "
         f"is the lower roof. {which}"
     )
+    if len(mine) < len(every):
+        caption += f" {len(every) - len(mine)} operators that take next to no time are left out."
     if on_chip:
         caption += " An operator on a single core reaches its core's part of the roof at most."
     return Figure(f"roofline{points.suffix}", "Roofline", caption, sized(chart, 380), len(rows), _operator_table(mine, ceilings))

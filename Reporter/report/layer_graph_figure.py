@@ -78,8 +78,8 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
         words = f"{placed.names[edge.source]} to {placed.names[edge.destination]}"
         for at in np.linspace(0.0, 1.0, 2 if height == 0.0 else ARC).tolist():
             where = edge.source + span * at, height * float(np.sin(np.pi * at))
-            size = size_text(edge.forward_bytes), size_text(edge.gradient_bytes)
-            arcs.append((number, *where, edge.boundaries > 0, words, *size, edge.boundaries))
+            sizes = size_text(edge.forward_bytes), size_text(edge.gradient_bytes)
+            arcs.append((number, *where, edge.boundaries > 0, words, *sizes, edge.boundaries))
     edges = inline_data(
         ("edge", "x", "y", "cut", "between", "bytes", "gradient", "boundaries"), arcs, words={"between", "bytes", "gradient"}
     )
@@ -89,7 +89,9 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
         words={"name"},
     )
     x = alt.X("x:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.7, last + 0.7], nice=False))
-    y = alt.Y("y:Q", title=None, axis=None, scale=alt.Scale(domain=[-0.45 if count <= LABELLED else -0.1, 1.05], nice=False))
+    arched = any(edge.destination - edge.source != 1 for edge in placed.edges)
+    below = (0.45 if arched else 1.0) if count <= LABELLED else 0.1
+    y = alt.Y("y:Q", title=None, axis=None, scale=alt.Scale(domain=[-below, 1.05 if arched else 0.15], nice=False))
     kinds = alt.Scale(domain=[0, 1], range=[colour("faint"), colour("accent")])
     legend = alt.Legend(offset=BELOW_LEGEND, labelExpr="datum.value == 1 ? 'cut between stages' : 'within a stage'")
     tooltip = [
@@ -124,13 +126,14 @@ def layer_graph_figure(plan: ModelPlan, tensors: Sequence[KeptTensor], suffix: s
     )
     if crossing:
         most = max(crossing, key=lambda boundary: crossing[boundary])
-        caption += (
-            f" Most crosses behind stage {most % plan.pp + 1}: {size_text(crossing[most])} forward per micro-batch and device."
-            f"{f' {skips} tensors pass over stages that do not use them.' if skips else ''}"
-        )
-    return Figure(
-        f"layer-graph{suffix}", "Layers on the stages", caption, sized(chart, 260), len(arcs) // 2 + count, _table(plan, placed)
-    )
+        size = size_text(crossing[most])
+        behind = f"Most crosses behind stage {most % plan.pp + 1}: {size}"
+        behind = f"{size} cross every cut" if len(set(crossing.values())) == 1 else behind
+        caption += f" {behind}, forward, per micro-batch and device."
+        caption += f" {skips} tensors pass over stages that do not use them." if skips else ""
+    spec = sized(chart, 260 if arched else 110)
+    marks = len(arcs) // 2 + count
+    return Figure(f"layer-graph{suffix}", "Layers on the stages", caption, spec, marks, _table(plan, placed))
 
 
 def _numbered(placed: PlacedLayers) -> list[tuple[int, tuple[str, int]]]:

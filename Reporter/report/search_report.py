@@ -95,7 +95,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("plans", title, of_each(lambda each, name: Part(name, (), (choice_figures.memory_scatter(each),))))
     hardware = tuple(part for part in of_each(_hardware) if part.figures)
     if hardware:
-        yield Section("hardware", f"What the {'device' if chip is None else 'chip'} spends and reaches", hardware)
+        yield Section("hardware", "What the device reaches" if chip is None else "What the chip spends and reaches", hardware)
     choices = tuple(part for part in of_each(_choices) if part.figures or part.tables)
     if choices:
         yield Section("choices", "What each choice of the plan allows", choices)
