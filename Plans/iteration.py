@@ -161,6 +161,7 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
         overlap_transfers=costs.overlap_transfers,
         sync_s=tuple(priced.after_s.tolist()),
         optimizer_s=priced.step_s,
+        saved_bytes=tuple(priced.sizes.saved_bytes.tolist()),
     )
 
 

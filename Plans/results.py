@@ -71,7 +71,8 @@ class PipelineReport:
 
     ``transfer_s`` and ``backward_transfer_s`` between a chunk and the next take time of their own, and the sender's as well
     unless ``overlap_transfers``. Gradients are synchronised (``sync_s`` of each stage) after a stage's last backward pass, and
-    the optimizer's step follows when all are done.
+    the optimizer's step follows when all are done. A micro-batch leaves ``saved_bytes`` on a device of each chunk from its
+    forward to its backward pass (runs of earlier versions do not say).
     """
 
     schedule: str  # a ``PipelineSchedule``
@@ -84,6 +85,7 @@ class PipelineReport:
     overlap_transfers: bool
     sync_s: tuple[float, ...]
     optimizer_s: float
+    saved_bytes: tuple[float, ...] = ()
 
     def sent_s(self, forward: bool, chunk: int) -> float:
         """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk, backward to the one before."""

@@ -21,7 +21,7 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
+from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
 from Plans.plan import Precision
@@ -144,6 +144,10 @@ class ExistingDevice(Hardware):
     def accelerator(self, row: int) -> Accelerator | None:
         """The chip of a configuration; None for a device that exists."""
         return None
+
+    def operator_seconds(self, operator: Operator) -> float:
+        """Seconds of one operator on the device."""
+        return self._model.operator_time(operator).device_s
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""

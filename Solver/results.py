@@ -33,6 +33,62 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class PlanSummary:
+    """What a plan chooses, and how fast it is."""
+
+    throughput_samples_per_s: float
+    micro_batch_size: int
+    recompute: str
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    sequence_parallel: bool
+    zero_stage: int
+    interleave: int
+    group_order: str
+
+
+@dataclass(frozen=True)
+class AxisValue:
+    """The best design that has one value of an axis, all else chosen anew.
+
+    It reaches ``reached``, and none with this value more than ``bound``: the same where the status is optimal, both 0 where no
+    plan fits. ``accelerator`` is None on a device that exists; ``hbm_bytes`` are the least of the study that hold the plans.
+    """
+
+    value: str
+    status: Status
+    reached: float
+    bound: float
+    accelerator: Accelerator | None
+    hbm_bytes: int
+    plans: dict[str, PlanSummary]
+
+
+@dataclass(frozen=True)
+class AxisValues:
+    """What every value of one axis allows, in the axis's order; the optimum has the value ``chosen``.
+
+    Axes of the accelerator (fields of ``Accelerator``, and ``hbm_bytes``) are about whole designs, in units of the objective, and
+    have no ``model``. Axes of the plan (fields of ``ModelPlan``) are about the fastest plan of ``model`` on the best hardware,
+    in samples per second. Of ``values_there_are`` some are left out where they are many.
+    """
+
+    axis: str
+    model: str | None
+    chosen: str
+    values_there_are: int
+    values: tuple[AxisValue, ...]
+
+    @property
+    def optimum(self) -> AxisValue:
+        """That of the value which the optimum has."""
+        return next(each for each in self.values if each.value == self.chosen)
+
+
+@dataclass(frozen=True)
 class ExpertReport:
     """The plan a published expert would use, priced by the same model on the same hardware, blocks balanced over its stages.
 
@@ -169,6 +225,7 @@ class DesignPoint:
     models: dict[str, ModelPlan]
     certificate: Certificate | None
     limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
+    axes: tuple[AxisValues, ...] = ()  # of the optimum over everything
 
 
 @dataclass(frozen=True)

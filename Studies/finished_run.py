@@ -13,7 +13,7 @@ from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml, to_record
 from Common.sealed import KEY, digest_of, is_as_written
 from Solver.results import DesignPoint, SearchResult
-from Solver.search.schedule_records import KeptSchedule, KeptSchedules
+from Solver.search.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Studies.annotations import Mode
 from Studies.config_files import setting_beside
 from Studies.request import settings_for
@@ -45,6 +45,7 @@ OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 class FinishedRun:
     """A finished run: ``settings`` of study.yaml, ``designs`` with a row per design point, ``plans`` of the best hardware.
 
+    ``operators`` are those of the best design, ``tensors`` those between its layers.
     ``run_code`` are the model files (Python) that may be run to search again (None: any that its study names).
     """
 
@@ -53,6 +54,8 @@ class FinishedRun:
     result: SearchResult
     manifest: Manifest
     schedules: tuple[KeptSchedule, ...]
+    operators: tuple[PricedOperator, ...]
+    tensors: tuple[KeptTensor, ...]
     designs: pd.DataFrame
     plans: pd.DataFrame
     run_code: frozenset[str] | None = frozenset()
@@ -89,13 +92,14 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
     files = _RunReader(folder)
     result = _result(files.mapping("best.json"), best)
     settings = _settings(files.text("study.yaml"), folder / "study.yaml")
-    schedules = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
+    kept = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
     designs, plans = files.table("designs.parquet"), files.table("plans.parquet")
     models = frozenset(() if result.best is None else result.best.models)
     problem = lacking_columns(designs, plans, models, on_device=result.hardware.device is not None)
     if problem:
         raise _unreadable(folder / problem.file, problem.what)
-    return FinishedRun(folder, settings, result, files.manifest, schedules.schedules, designs, plans, run_code)
+    of_best = kept.schedules, kept.operators, kept.tensors
+    return FinishedRun(folder, settings, result, files.manifest, *of_best, designs, plans, run_code)
 
 
 class _RunReader:

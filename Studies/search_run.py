@@ -2,17 +2,21 @@
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import replace
 
 from Common.files import check_writable
 from Common.progress import Progress
-from Solver.hardware import DesignedChips
-from Solver.results import SearchResult
+from Solver.hardware import DesignedChips, ExistingDevice
+from Solver.results import AxisValues, SearchResult
+from Solver.search.axis_values import accelerator_axes
 from Solver.search.confirmed_schedules import kept_schedules
+from Solver.search.operator_records import layer_tensors, scheduled_operators, streamed_operators
+from Solver.search.plan_axes import plan_axes
 from Solver.search.points import PointGroup
 from Solver.search.run import Run, Stores
-from Solver.search.schedule_records import KeptSchedules
-from Solver.search.search import Searched, search
+from Solver.search.schedule_records import KeptSchedules, PricedOperator
+from Solver.search.search import ScoredPoint, Searched, search
 from Studies.file_contents import file_contents
 from Studies.folders import REPOSITORY
 from Studies.limits.limits import limits_of
@@ -47,6 +51,8 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best))
             tight = tight_memory(run, best)
+        with run.phase("axes"):
+            best = replace(best, axes=(*accelerator_axes(run, searched.groups, result.per_hbm), *_plan_axes(run, searched)))
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
         result = replace(result, best=best, hardware=chosen, tight_memory=tight)
     with run.phase("files"):
@@ -79,10 +85,33 @@ def _files(request: Request, run: Run, searched: Searched, contents: dict[str, s
         pareto_front_points=int(designs["on_front"].sum()),
     )
     schedules = KeptSchedules(
-        tuple(each for one in searched.scored for each in kept_schedules(one.point.hbm_bytes, one.schedules))
+        tuple(each for one in searched.scored for each in kept_schedules(one.point.hbm_bytes, one.schedules)),
+        tuple(_operators(run, searched)),
+        tuple(tensor for one in _best_of(searched) for choice in one.choices for tensor in layer_tensors(choice)),
     )
     group, row = _best_group(searched)
     return RunFiles(request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row))
+
+
+def _best_of(searched: Searched) -> list[ScoredPoint]:
+    """The best design, where there is one."""
+    best = searched.result.best
+    return [one for one in searched.scored if best is not None and one.point.hbm_bytes == best.hbm_bytes]
+
+
+def _operators(run: Run, searched: Searched) -> Iterator[PricedOperator]:
+    """Those of the best design."""
+    for one in _best_of(searched):
+        if one.schedules:
+            yield from scheduled_operators(run, one.row, one.schedules)
+        elif isinstance(run.hardware, ExistingDevice):
+            for choice in one.choices:
+                yield from streamed_operators(run, choice)
+
+
+def _plan_axes(run: Run, searched: Searched) -> tuple[AxisValues, ...]:
+    best, (_, row) = searched.result.best, _best_group(searched)
+    return () if best is None else plan_axes(run, searched.groups, best, row)
 
 
 def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:

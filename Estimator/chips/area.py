@@ -4,10 +4,12 @@ Closed form of Phaze's area model (ICML 2024; it counts no DRAM interface, netwo
 ``num_tc (tc_pe w d + L2(16 w d)) + num_vc (vc_lane w_vc + L2(16 w_vc)) + GLB``, with an L2 of at least 1 KiB.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from Estimator.chips.accelerator import IntArray, Platform
+from Estimator.chips.accelerator import Accelerator, IntArray, Platform
 from Estimator.chips.technology import FloatArray
 
 UM2_PER_MM2 = 1e6
@@ -35,3 +37,27 @@ def area_mm2(
     vector_core = technology.vector_lane_area.value * lanes + technology.l2_area.at(l2_bytes(lanes, platform))
     um2: FloatArray = np.asarray(num_tc) * tensor_core + np.asarray(num_vc) * vector_core + technology.glb_area.at(glb_bytes)
     return um2 / UM2_PER_MM2
+
+
+@dataclass(frozen=True)
+class AreaParts:
+    """Square millimetres of one accelerator by part; they add up to its area."""
+
+    tensor_arithmetic_mm2: float
+    tensor_buffers_mm2: float
+    vector_arithmetic_mm2: float
+    vector_buffers_mm2: float
+    global_buffer_mm2: float
+
+
+def area_parts(chip: Accelerator, platform: Platform) -> AreaParts:
+    """What the area of ``chip`` goes to: processing elements and lanes, the cores' local buffers, the global buffer."""
+    technology, elements = platform.technology, chip.width * chip.depth
+    um2 = (
+        chip.num_tc * technology.tensor_pe_area.value * elements,
+        chip.num_tc * float(technology.l2_area.at(l2_bytes(elements, platform))),
+        chip.num_vc * technology.vector_lane_area.value * chip.width_vc,
+        chip.num_vc * float(technology.l2_area.at(l2_bytes(chip.width_vc, platform))),
+        float(technology.glb_area.at(chip.glb_bytes)),
+    )
+    return AreaParts(*(each / UM2_PER_MM2 for each in um2))

@@ -74,6 +74,25 @@ def timeline(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     return PipelinePasses(forward, chunk, micro_batch, start_s, end_s)
 
 
+@dataclass(frozen=True, eq=False)
+class HeldActivations:
+    """Bytes of activations on a device of one stage: ``held_bytes[k]`` from ``time_s[k]`` on, both of shape (2 * passes,)."""
+
+    time_s: FloatArray
+    held_bytes: FloatArray
+
+
+def held_over_time(passes: PipelinePasses, saved_bytes: FloatArray, stage: int) -> HeldActivations:
+    """What the activations of ``stage`` hold as its ``passes`` go by; the most is that of ``held_bytes``.
+
+    A micro-batch's are there from the start of its forward pass on a chunk, which leaves ``saved_bytes`` of shape (chunks,), to
+    the end of its backward pass.
+    """
+    forward, saved = passes.forward[stage], saved_bytes[passes.chunk[stage]]
+    time_s = np.where(forward, passes.start_s[stage], passes.end_s[stage])
+    return HeldActivations(time_s, np.cumsum(np.where(forward, saved, -saved)))
+
+
 def held_bytes(saved_bytes: FloatArray, pp: int, schedule: PipelineSchedule, micro_batches: int) -> FloatArray:
     """Most bytes of activations that each stage holds at once, shape (pp,).
 

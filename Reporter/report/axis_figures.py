@@ -1,88 +1,262 @@
-"""Figures of how throughput depends on each axis of the accelerator."""
+"""Figures of what every value of every axis allows, all else chosen anew: a panel per axis, and all of them in a tornado."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
+from Common.numbers import number, percent
+from Common.units import GIB, MIB
+from Plans.results import Status
+from Reporter.report.charts import sized
+from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.theme import colour
+from Solver.results import AxisValue, AxisValues, PlanSummary
+from Studies.wording import EQUAL, accelerator_text, listed
 
-from Common.units import MIB
-from Reporter.report.charts import Reached, reach_figure, reach_table
-from Reporter.report.design_points import PointsOfModel, chip_text
-from Reporter.report.figures import Figure, PageTable
-
-if TYPE_CHECKING:
-    import pandas as pd
+PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
+ROOM_FOR_VALUES = {"left": 5, "top": 5, "right": 70, "bottom": 5}  # pixels; for what is written behind a bar
+TITLES = {
+    "num_tc": ("tensor cores", 1),
+    "num_vc": ("vector cores", 1),
+    "width": ("columns of a tensor core", 1),
+    "depth": ("rows of a tensor core", 1),
+    "width_vc": ("lanes of a vector core", 1),
+    "glb_bytes": ("global buffer, MiB", MIB),
+    "hbm_bytes": ("HBM, GiB", GIB),
+    "tp": ("tensor parallel width tp", 1),
+    "pp": ("pipeline depth pp", 1),
+    "dp": ("data parallel degree dp", 1),
+    "cp": ("context parallel degree cp", 1),
+    "ep": ("expert parallel degree ep", 1),
+    "micro_batch_size": ("micro-batch size", 1),
+    "recompute": ("recomputation", 1),
+    "sequence_parallel": ("sequence parallelism", 1),
+    "interleave": ("chunks per stage", 1),
+    "zero_stage": ("ZeRO stage", 1),
+    "group_order": ("order of the groups", 1),
+    "overlap_gradients": ("overlapped gradients", 1),
+}
+BOTH_WIDTHS = "columns of a tensor core, lanes of a vector core"
+SWITCHED = {"true": "yes", "false": "no"}
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis of the accelerator: its column among the design points, what it is, and how much of the column is one unit."""
+class Sensitivity:
+    """Axes drawn together, what ``what`` reaches on them in ``unit``; ``suffix`` tells figures of several models apart."""
 
-    column: str
-    title: str
-    unit: int = 1
-
-
-AXES = (
-    Axis("num_tc", "tensor cores"),
-    Axis("num_vc", "vector cores"),
-    Axis("width", "columns of a tensor core"),
-    Axis("depth", "rows of a tensor core"),
-    Axis("width_vc", "lanes of a vector core"),
-    Axis("glb_bytes", "global buffer, MiB", MIB),
-)
+    axes: tuple[AxisValues, ...]
+    what: str
+    unit: str
+    suffix: str = ""
 
 
-def axis_figures(points: PointsOfModel) -> tuple[Figure, ...]:
-    """How much throughput each value of each axis allows, one figure per axis that has several values."""
-    reached = {axis: reached_by(points.designs, axis) for axis in axes_of(points.designs)}
-    tallest = 1.06 * max((each or 0.0) for rows in reached.values() for row in rows for each in (row.best, row.bound))
-    return tuple(
-        reach_figure(
-            f"throughput-by-{axis.column.removesuffix('_bytes').replace('_', '-')}{points.suffix}",
-            axis.title,
-            rows,
-            f"{getattr(points.best.accelerator, axis.column) // axis.unit:,}",
-            tallest,
-        )
-        for axis, rows in reached.items()
+def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
+    """How the figures are to be read, and which values they leave out."""
+    values = [value for axis in sensitivity.axes for value in axis.values]
+    unproven = any(value.status is Status.FEASIBLE for value in values)
+    how = (
+        f"Each dot is the best {sensitivity.what} that has this value, everything else chosen anew"
+        f"{'' if unproven else ': exact, and proven to be the best'}. The ring marks the value that the optimum has."
     )
+    if unproven:
+        how += " Filled dots are proven to be the best; above a hollow one the grey line reaches to what is not ruled out."
+    some = [axis_title(axis) for axis in sensitivity.axes if axis.values_there_are > len(axis.values)]
+    left_out = f"Of {listed(some)} powers of two are shown, both ends and the optimum's value." if some else ""
+    return (how, left_out) if left_out else (how,)
 
 
-def axis_table(points: PointsOfModel) -> PageTable:
+def axis_title(axis: AxisValues) -> str:
+    """What people call the axis; where vector cores are as wide as tensor cores, that is one axis."""
+    if axis.axis == "width" and all(
+        each.accelerator.width == each.accelerator.width_vc for each in axis.values if each.accelerator
+    ):
+        return BOTH_WIDTHS
+    return TITLES[axis.axis][0]
+
+
+def value_text(axis: AxisValues, value: str) -> str:
+    """A value of the axis as people write it."""
+    unit = TITLES[axis.axis][1]
+    return f"{int(value) / unit:,.10g}" if value.isdecimal() else SWITCHED.get(value, value)
+
+
+def axis_figures(sensitivity: Sensitivity) -> tuple[Figure, ...]:
+    """All axes beside each other, then a panel each, on one scale."""
+    axes = sensitivity.axes
+    tallest = 1.06 * max((value.bound for axis in axes for value in axis.values), default=1.0)
+    tornado = tornado_figure(sensitivity)
+    panels = tuple(_panel(axis, sensitivity, tallest) for axis in axes)
+    return (tornado, *panels) if tornado is not None else panels
+
+
+def axis_table(sensitivity: Sensitivity) -> PageTable:
     """The same in numbers."""
-    reached = {axis.title: reached_by(points.designs, axis) for axis in axes_of(points.designs)}
-    return reach_table("Throughput by axis of the accelerator", "axis", reached)
+    columns = ("axis", "value", f"best, {sensitivity.unit}", "of the optimum", "proven", f"best {sensitivity.what}")
+    rows = [
+        (axis_title(axis), value_text(axis, value.value), *_cells(axis, value))
+        for axis in sensitivity.axes
+        for value in axis.values
+    ]
+    title = f"The best {sensitivity.what} of every value of every axis"
+    return table(title, columns, rows, words={"axis", "value", "proven", f"best {sensitivity.what}"})
 
 
-def axes_of(designs: pd.DataFrame) -> tuple[Axis, ...]:
-    """The axes that have several values; where vector cores are as wide as tensor cores, that is one axis."""
-    tied = bool((designs["width"] == designs["width_vc"]).all())
-    several = [axis for axis in AXES if designs[axis.column].nunique() > 1 and not (tied and axis.column == "width_vc")]
-    both = "columns of a tensor core, lanes of a vector core"
-    return tuple(replace(axis, title=both) if tied and axis.column == "width" else axis for axis in several)
+def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
+    """Per axis, what the best and the worst of the other values lose against the optimum; None where no other fits."""
+    import altair as alt
+
+    spans = sorted(filter(None, map(_span, sensitivity.axes)), key=lambda span: span.worst_loss, reverse=True)
+    if not spans:
+        return None
+    columns = ("axis", "chosen", "nearest", "nearest_loss", "worst", "worst_loss")
+    rows = [(each.title, each.chosen, each.nearest, -each.nearest_loss, each.worst, -each.worst_loss) for each in spans]
+    data = inline_data(columns, rows, words={"axis", "chosen", "nearest", "worst"})
+    ends = [-1.15 * max(max(each.worst_loss for each in spans), EQUAL), max(0.0, *(-each.nearest_loss for each in spans))]
+    scale, axis = alt.Scale(domain=ends, nice=False), alt.Axis(format=".0%", tickCount=6)
+    x = alt.X("worst_loss:Q", title=f"{sensitivity.unit}, against the optimum", axis=axis, scale=scale)
+    lines = "length(datum.label) > 26 ? split(datum.label, ', ') : datum.label"
+    y = alt.Y("axis:N", title=None, sort=[each.title for each in spans], axis=alt.Axis(ticks=False, labelExpr=lines))
+    tooltip = [
+        alt.Tooltip("axis:N", title="axis"),
+        alt.Tooltip("chosen:N", title="value of the optimum"),
+        alt.Tooltip("nearest:N", title="best other value"),
+        alt.Tooltip("nearest_loss:Q", title="which changes it by", format=".2~%"),
+        alt.Tooltip("worst:N", title="worst value"),
+        alt.Tooltip("worst_loss:Q", title="which changes it by", format=".2~%"),
+    ]
+    base = alt.Chart(data)
+    optimum = base.transform_calculate(optimum="0")
+    at = alt.X("optimum:Q", scale=scale)
+    chart = alt.layer(
+        base.mark_bar(color=colour("faint"), height=3).encode(x=alt.X("nearest_loss:Q", scale=scale), x2=alt.datum(0.0), y=y),
+        base.mark_bar(color=colour("mark"), height=0.5 * ROW, minBandSize=2).encode(
+            x=x, x2="nearest_loss:Q", y=y, tooltip=tooltip
+        ),
+        base.mark_text(align="right", dx=-5, tooltip=None).encode(x=x, y=y, text="worst:N"),
+        optimum.mark_tick(color=colour("accent"), thickness=2, size=0.7 * ROW).encode(x=at, y=y, tooltip=tooltip),
+        optimum.mark_text(align="left", dx=7, fontWeight="bold", tooltip=None).encode(x=at, y=y, text="chosen:N"),
+    )
+    caption = (
+        f"What the best {sensitivity.what} loses where an axis must have another value than the optimum's (right of the line), "
+        "all else chosen anew: a bar reaches from the best other value to the worst, which stands at its end. The axis that "
+        f"can cost most: {spans[0].title}, {percent(spans[0].worst_loss)} with {spans[0].worst}."
+    )
+    spec = sized(chart, ROW * len(spans))
+    spec["padding"] = ROOM_FOR_VALUES
+    name, title = f"tornado-{sensitivity.what}{sensitivity.suffix}", f"What other {sensitivity.what}s cost"
+    return Figure(name, title, caption, spec, 5 * len(spans), _tornado_table(title, spans))
 
 
-def reached_by(designs: pd.DataFrame, axis: Axis) -> tuple[Reached, ...]:
-    """Per value of an axis, smallest first: what its designs reach, and what those not evaluated could."""
-    evaluated = (designs["status"] == "evaluated").to_numpy(dtype=bool)
-    fits = (designs["status"] != "infeasible").to_numpy(dtype=bool)
-    throughput = designs["throughput_samples_per_s"].to_numpy(dtype=float)
-    bound = designs["throughput_bound_samples_per_s"].to_numpy(dtype=float)
-    column = designs[axis.column].to_numpy(dtype=int)
-    rows = []
-    for value in np.unique(column).tolist():
-        here = column == value
-        done, others = np.flatnonzero(here & evaluated), here & ~evaluated & fits
-        best = int(done[np.argmax(throughput[done])]) if len(done) else None
-        rows.append(
-            Reached(
-                f"{value // axis.unit:,}",
-                None if best is None else float(throughput[best]),
-                float(bound[others].max()) if others.any() else None,
-                "" if best is None else chip_text(designs.iloc[[best]])[0],
-            )
+@dataclass(frozen=True)
+class _Span:
+    """What the best and the worst of the other values of an axis lose against the optimum, as fractions."""
+
+    title: str
+    chosen: str
+    nearest: str
+    nearest_loss: float
+    worst: str
+    worst_loss: float
+
+
+def _span(axis: AxisValues) -> _Span | None:
+    """None where no other value fits."""
+    others = [value for value in axis.values if value.value != axis.chosen and value.status is not Status.INFEASIBLE]
+    best = axis.optimum.reached
+    if not others or best <= 0.0:
+        return None
+    nearest, worst = max(others, key=lambda value: value.reached), min(others, key=lambda value: value.reached)
+    shown = [value_text(axis, value) for value in (axis.chosen, nearest.value, worst.value)]
+    return _Span(axis_title(axis), shown[0], shown[1], 1.0 - nearest.reached / best, shown[2], 1.0 - worst.reached / best)
+
+
+def _tornado_table(title: str, spans: Sequence[_Span]) -> PageTable:
+    columns = ("axis", "optimum", "best other value", "costs", "worst value", "costs at worst")
+    rows = (
+        (each.title, each.chosen, each.nearest, _cost(each.nearest_loss), each.worst, _cost(each.worst_loss)) for each in spans
+    )
+    return table(title, columns, rows, words={"axis", "optimum", "best other value", "worst value"})
+
+
+def _cost(loss: float) -> str:
+    return "nothing" if abs(loss) <= EQUAL else percent(loss) if loss > 0.0 else f"{percent(loss)} more"
+
+
+def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure:
+    """What each value of one axis allows; ``tallest`` is the end of the scale, alike in all panels."""
+    import altair as alt
+
+    title = axis_title(axis)
+    columns = ("value", "reached", "bound", "proven", "words", "chosen")
+    rows = [
+        (
+            value_text(axis, each.value),
+            each.reached,
+            each.bound if each.status is Status.FEASIBLE else None,
+            each.status is Status.OPTIMAL,
+            design_text(axis, each),
+            each.value == axis.chosen,
         )
-    return tuple(rows)
+        for each in axis.values
+        if each.status is not Status.INFEASIBLE
+    ]
+    data = inline_data(columns, rows, words={"value", "words"})
+    order = [value_text(axis, each.value) for each in axis.values]
+    scale = alt.Scale(domain=[0, tallest], nice=False)
+    x = alt.X("value:N", title=title, sort=order, scale=alt.Scale(domain=order), axis=alt.Axis(labelOverlap="greedy"))
+    y = alt.Y("reached:Q", title=sensitivity.unit, scale=scale)
+    tooltip = [
+        alt.Tooltip("value:N", title=title),
+        alt.Tooltip("reached:Q", title=sensitivity.unit, format=",.6~r"),
+        alt.Tooltip("bound:Q", title="none more than", format=",.6~r"),
+        alt.Tooltip("words:N", title=f"best {sensitivity.what}"),
+    ]
+    base = alt.Chart(data)
+    by_size = all(each.value.isdecimal() for each in axis.values)
+    chart = alt.layer(
+        *([base.mark_line(color=colour("faint"), strokeWidth=1, tooltip=None).encode(x=x, y=y)] if by_size else []),
+        base.transform_filter("isValid(datum.bound)")
+        .mark_rule(color=colour("faint"), strokeWidth=2)
+        .encode(x=x, y=y, y2="bound:Q", tooltip=tooltip),
+        base.transform_filter("datum.proven")
+        .mark_circle(color=colour("mark"), size=46, opacity=1)
+        .encode(x=x, y=y, tooltip=tooltip),
+        base.transform_filter("!datum.proven")
+        .mark_point(color=colour("mark"), fill=colour("page"), size=46, opacity=1)
+        .encode(x=x, y=y, tooltip=tooltip),
+        base.transform_filter("datum.chosen")
+        .mark_point(size=190, strokeWidth=2.5, color=colour("accent"), filled=False)
+        .encode(x=x, y=y, tooltip=tooltip),
+    )
+    without = [value_text(axis, each.value) for each in axis.values if each.status is Status.INFEASIBLE]
+    caption = f"Nothing fits with {listed(without)}." if without else ""
+    name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}{sensitivity.suffix}"
+    return Figure(name, title[0].upper() + title[1:], caption, sized(chart, PANEL), 4 * len(rows), abreast=3)
+
+
+def design_text(axis: AxisValues, value: AxisValue) -> str:
+    """The best design of a value in one line: the chip where the axis is one of it, and its plans."""
+    chip = "" if axis.model is not None or value.accelerator is None else accelerator_text(value.accelerator)
+    plans = [_plan_text(plan) for plan in value.plans.values()]
+    return "; ".join(filter(None, [chip, *plans]))
+
+
+def _plan_text(plan: PlanSummary) -> str:
+    named = {
+        f"cp {plan.cp}": plan.cp > 1,
+        f"ep {plan.ep}": plan.ep > 1,
+        f"{plan.interleave} chunks": plan.interleave > 1,
+        "sequence parallelism": plan.sequence_parallel,
+        f"ZeRO {plan.zero_stage}": plan.zero_stage > 0,
+    }
+    words = [f"{plan.tp} x {plan.pp} x {plan.dp}", f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"]
+    return ", ".join([*words, *(each for each, applies in named.items() if applies)])
+
+
+def _cells(axis: AxisValues, value: AxisValue) -> tuple[str, str, str, str]:
+    if value.status is Status.INFEASIBLE:
+        return "", "", "yes", "nothing fits"
+    proven = "yes" if value.status is Status.OPTIMAL else f"at most {number(value.bound)}"
+    best = axis.optimum.reached
+    return number(value.reached), f"{value.reached / best:.1%}" if best else "", proven, design_text(axis, value)

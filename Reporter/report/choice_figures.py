@@ -1,9 +1,9 @@
-"""Figures of the plans on the best hardware: what each choice of a plan allows, and what throughput takes in memory."""
+"""Plans on the best hardware: the fastest in a table, and a figure of what throughput takes in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,8 @@ import numpy as np
 from Common.choices import Recompute
 from Common.numbers import number
 from Common.units import GIB
-from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
-from Reporter.report.charts import SAMPLES, Reached, chosen_in, menu, reach_figure, reach_table, sized
+from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
 from Reporter.report.design_points import PointsOfModel, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration
@@ -55,30 +54,11 @@ CHOICES = (*OF_SHAPES, *OF_PLANS)
 WORDS = {"sequence_parallel", "recompute", "group_order", "overlap_gradients"}
 
 
-def choice_figures(points: PointsOfModel) -> tuple[Figure, ...]:
-    """How much throughput each value of each choice allows, one figure per choice that has several values."""
-    reached = _reached(points)
-    tallest = max([0.0, *(each or 0.0 for rows in reached.values() for row in rows for each in (row.best, row.bound))])
-    return tuple(
-        reach_figure(
-            f"throughput-by-{choice.column.replace('_', '-')}{points.suffix}",
-            choice.title,
-            rows,
-            str(_plain(choice.of(points.plan))),
-            1.06 * tallest,
-        )
-        for choice, rows in reached.items()
-    )
-
-
-def choice_tables(points: PointsOfModel) -> tuple[PageTable, ...]:
-    """The same in numbers, and the fastest plans."""
-    reached = {choice.title: rows for choice, rows in _reached(points).items()}
-    allowed = (reach_table("Throughput by choice of the plan", "choice", reached),) if reached else ()
+def fastest_plans(points: PointsOfModel) -> tuple[PageTable, ...]:
+    """The fastest plans on the best hardware as a table, where the run kept plans of the model."""
     plans = _plans(points)
     done = plans[(plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()] if len(plans) else plans
-    done = done.sort_values("time_per_batch_s", kind="stable") if len(done) else done
-    return (*allowed, *((_fastest_table(points, done),) if len(done) else ()))
+    return (_fastest_table(points, done.sort_values("time_per_batch_s", kind="stable")),) if len(done) else ()
 
 
 def memory_scatter(points: PointsOfModel) -> Figure:
@@ -146,51 +126,10 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     )
 
 
-def best_hardware(points: PointsOfModel) -> pd.DataFrame:
-    """The design points on the best hardware with its memory."""
-    designs, best = points.designs, points.best
-    mine = designs["hbm_bytes"] == best.hbm_bytes
-    if best.accelerator is not None:
-        for field in fields(Accelerator):
-            mine &= designs[field.name] == getattr(best.accelerator, field.name)
-    return designs[mine]
-
-
 def _plans(points: PointsOfModel) -> pd.DataFrame:
     """The plans of the best hardware and micro-batch size; a run keeps those of its first model."""
     plans = points.run.plans
     return plans[plans["model"] == points.model]
-
-
-def _reached(points: PointsOfModel) -> dict[Choice, tuple[Reached, ...]]:
-    """Per choice with several values: best evaluated throughput, and the most that what was pruned could reach."""
-    designs, plans = best_hardware(points), _plans(points)
-    found = {}
-    for choice in OF_SHAPES:
-        if designs[choice.column].nunique() > 1:
-            reached, bound = designs["throughput_samples_per_s"], designs["throughput_bound_samples_per_s"]
-            found[choice] = _by_value(designs[choice.column], designs["status"], reached, bound)
-    for choice in OF_PLANS:
-        if len(plans) and plans[choice.column].nunique() > 1:
-            samples = float(points.plan.global_batch_size)
-            reached, bound = samples / plans["time_per_batch_s"], samples / plans["time_per_batch_bound_s"]
-            found[choice] = _by_value(plans[choice.column], plans["status"], reached, bound)
-    return found
-
-
-def _by_value(
-    column: pd.Series[Any], status: pd.Series[str], reached: pd.Series[float], bound: pd.Series[float]
-) -> tuple[Reached, ...]:
-    done = (status == "evaluated") & np.isfinite(reached)  # of others it is known only that they are no better
-    others = ~done & (status != "infeasible")
-    rows = []
-    for value in sorted(set(column.tolist()), key=_rank):
-        here = column == value
-        best, could = reached[here & done].max(), bound[here & others].max()
-        rows.append(
-            Reached(str(_plain(value)), float(best) if np.isfinite(best) else None, float(could) if np.isfinite(could) else None)
-        )
-    return tuple(rows)
 
 
 def _fastest_table(points: PointsOfModel, done: pd.DataFrame) -> PageTable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from Common.numbers import gib, number, rate
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import PointsOfModel, chip_text, thinned
+from Reporter.report.design_points import CHIP_COLUMNS, PointsOfModel, chip_text, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
 from Studies.wording import EQUAL, accelerator_text
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRONT_ROWS = 40  # chips of the front's table
+SEPARATOR = ", "
+WITH_MEMORY = f"choose_hbm == null || indexof(split(datum.hbm, '{SEPARATOR}'), '' + choose_hbm) >= 0"
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
     " + ', GLB ' + datum.glb_mib + ' MiB'"
@@ -61,7 +62,7 @@ def scatter(points: PointsOfModel) -> Figure:
     ]
     design_tooltip = [
         *tooltip,
-        alt.Tooltip("hbm:Q", title="HBM, GiB"),
+        alt.Tooltip("hbm:N", title="HBM, GiB"),
         alt.Tooltip("micro_batch:Q", title="micro-batch"),
         alt.Tooltip("recompute:N", title="recomputation"),
         alt.Tooltip("plan:N", title="tp x pp x dp"),
@@ -72,7 +73,7 @@ def scatter(points: PointsOfModel) -> Figure:
         chip=_CHIP, plan=_PLAN, pareto="datum.front ? 'on it' : 'dominated'"
     )
     for column in menus:
-        designs = designs.transform_filter(chosen_in(column))
+        designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
     envelope = designs.transform_window(
         window=[alt.WindowFieldDef(op="max", field="throughput", **{"as": "most"})],
         sort=[alt.SortField("area"), alt.SortField("throughput", order="descending")],
@@ -123,8 +124,9 @@ def _caption(points: PointsOfModel, shown: int, evaluated: int) -> str:
 
 
 def _design_data(shown: pd.DataFrame) -> Any:
+    shown = _once(shown)
     columns = {
-        "hbm": shown["hbm_bytes"] / GIB,
+        "hbm": shown["hbm"],
         "micro_batch": shown["micro_batch_size"],
         "tp": shown["tp"],
         "recompute": shown["recompute"].astype(str),
@@ -142,7 +144,16 @@ def _design_data(shown: pd.DataFrame) -> Any:
         "front": shown["on_front"],
     }
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return inline_data(tuple(columns), rows, words={"recompute"})
+    return inline_data(tuple(columns), rows, words={"hbm", "recompute"})
+
+
+def _once(shown: pd.DataFrame) -> pd.DataFrame:
+    """Designs that differ in nothing but the size of the HBM once, with all their sizes in a text."""
+    same = ["micro_batch_size", "tp", "cp", "ep", "sequence_parallel", "recompute", "throughput_samples_per_s", "on_front"]
+    sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
+    ordered = shown.assign(hbm=sizes).sort_values("hbm_bytes", kind="stable")
+    groups = ordered.groupby([*CHIP_COLUMNS, *same], sort=False, observed=True)
+    return groups.first().assign(hbm=groups["hbm"].agg(SEPARATOR.join)).reset_index()
 
 
 def _marked(points: PointsOfModel) -> list[Marked]:
@@ -184,15 +195,17 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
 
 
 def _energy_colour(shown: pd.DataFrame, marked: Sequence[Marked]) -> Any:
-    """Energy as colour, stretched where most of the points are."""
+    """Energy as colour on a logarithmic scale, of which the legend names every stop."""
     import altair as alt
 
     energies = [*shown["energy_per_sample_j"].tolist(), *(each.energy_per_sample_j for each in marked)]
-    stops = np.quantile(np.array(energies), [0.0, 0.5, 0.9, 1.0]).tolist()
-    step = 1 if all(first < second for first, second in pairwise(stops)) else len(stops) - 1
-    scale = alt.Scale(domain=stops[::step], range=[colour(role) for role in RAMP[::step]])
-    legend = alt.Legend(type="gradient", gradientLength=180, values=stops[::step], labelExpr="format(datum.value, ',.4~r')")
-    return alt.Color("energy:Q", title="joules per sample", scale=scale, legend=legend)
+    least, most = min(energies), max(energies)
+    if not 0.0 < least < most:  # all alike
+        return alt.value(colour(RAMP[-1]))
+    stops = np.geomspace(least, most, len(RAMP)).tolist()
+    scale = alt.Scale(type="log", domain=stops, range=[colour(role) for role in RAMP])
+    legend = alt.Legend(type="gradient", gradientLength=220, values=stops, labelExpr="format(datum.value, ',.3~r')")
+    return alt.Color("energy:Q", title="joules per sample, logarithmic", scale=scale, legend=legend)
 
 
 def front_table(evaluated: pd.DataFrame) -> PageTable:

@@ -8,7 +8,7 @@ from Common.numbers import number
 from Estimator.chips.accelerator import Accelerator
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
-from Reporter.report.formats import duration, unit_for
+from Reporter.report.formats import duration, layer_range, unit_for
 from Reporter.report.theme import BELOW_LEGEND, colour
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.wording import listed
@@ -40,11 +40,16 @@ class Lanes:
 
 
 def schedule_figures(schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str) -> tuple[Figure, ...]:
-    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones are numbered."""
-    seen = Counter[str]()
+    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones are numbered.
+
+    Layers of one name that differ, such as the first decoder and the others, say in their titles which they are.
+    """
+    seen, alike = Counter[str](), Counter((schedule.layer, schedule.graph) for schedule in schedules)
     figures = []
     for schedule in schedules:
         figure = schedule_figure(schedule, chip, suffix)
+        if alike[schedule.layer, schedule.graph] > 1 and schedule.layers:
+            figure = replace(figure, title=_title(layer_range(schedule.layers), schedule.graph))
         seen[figure.name] += 1
         times = seen[figure.name]
         figures.append(replace(figure, name=f"{figure.name}-{times}") if times > 1 else figure)
@@ -111,19 +116,22 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
         )
         if mine
     ]
-    name = f"{schedule.layer}, {PASSES.get(schedule.graph, schedule.graph)}"
     times = f", {schedule.repeats} times per micro-batch" if schedule.repeats > 1 else ""
     proof = "" if schedule.bound_s >= schedule.makespan_s * (1 - 1e-9) else f"; not proven, at least {duration(schedule.bound_s)}"
     caption = f"{duration(schedule.makespan_s)}{times}{proof}. {' '.join(lanes.words)}".strip()
     return Figure(
         f"schedule-{_safe(schedule.layer)}-{schedule.graph.replace('_', '-')}{suffix}",
-        name[0].upper() + name[1:],
+        _title(schedule.layer, schedule.graph),
         caption,
         sized(alt.layer(bars, *texts), len(lanes.rows) * (30 if len(lanes.rows) < 8 else 16)),
         len(rows),
         _operator_table(schedule),
         abreast=2,
     )
+
+
+def _title(layers: str, graph: str) -> str:
+    return f"{layers[0].upper()}{layers[1:]}, {PASSES.get(graph, graph)}"
 
 
 def _lanes(schedule: KeptSchedule, chip: Accelerator) -> Lanes:

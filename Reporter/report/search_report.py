@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from Common.numbers import gib, number, percent
@@ -10,11 +11,14 @@ from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
-from Reporter.report.axis_figures import axis_figures, axis_table
-from Reporter.report.charts import REACH_WORDS
+from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
+from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure
 from Reporter.report.design_points import PointsOfModel, points_of
-from Reporter.report.figures import KeyNumber, Part, Reasons, Report, Section
+from Reporter.report.device_figures import devices_figure
+from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.formats import duration, share
+from Reporter.report.layer_graph_figure import layer_graph_figure
+from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
 from Reporter.report.scatter_figure import scatter
@@ -86,10 +90,16 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
     chip = best.accelerator
     if chip is not None:
         yield Section("design-space", "Throughput, area and energy", of_each(lambda each, name: Part(name, (), (scatter(each),))))
-        yield Section("axes", "What each axis of the accelerator allows", of_each(_axes))
+        of_the_chip = tuple(axis for axis in best.axes if axis.model is None)
+        if of_the_chip:
+            designs = Sensitivity(of_the_chip, "design", UNITS[best.objective])
+            yield Section("axes", "What each axis of the accelerator allows", (_sensitivity(designs),))
     else:
         title = "Throughput and memory of the plans"
         yield Section("plans", title, of_each(lambda each, name: Part(name, (), (choice_figures.memory_scatter(each),))))
+    hardware = tuple(part for part in of_each(_hardware) if part.figures)
+    if hardware:
+        yield Section("hardware", "What the device reaches" if chip is None else "What the chip spends and reaches", hardware)
     choices = tuple(part for part in of_each(_choices) if part.figures or part.tables)
     if choices:
         yield Section("choices", "What each choice of the plan allows", choices)
@@ -105,13 +115,27 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("limits", "What limits the optimum", (Part("", (), (time_figures.limits_figure(limits),)),))
 
 
-def _axes(points: PointsOfModel, heading: str) -> Part:
-    return Part(heading, (REACH_WORDS.format(what="design"),), axis_figures(points), (axis_table(points),))
+def _sensitivity(sensitivity: Sensitivity, heading: str = "") -> Part:
+    return Part(heading, sensitivity_words(sensitivity), axis_figures(sensitivity), (axis_table(sensitivity),))
+
+
+def _hardware(points: PointsOfModel, heading: str) -> Part:
+    area = area_figure(points) if points.model == next(iter(points.best.models)) else None
+    return Part(heading, (), drawn(area, energy_figure(points), roofline_figure(points)))
+
+
+def drawn(*figures: Figure | None) -> tuple[Figure, ...]:
+    """Those that there are."""
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def _choices(points: PointsOfModel, heading: str) -> Part:
-    figures = choice_figures.choice_figures(points)
-    return Part(heading, (REACH_WORDS.format(what="plan"),) if figures else (), figures, choice_figures.choice_tables(points))
+    axes = tuple(axis for axis in points.best.axes if axis.model == points.model)
+    fastest = choice_figures.fastest_plans(points)
+    if not axes:
+        return Part(heading, (), (), fastest)
+    part = _sensitivity(Sensitivity(axes, "plan", "samples/s", points.suffix), heading)
+    return replace(part, tables=(*part.tables, *fastest))
 
 
 def _placement(points: PointsOfModel, heading: str) -> Part:
@@ -123,9 +147,13 @@ def _placement(points: PointsOfModel, heading: str) -> Part:
         f"{plan.dp}{extras}; {plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, "
         f"recomputation {plan.recompute}."
     )
+    tensors = [each for each in points.run.tensors if each.model == points.model]
     figures = (
         placement_figures.load_figure(stages, points.suffix),
         placement_figures.memory_figure(stages, plan.hbm_bytes, "GiB", GIB, points.suffix),
+        *memory_over_time(plan, points.suffix),
+        *drawn(layer_graph_figure(plan, tensors, points.suffix)),
+        devices_figure(plan, points.run.result.hardware.records.cluster, points.suffix),
     )
     return Part(heading, (words,), figures, (placement_figures.stage_table(stages, plan.hbm_bytes, "GiB", GIB),))
 

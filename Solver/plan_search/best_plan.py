@@ -87,16 +87,25 @@ class ConfigurationPlans:
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self._fill_bounds()
 
-    def best(self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None) -> BestPlan:
+    def best(
+        self,
+        incumbent_s: float = np.inf,
+        hint: Hint | None = None,
+        most_steps: int | None = None,
+        among: NDArray[np.bool_] | None = None,
+    ) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
-        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound.
+        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound. Plans that are not
+        ``among`` those of interest, shape (plans,), count as infeasible.
         """
         most_steps = MOST_STEPS if most_steps is None else most_steps
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
-        status[np.isinf(self.bounds_s)] = PlanStatus.INFEASIBLE
         bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
+        if among is not None:
+            bounds_s[~among] = np.inf
+        status[np.isinf(bounds_s)] = PlanStatus.INFEASIBLE
         best_s, best = incumbent_s, _Found(None, None, np.inf, True)
         order = np.argsort(bounds_s, kind="stable")
         order = order[: int(np.isfinite(bounds_s).sum())]

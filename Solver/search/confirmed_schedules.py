@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from Common.progress import Advance
 from GraphExtractor.graph import OperatorGraph, Recompute
-from Plans.layer_costs import moded_layers
+from Plans.layer_costs import layer_names, moded_layers
 from Plans.rates import experts_of
 from Plans.results import Status
 from Solver.hardware import DesignedChips
@@ -25,7 +25,7 @@ CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the I
 
 @dataclass(frozen=True, eq=False)
 class LayerSchedule:
-    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch."""
+    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch; it is that of ``layers``, by name."""
 
     model: str
     layer: str
@@ -34,6 +34,7 @@ class LayerSchedule:
     problem: ScheduleProblem
     schedule: Schedule
     repeats: int
+    layers: tuple[str, ...]
 
 
 def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
@@ -45,9 +46,11 @@ def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
     plan, graph = choice.group.plan(choice.point), shape.graph
     scheduled = hardware.scheduled(graph, experts_of(plan, hardware.cluster))
     distinct, sequence = moded_layers(graph, plan.recompute)
+    names = layer_names(graph)
     schedules = []
     for place, each in enumerate(distinct):
         layer, repeats = graph.layers[each.index], sequence.count(place)
+        mine = tuple(name for name, kind in zip(names, sequence, strict=True) if kind == place)
         backward = "backward_selective" if each.mode is Recompute.SELECTIVE else "backward"
         for name, operators, runs in (
             ("forward", layer.forward, 2 if each.mode is Recompute.FULL else 1),
@@ -56,7 +59,8 @@ def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
             if operators.operators:
                 problem = scheduled.problem(operators, row)
                 schedule = hardware.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
-                schedules.append(LayerSchedule(graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs))
+                what = graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs, mine
+                schedules.append(LayerSchedule(*what))
     return schedules
 
 

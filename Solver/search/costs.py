@@ -78,10 +78,10 @@ class Shape:
         return replace(self, parts=tuple(parts))
 
 
-def pass_seconds(costs: LayerCosts) -> FloatArray:
-    """Forward and whole backward seconds of every distinct layer, shape (configurations, 2 * distinct layers)."""
-    backward = costs.backward.arithmetic_s + costs.recompute.arithmetic_s
-    return np.hstack([costs.forward.arithmetic_s, backward])
+def pass_seconds(costs: LayerCosts, rows: NDArray[np.int64] | slice = slice(None)) -> FloatArray:
+    """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2 * distinct layers)."""
+    backward = costs.backward.arithmetic_s[rows] + costs.recompute.arithmetic_s[rows]
+    return np.hstack([costs.forward.arithmetic_s[rows], backward])
 
 
 def _excess(part: Part) -> FloatArray:

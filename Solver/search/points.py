@@ -137,8 +137,8 @@ class PointGroup:
         unknown = points[(self.status[points] != PointStatus.EVALUATED) & (self.status[points] != PointStatus.INFEASIBLE)]
         if not len(unknown):
             return
-        results = [self._evaluated(int(point)) for point in unknown]
-        columns = {field.name: np.array([getattr(each, field.name) for each in results]) for field in fields(_Evaluated)}
+        results = [self.evaluated(int(point)) for point in unknown]
+        columns = {field.name: np.array([getattr(each, field.name) for each in results]) for field in fields(Evaluated)}
         batch = StoredPoints(points=unknown, **columns)
         self._store.append(batch)
         self._fill(batch)
@@ -193,7 +193,7 @@ class PointGroup:
     def plan(self, point: int) -> UniformPlan:
         """The best plan of an evaluated point, with its stages."""
         if point not in self._plans:
-            self._evaluated(point)
+            self.evaluated(point)
         return self._plans[point]
 
     def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
@@ -204,14 +204,15 @@ class PointGroup:
             for part in shape.parts
         ]
 
-    def _evaluated(self, point: int) -> _Evaluated:
+    def evaluated(self, point: int) -> Evaluated:
+        """The best plan of one point, whatever its status, which stays as it is."""
         if self._roomier is not None and self._roomier.status[point] in (PointStatus.EVALUATED, PointStatus.INFEASIBLE):
             known = self._roomier
             if known.status[point] == PointStatus.INFEASIBLE:
-                return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
+                return Evaluated(np.inf, np.inf, 0.0, 0, 0)
             if known.memory_bytes[point] <= self.key.memory_bytes:
                 self._plans[point] = known.plan(point)
-                return _Evaluated(
+                return Evaluated(
                     float(known.iteration_s[point]),
                     float(known.least_s[point]),
                     float(known.memory_bytes[point]),
@@ -230,9 +231,9 @@ class PointGroup:
                 best = found
                 self._hints[of_shape] = found.hint
         if best is None or best.plan is None:
-            return _Evaluated(np.inf, np.inf, 0.0, 0, 0)
+            return Evaluated(np.inf, np.inf, 0.0, 0, 0)
         self._plans[point] = best.plan
-        return _Evaluated(best.iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
+        return Evaluated(best.iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
 
     def _close_dominated(self) -> None:
         """Close what another configuration dominates under the same shape."""
@@ -249,13 +250,14 @@ class PointGroup:
         """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
         for point in np.flatnonzero((self.dominator < 0) & np.repeat(self._fits, self.configurations)):
-            row, shape = self.locate(int(point))
-            each = [
-                ConfigurationPlans(part.plans, part.least, row, float(self.key.memory_bytes)).bounds_s.min(initial=np.inf)
-                for part in shape.parts
-            ]
-            bounds[point] = min(each, default=np.inf)
+            bounds[point] = self.least_seconds(int(point))
         return bounds
+
+    def least_seconds(self, point: int) -> float:
+        """Seconds that no plan of one point is below; infinite where none fits."""
+        row, shape = self.locate(point)
+        plans = (ConfigurationPlans(part.plans, part.least, row, float(self.key.memory_bytes)) for part in shape.parts)
+        return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
 
     def _values(self, points: IntArray) -> Values:
         return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.least_j[points])
@@ -279,7 +281,7 @@ class PointGroup:
 
 
 @dataclass(frozen=True)
-class _Evaluated:
+class Evaluated:
     """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and degrees."""
 
     iteration_s: float
@@ -306,6 +308,18 @@ def shape_dominators(shape: Shape, area_mm2: FloatArray) -> IntArray:
         return np.concatenate([*map(pass_seconds, costs), other], axis=1)
 
     return dominators(columns(_found(shape)), columns(_least(shape)) if (shape.excess > 1.0).any() else None)
+
+
+def deciding_columns(shape: Shape, area_mm2: FloatArray, objective: Objective, rows: IntArray, *, least: bool) -> FloatArray:
+    """What ``objective`` depends on under ``shape``, smaller is better: shape (configurations ``rows``, criteria).
+
+    With ``least`` as little as layers may take where their schedules are not proven shortest.
+    """
+    costs = _least(shape) if least else _found(shape)
+    if objective is Objective.THROUGHPUT_PER_JOULE:
+        return _joules(costs, len(area_mm2))[rows, None]
+    seconds = np.concatenate([pass_seconds(each, rows) for each in costs], axis=1)
+    return np.column_stack([seconds, area_mm2[rows]]) if objective is Objective.THROUGHPUT_PER_AREA else seconds
 
 
 def undominated(shape: Shape, area_mm2: FloatArray) -> NDArray[np.bool_]:

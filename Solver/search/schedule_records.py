@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from Estimator.chips.energy import EnergyParts
+
 
 @dataclass(frozen=True)
 class ScheduledOperator:
@@ -27,7 +29,7 @@ class ScheduledOperator:
 class KeptSchedule:
     """The schedule of one pass (``graph``: forward, backward, backward_selective) of a distinct layer of one best design.
 
-    ``repeats`` counts how often a micro-batch runs it on its way through the model.
+    ``repeats`` counts how often a micro-batch runs it on its way through the model, ``layers`` are those it stands for, by name.
     """
 
     hbm_bytes: int
@@ -39,10 +41,50 @@ class KeptSchedule:
     bound_s: float
     solver: str
     operators: tuple[ScheduledOperator, ...]
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PricedOperator:
+    """What an operator of the best design costs a device for one micro-batch each time it runs, ``repeats`` times.
+
+    ``layers`` are those it stands for, by name. ``flops`` are of matrix products, ``vector_operations`` the elements that
+    functions are applied to. ``hbm_bytes`` are what a designed chip moves, re-reads included, of a device that exists the
+    operands alone; ``energy`` is None where it is not known.
+    """
+
+    model: str
+    layer: str
+    graph: str  # forward | backward | recompute
+    layers: tuple[str, ...]
+    name: str
+    kind: str
+    repeats: int
+    flops: int
+    vector_operations: int
+    hbm_bytes: float
+    seconds: float
+    energy: EnergyParts | None
+
+
+@dataclass(frozen=True)
+class KeptTensor:
+    """A tensor between layers of the best design's model, by name: ``source`` makes it, all ``destinations`` use it.
+
+    ``gradient_bytes`` flow back; both are of a device and micro-batch.
+    """
+
+    model: str
+    source: str
+    destinations: tuple[str, ...]
+    forward_bytes: int
+    gradient_bytes: int
 
 
 @dataclass(frozen=True)
 class KeptSchedules:
-    """All schedules of a run."""
+    """All schedules of a run; what the operators of its best design cost, and the tensors between its layers."""
 
     schedules: tuple[KeptSchedule, ...]
+    operators: tuple[PricedOperator, ...] = ()
+    tensors: tuple[KeptTensor, ...] = ()

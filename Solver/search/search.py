@@ -18,7 +18,7 @@ from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, Mod
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes, model_shapes
-from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.joint import Choice, JointOptimum, best_for_all_models
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
@@ -33,6 +33,7 @@ class ScoredPoint:
     point: DesignPoint
     row: int
     schedules: tuple[LayerSchedule, ...]
+    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +139,7 @@ def scored_point(
         models=plans,
         certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
     )
-    return ScoredPoint(point, optimum.row, tuple(schedules))
+    return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
 
 
 def count(groups: Sequence[PointGroup]) -> Counts:

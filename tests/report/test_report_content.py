@@ -23,8 +23,7 @@ from Plans.pipeline.simulation import simulate
 from Plans.results import Breakdown, PipelineReport, Status
 from Reporter.glossary import used_in
 from Reporter.report import design_points
-from Reporter.report.axis_figures import AXES, reached_by
-from Reporter.report.choice_figures import best_hardware
+from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words, tornado_figure, value_text
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.design_points import points_of, thinned
 from Reporter.report.figures import Figure, PageTable, Report
@@ -38,7 +37,7 @@ from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import TERMS, limits_figure
 from Reporter.report.why import why
-from Solver.results import DesignPoint, Limit, ModelPlan
+from Solver.results import AxisValue, AxisValues, DesignPoint, Limit, ModelPlan, PlanSummary
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
@@ -182,11 +181,22 @@ def test_the_scatter_has_every_evaluated_design_and_the_front(finished: Finished
     figure = figure_of(told, "throughput-area-energy")
     rows = rows_in(figure, "front")
     evaluated = finished.designs[finished.designs["status"] == "evaluated"]
-    assert len(rows) == len(evaluated)
-    assert sum(row["front"] == "1" for row in rows) == int(evaluated["on_front"].sum()) > 0
+    same = [name for name in evaluated if name not in {"hbm_bytes", "memory_bytes", "throughput_bound_samples_per_s"}]
+    once = evaluated.drop_duplicates(same)
+    assert len(rows) == len(once) < len(evaluated)  # what more memory does not change stands there once
+    assert sum(len(row["hbm"].split(", ")) for row in rows) == len(evaluated)
+    assert sum(row["front"] == "1" for row in rows) == int(once["on_front"].sum()) > 0
     for column, key in (("throughput_samples_per_s", "throughput"), ("area_mm2", "area"), ("energy_per_sample_j", "energy")):
         drawn = sorted(float(row[key]) for row in rows)
-        assert drawn == pytest.approx(sorted(evaluated[column]), rel=1e-6)
+        assert drawn == pytest.approx(sorted(once[column]), rel=1e-6)
+
+
+def test_the_legend_of_energy_names_stops_evenly_along_its_scale(finished: FinishedRun, told: Report) -> None:
+    text = json.dumps(figure_of(told, "throughput-area-energy").spec)
+    (stops,) = {tuple(json.loads(each)) for each in re.findall(r'"type": "gradient", "values": (\[[^]]*\])', text)}
+    assert np.diff(np.log(stops)) == pytest.approx(np.full(len(stops) - 1, np.log(stops[-1] / stops[0]) / (len(stops) - 1)))
+    evaluated = finished.designs[finished.designs["status"] == "evaluated"]["energy_per_sample_j"]
+    assert stops[0] <= evaluated.min() * (1 + 1e-9) and stops[-1] >= evaluated.max() * (1 - 1e-9)
 
 
 def test_thinning_keeps_the_front_and_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,19 +220,58 @@ def test_thinning_is_said(finished: FinishedRun, monkeypatch: pytest.MonkeyPatch
     assert f"{kept} of {len(evaluated)} evaluated designs are drawn" in caption
 
 
-@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.column)
-def test_an_axis_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(finished: FinishedRun, axis) -> None:
-    designs = finished.designs
-    for row in reached_by(designs, axis):
-        here = designs[designs[axis.column] == int(row.value.replace(",", "")) * axis.unit]
-        done = here[here["status"] == "evaluated"]["throughput_samples_per_s"]
-        rest = here[here["status"].isin(["pruned", "dominated"])]["throughput_bound_samples_per_s"]
-        assert row.best == (None if done.empty else done.max())
-        assert row.bound == (None if rest.empty else rest.max())
-    chosen = getattr(best_of(finished).accelerator, axis.column) // axis.unit
-    (mine,) = [row for row in reached_by(designs, axis) if row.value == f"{chosen:,}"]
-    assert mine.best == pytest.approx(best_of(finished).value)
-    assert mine.words == accelerator_text(best_of(finished).accelerator)
+def test_a_panel_has_every_value_of_its_axis_and_the_ring_is_at_the_optimum(finished: FinishedRun, told: Report) -> None:
+    best = best_of(finished)
+    assert {axis.axis for axis in best.axes if axis.model is None} == {"num_tc", "num_vc", "width", "glb_bytes", "hbm_bytes"}
+    for axis in best.axes:
+        name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}"
+        rows = rows_in(figure_of(told, name), "reached")
+        fitting = [value for value in axis.values if value.status is not Status.INFEASIBLE]
+        assert [row["value"] for row in rows] == [value_text(axis, value.value) for value in fitting]
+        assert [float(row["reached"]) for row in rows] == pytest.approx([value.reached for value in fitting], rel=1e-6)
+        (ringed,) = [row for row in rows if row["chosen"] == "1"]
+        assert ringed["value"] == value_text(axis, axis.chosen)
+        assert float(ringed["reached"]) == pytest.approx(best.value, rel=1e-6)
+        assert accelerator_text(best.accelerator) in ringed["words"] or axis.model is not None
+
+
+def test_evaluated_designs_reach_no_more_than_their_axis_says(finished: FinishedRun) -> None:
+    designs = finished.designs[finished.designs["status"] == "evaluated"]
+    for axis in (each for each in best_of(finished).axes if each.model is None):
+        for value in axis.values:
+            here = designs[designs[axis.axis] == int(value.value)]["throughput_samples_per_s"]
+            assert here.empty or here.max() <= value.reached * (1 + 1e-9)
+
+
+def test_the_tornado_has_the_worst_and_the_best_other_value_of_every_axis(finished: FinishedRun, told: Report) -> None:
+    rows = rows_in(figure_of(told, "tornado-design"), "worst_loss")
+    assert rows == sorted(rows, key=lambda row: float(row["worst_loss"]))
+    axes = [axis for axis in best_of(finished).axes if axis.model is None]
+    for axis in axes:
+        others = [value.reached for value in axis.values if value.value != axis.chosen and value.status is not Status.INFEASIBLE]
+        losses = [float(row["worst_loss"]) for row in rows], [float(row["nearest_loss"]) for row in rows]
+        best = best_of(finished).value
+        assert any(loss == pytest.approx(min(others) / best - 1, rel=1e-5, abs=1e-6) for loss in losses[0])
+        assert any(loss == pytest.approx(max(others) / best - 1, rel=1e-5, abs=1e-6) for loss in losses[1])
+    assert len(rows) == len(axes)
+
+
+def test_values_that_do_not_fit_or_are_not_proven_say_so() -> None:
+    summary = PlanSummary(90.0, 1, "none", 1, 2, 4, 1, 1, False, 0, 1, "tensor-data-pipeline")
+    fits, open_ = (AxisValue(str(pp), status, 90.0, bound, None, GIB, {"m": summary}) for pp, status, bound in (
+        (2, Status.OPTIMAL, 90.0), (4, Status.FEASIBLE, 99.0),
+    ))  # fmt: skip
+    nothing = AxisValue("1", Status.INFEASIBLE, 0.0, 0.0, None, GIB, {})
+    axis = AxisValues("pp", "m", "2", 3, (nothing, fits, open_))
+    sensitivity = Sensitivity((axis,), "plan", "samples/s")
+    tornado, panel = axis_figures(sensitivity)
+    assert panel.caption == "Nothing fits with 1."
+    rows = rows_in(panel, "reached")
+    assert [(row["value"], row["bound"], row["proven"]) for row in rows] == [("2", "", "1"), ("4", "99", "0")]
+    assert [row[4] for row in axis_table(sensitivity).rows] == ["yes", "yes", "at most 99"]
+    assert "not ruled out" in sensitivity_words(sensitivity)[0]
+    assert tornado.table is not None and tornado.table.rows == (("pipeline depth pp", "2", "4", "nothing", "4", "nothing"),)
+    assert tornado_figure(replace(sensitivity, axes=(replace(axis, values=(nothing, fits)),))) is None
 
 
 def test_the_parts_of_an_iteration_add_up(finished: FinishedRun, told: Report) -> None:
@@ -429,7 +478,7 @@ def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedRun
     ):
         assert words in seen.text, words
     names = {figure.name for figure in report.figures}
-    assert {"throughput-memory", "throughput-by-pp", "stage-load", "stage-memory", "iteration-breakdown"} <= names
+    assert {"throughput-memory", "best-by-pp", "tornado-plan", "stage-load", "stage-memory", "iteration-breakdown"} <= names
     assert "throughput-area-energy" not in names and "area of the chip" not in {each.what for each in report.numbers}
     rows = rows_in(figure_of(report, "throughput-memory"), "micro_batch_size")
     evaluated = finished_plans.designs[finished_plans.designs["status"] == "evaluated"]
@@ -441,33 +490,22 @@ def test_the_best_plan_on_given_devices_has_its_page(finished_plans: FinishedRun
 
 
 @pytest.mark.parametrize("which", ["finished", "finished_plans"])
-def test_a_choice_claims_what_was_evaluated_and_no_less_than_the_bound_of_the_rest(
+def test_a_choice_is_no_slower_than_what_was_evaluated_and_no_faster_than_what_was_proven(
     which: str, request: pytest.FixtureRequest
 ) -> None:
     run: FinishedRun = request.getfixturevalue(which)
-    (model,) = best_of(run).models
-    points, plan = points_of(run, best_of(run), model), plan_of(run)
-    plans = run.plans
-    drawn = rows_in(figure_of(search_report(run), "throughput-by-pp"), "best")
-    assert [int(row["value"]) for row in drawn] == sorted(set(plans["pp"]))
-    for row in drawn:
-        here = plans[plans["pp"] == int(row["value"])]
-        timed = (here["status"] == "evaluated") & here["time_per_batch_s"].notna()
-        done, rest = here[timed], here[~timed & (here["status"] != "infeasible")]
-        fastest = plan.global_batch_size / done["time_per_batch_s"].min() if len(done) else None
-        assert (float(row["best"]) if row["best"] else None) == (None if fastest is None else pytest.approx(fastest, rel=1e-6))
-        if row["bound"]:
-            assert float(row["bound"]) == pytest.approx(plan.global_batch_size / rest["time_per_batch_bound_s"].min(), rel=1e-6)
-    (chosen,) = [row for row in drawn if row["chosen"] == "1"]
-    assert int(chosen["value"]) == plan.pp
-    assert float(chosen["best"]) == pytest.approx(plan.throughput_samples_per_s, rel=1e-6)
-    mine = best_hardware(points)
-    assert 0 < len(mine) <= len(points.designs)
-    assert set(mine["hbm_bytes"]) == {best_of(run).hbm_bytes}
-    chip = best_of(run).accelerator
-    assert chip is None or {(row.num_tc, row.num_vc, row.area_mm2) for row in mine.itertuples()} == {
-        (chip.num_tc, chip.num_vc, chip.area_mm2)
-    }
+    plan, plans = plan_of(run), run.plans[run.plans["hbm_bytes"] == best_of(run).hbm_bytes]
+    mine = {axis.axis: axis for axis in best_of(run).axes if axis.model is not None}
+    assert {"pp", "dp", "recompute"} <= mine.keys()
+    rows = rows_in(figure_of(search_report(run), "best-by-pp"), "reached")
+    assert [int(row["value"]) for row in rows] == [int(value.value) for value in mine["pp"].values if value.plans]
+    assert set(plans["pp"]) == {int(value.value) for value in mine["pp"].values}
+    for value in mine["pp"].values:
+        here = plans[(plans["pp"] == int(value.value)) & (plans["status"] == "evaluated") & plans["time_per_batch_s"].notna()]
+        assert here.empty or value.reached >= plan.global_batch_size / here["time_per_batch_s"].min() * (1 - 1e-9)
+        assert value.reached <= value.bound * (1 + 1e-9) <= plan.throughput_samples_per_s * (1 + 1e-8)
+    assert mine["pp"].chosen == str(plan.pp)
+    assert mine["pp"].optimum.reached == pytest.approx(plan.throughput_samples_per_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("which", ["finished", "finished_plans"])
@@ -625,11 +663,3 @@ def test_colours_of_text_stand_out(theme) -> None:
 
 def test_both_themes_know_the_same_colours() -> None:
     assert LIGHT.roles.keys() == DARK.roles.keys()
-
-
-def test_the_winner_is_marked_on_every_axis(finished: FinishedRun, told: Report) -> None:
-    points = points_of(finished, best_of(finished), "bertlarge")
-    assert points.plan == plan_of(finished)
-    for figure in told.figures:
-        if figure.name.startswith("throughput-by-") and figure.abreast == 3:
-            assert sum(row["chosen"] == "1" for row in rows_in(figure, "chosen")) == 1

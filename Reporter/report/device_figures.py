@@ -1,0 +1,154 @@
+"""Where the stages, replicas and tensor-parallel ranks of a plan lie on the tiers of the network, and what exchanges there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.choices import GroupOrder
+from Common.numbers import number
+from Estimator.network.cluster import Cluster
+from Reporter.report.charts import sized
+from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.theme import SERIES, colour
+from Solver.results import ModelPlan
+from Studies.wording import listed
+
+MOST_DEVICES = 2048  # drawn: of more, the first
+WIDEST_ROW = 64  # devices of a row of the picture, at most
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedDevices:
+    """Rank of every device in use along each axis, in the order of the network: arrays of shape (devices,)."""
+
+    tensor: IntArray
+    context: IntArray
+    replica: IntArray
+    stage: IntArray
+
+
+@dataclass(frozen=True)
+class GroupOnTiers:
+    """Groups of a kind that exchange something: devices, how far apart neighbours are, and the widest tier any of them needs."""
+
+    name: str
+    exchanges: str
+    size: int
+    stride: int
+    tier: str
+    bandwidth_bytes_per_s: float
+
+
+def placed_devices(plan: ModelPlan) -> PlacedDevices:
+    """Tensor-parallel groups lie innermost, then context-parallel ones, then replicas or stages as the plan orders them."""
+    device = np.arange(plan.tp * plan.cp * plan.dp * plan.pp)
+    rest, tensor = np.divmod(device, plan.tp)
+    rest, context = np.divmod(rest, plan.cp)
+    if plan.group_order == GroupOrder.PIPELINE_INNER.value:
+        replica, stage = np.divmod(rest, plan.pp)
+    else:
+        stage, replica = np.divmod(rest, plan.dp)
+    return PlacedDevices(tensor, context, replica, stage)
+
+
+def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
+    """The groups of a plan that have several devices, from the innermost."""
+    inner, placed = plan.tp * plan.cp, placed_devices(plan)
+    stages_inner = plan.group_order == GroupOrder.PIPELINE_INNER.value
+    stage_stride, replica_stride = (inner, inner * plan.pp) if stages_inner else (inner * plan.dp, inner)
+    kinds = [
+        ("tensor parallel", "activations of every layer", plan.tp, 1, [placed.context, placed.replica, placed.stage]),
+        ("context parallel", "keys and values, gradients", plan.cp, plan.tp, [placed.tensor, placed.replica, placed.stage]),
+        ("data parallel", "gradients", plan.dp, replica_stride, [placed.tensor, placed.context, placed.stage]),
+        (
+            "neighbouring stages",
+            "activations between stages",
+            plan.pp,
+            stage_stride,
+            [placed.tensor, placed.context, placed.replica],
+        ),
+    ]
+    found = []
+    for name, exchanges, size, stride, others in kinds:
+        if size == 1:
+            continue
+        same = np.unique(np.stack(others), axis=1, return_inverse=True)[1].reshape(-1)
+        order = np.lexsort((np.arange(len(same)), same))
+        members = order.reshape(-1, size)
+        tier = next(
+            (each for each in cluster.tiers if (members // each.group_size == members[:, :1] // each.group_size).all()),
+            cluster.tiers[-1],
+        )
+        found.append(GroupOnTiers(name, exchanges, size, stride, tier.name, tier.bandwidth_bytes_per_s * tier.efficiency))
+    return tuple(found)
+
+
+def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
+    """Every device of the plan as a square, row by row in the order of the network, coloured by stage."""
+    import altair as alt
+
+    placed = placed_devices(plan)
+    drawn = min(len(placed.stage), MOST_DEVICES)
+    row = _row_of(cluster, drawn)
+    device = np.arange(drawn)
+    blocks = [device // tier.group_size for tier in cluster.tiers]
+    names = [
+        " / ".join(f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True)) for place in device
+    ]
+    columns = ("device", "x", "y", "stage", "replica", "tensor", "context", "colour", "where")
+    rows = zip(
+        *(each.tolist() for each in (device, device % row, device // row, placed.stage[:drawn] + 1, placed.replica[:drawn] + 1)),
+        *(each.tolist() for each in (placed.tensor[:drawn] + 1, placed.context[:drawn] + 1, placed.stage[:drawn] % len(SERIES))),
+        names,
+        strict=True,
+    )
+    data = inline_data(columns, rows, words={"where"})
+    lines = -(-drawn // row)
+    x = alt.X(
+        "x:O", title=f"device, {row} in a row", axis=alt.Axis(labels=False, ticks=False), scale=alt.Scale(paddingInner=0.12)
+    )
+    y = alt.Y("y:O", title=None, axis=None, scale=alt.Scale(paddingInner=0.12))
+    scale = alt.Scale(domain=list(range(len(SERIES))), range=[colour(role) for role in SERIES])
+    tooltip = [
+        alt.Tooltip("device:Q", title="device"),
+        alt.Tooltip("stage:Q", title=f"stage, of {plan.pp}"),
+        alt.Tooltip("replica:Q", title=f"replica, of {plan.dp}"),
+        alt.Tooltip("tensor:Q", title=f"tensor-parallel rank, of {plan.tp}"),
+        *([alt.Tooltip("context:Q", title=f"context-parallel rank, of {plan.cp}")] if plan.cp > 1 else []),
+        alt.Tooltip("where:N", title="on the network"),
+    ]
+    base = alt.Chart(data)
+    layers = [base.mark_rect().encode(x=x, y=y, color=alt.Color("colour:N", scale=scale, legend=None), tooltip=tooltip)]
+    height = int(min(max(lines * 22, 40), 420))
+    if row <= 32 and height / lines >= 14:
+        layers.append(base.mark_text(fontSize=10, color=colour("label_on_dark"), tooltip=None).encode(x=x, y=y, text="stage:Q"))
+    groups = groups_on_tiers(plan, cluster)
+    where = [f"{each.name} groups of {each.size:,} on tier {each.tier}" for each in groups]
+    caption = "Each square is a device, in the order of the network, coloured by its stage (colours repeat where there are many)."
+    caption += f" What exchanges where: {listed(where)}." if where else ""
+    if drawn < len(placed.stage):
+        caption += f" The first {drawn:,} of {len(placed.stage):,} devices are drawn."
+    spec = sized(alt.layer(*layers), height)
+    return Figure(f"devices{suffix}", "Devices on the network", caption, spec, drawn, _table(groups))
+
+
+def _row_of(cluster: Cluster, devices: int) -> int:
+    """Devices of a row: a block of a tier where one is about as wide as the page, so that blocks are rows or parts of them."""
+    fitting = [tier.group_size for tier in cluster.tiers if 4 <= tier.group_size <= WIDEST_ROW]
+    if fitting:
+        block = fitting[-1]
+        return min(block * max(1, min(WIDEST_ROW // block, int(np.sqrt(devices)) // block)), devices)
+    return min(WIDEST_ROW, max(4, int(2 ** np.ceil(np.log2(max(np.sqrt(devices), 1))))), devices)
+
+
+def _table(groups: tuple[GroupOnTiers, ...]) -> PageTable:
+    columns = ("groups", "exchange", "devices", "stride", "widest tier they need", "GB/s of a device there")
+    rows = (
+        (each.name, each.exchanges, f"{each.size:,}", f"{each.stride:,}", each.tier, number(each.bandwidth_bytes_per_s / 1e9))
+        for each in groups
+    )
+    return table("Groups on the tiers of the network", columns, rows, words={"groups", "exchange", "widest tier they need"})

@@ -1,0 +1,326 @@
+"""The best design that has each value of each axis of the accelerator, everything else chosen anew, exactly.
+
+The search does not say it: a design that is the best with its value may be dominated by one with another value. So dominance is
+asked again among the designs with each value, in what the objective depends on, and what it leaves is evaluated best first, under
+the bounds that the search has and tighter ones where these do not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Estimator.chips.accelerator import Accelerator
+from Plans.plan import UniformPlan
+from Plans.results import Status
+from Solver.hardware import DesignedChips
+from Solver.problem import Objective
+from Solver.results import AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.search.costs import pass_seconds
+from Solver.search.dominance import dominators
+from Solver.search.joint import Choice
+from Solver.search.points import PROVEN, ROUNDING, PointGroup, PointStatus, deciding_columns, objective_value
+from Solver.search.requery import priced
+from Solver.search.run import Run
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
+MOST_PRICED_AGAIN = 64  # accelerators of one value whose schedules are given more effort
+AXES = tuple(each.name for each in fields(Accelerator) if each.name != "area_mm2")
+MEMORY = "hbm_bytes"
+
+
+def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequence[DesignPoint]) -> tuple[AxisValues, ...]:
+    """Every axis of the accelerator that has several values, and the memory if it has, with the best design of each value.
+
+    ``groups`` are those of the search, whose points stay as they are, ``per_memory`` its best designs, one of which is the best
+    of all. None where the hardware is a device that exists.
+    """
+    hardware, sizes = run.hardware, run.problem.memory_bytes
+    if not isinstance(hardware, DesignedChips) or not per_memory:
+        return ()
+    best = max(per_memory, key=lambda point: point.value)
+    designs = Designs.of(run, groups)
+    columns = {axis: getattr(hardware.accelerators, axis) for axis in axes_of(hardware)}
+    distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
+    found = []
+    with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
+        for axis, column in columns.items():
+            values = []
+            for value in distinct[axis]:
+                values.append(designs.best(str(value), np.flatnonzero(column == value)))
+                advance(1)
+            found.append(AxisValues(axis, None, str(getattr(best.accelerator, axis)), len(values), tuple(values)))
+    if len(sizes) > 1:
+        found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
+    return tuple(found)
+
+
+def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
+    """Fields of the accelerators that have several values; vector cores as wide as tensor cores have no axis of their own."""
+    chips = hardware.accelerators
+    tied = bool(np.array_equal(chips.width, chips.width_vc))
+    several = (name for name in AXES if len(np.unique(getattr(chips, name))) > 1)
+    return tuple(name for name in several if not (tied and name == "width_vc"))
+
+
+def plan_summary(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
+    """What ``plan`` chooses."""
+    return PlanSummary(
+        throughput_samples_per_s=samples_per_s,
+        micro_batch_size=plan.micro_batch_size,
+        recompute=plan.recompute.value,
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        ep=plan.ep,
+        sequence_parallel=plan.sequence_parallel,
+        zero_stage=plan.zero_stage,
+        interleave=plan.interleave,
+        group_order=plan.group_order.value,
+    )
+
+
+def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:
+    """What the search found for every size of the memory."""
+    values = []
+    for size in sizes:
+        point = points.get(size)
+        if point is None:
+            values.append(AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {}))
+            continue
+        open_bound = point.certificate.best_open_bound if point.certificate is not None else None
+        bound = point.value if point.optimal else max(point.value, open_bound or 0.0)
+        plans = {name: _summary_of(plan) for name, plan in point.models.items()}
+        values.append(AxisValue(str(size), point.status, point.value, bound, point.accelerator, size, plans))
+    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values))
+
+
+def _summary_of(plan: ModelPlan) -> PlanSummary:
+    return PlanSummary(**{each.name: getattr(plan, each.name) for each in fields(PlanSummary)})
+
+
+class _ModelPoints:
+    """What the points of one model could reach and are known to reach: arrays of shape (shapes, configurations).
+
+    ``upper`` is what no plan of a point exceeds, ``found`` what its best plan reaches (-inf: not evaluated); ``level`` is 0 where
+    the bound is that of what dominates the point, 1 where it is its own, 2 where the point is evaluated or nothing fits.
+    """
+
+    def __init__(self, groups: Sequence[PointGroup], objective: Objective, weight: float) -> None:
+        self.weight, self._groups, self._objective = weight, groups, objective
+        self.count = groups[0].configurations
+        self.upper, self.found, status = (
+            np.concatenate(each).reshape(-1, self.count)
+            for each in (
+                [group.objective_bound(objective) for group in groups],
+                [group.objective(objective) for group in groups],
+                [group.status for group in groups],
+            )
+        )
+        self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
+        self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
+        self._first = np.cumsum([0, *(len(group.shapes) for group in groups)])
+        self.fitting: list[int] = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1)).tolist()
+        self.omitted = any(group.omitted for group in groups)
+
+    def choice(self, shape: int, row: int) -> Choice:
+        """A point as its group knows it."""
+        place = int(np.searchsorted(self._first, shape, side="right")) - 1
+        return Choice(self._groups[place], (shape - int(self._first[place])) * self.count + row)
+
+    def seconds(self, shape: int, rows: IntArray) -> FloatArray:
+        """What layers take at least on ``rows`` under one shape, shape (rows, passes)."""
+        choice = self.choice(shape, 0)
+        parts = choice.group.locate(choice.point)[1].parts
+        return np.concatenate([pass_seconds(part.least, rows) for part in parts], axis=1)
+
+    def columns(self, shape: int, rows: IntArray, *, least: bool) -> FloatArray:
+        """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
+        choice = self.choice(shape, 0)
+        group = choice.group
+        return deciding_columns(group.locate(choice.point)[1], group.area_mm2[: self.count], self._objective, rows, least=least)
+
+    def bound(self, shape: int, row: int, slower: IntArray) -> None:
+        """Bound a point by itself, and with it those of the configurations ``slower``, which are in every layer."""
+        choice = self.choice(shape, row)
+        least_s = choice.group.least_seconds(choice.point)
+        for rows in (np.array([row]), slower):
+            most = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
+            self.upper[shape, rows] = np.minimum(self.upper[shape, rows], most)
+        self.level[shape, row] = 1
+
+    def evaluate(self, shape: int, row: int) -> None:
+        """Find the best plan of a point."""
+        choice = self.choice(shape, row)
+        best, here = choice.group.evaluated(choice.point), np.array([choice.point])
+        self.found[shape, row] = self._values(choice, here, best.iteration_s, choice.group.energy_j)[0]
+        most = self._values(choice, here, best.least_s, choice.group.least_j)[0]
+        self.upper[shape, row] = min(self.upper[shape, row], most)
+        self.level[shape, row] = 2
+
+    def _values(self, choice: Choice, points: IntArray, seconds: float, joules: FloatArray) -> FloatArray:
+        if np.isinf(seconds):
+            return np.full(len(points), -np.inf)
+        throughput = np.full(len(points), choice.group.batch_samples / seconds)
+        return objective_value(self._objective, throughput, choice.group.area_mm2[points], joules[points])
+
+
+class _Rows:
+    """What is known of one model's points on the configurations ``rows``, of those that ``mask`` (shapes, rows) leaves.
+
+    Arrays of shape (rows,), of the best shape each: what no plan exceeds (``bound``), what the best plan found reaches, and
+    what might be found still (``potential``).
+    """
+
+    def __init__(self, points: _ModelPoints, rows: IntArray, mask: NDArray[np.bool_]) -> None:
+        self.points, self.rows, self.mask = points, rows, mask
+        self.bound, self.found, self.potential = self._largest(np.arange(len(rows)))
+        self._seconds: dict[int, tuple[IntArray, FloatArray]] = {}  # of the layers, by shape: of which places, and how many
+
+    def _largest(self, places: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        points, rows, mask = self.points, self.rows[places], self.mask[:, places]
+        upper, found = (np.where(mask, each[:, rows], -np.inf) for each in (points.upper, points.found))
+        return upper.max(axis=0), found.max(axis=0), np.where(points.level[:, rows] < 2, upper, found).max(axis=0)
+
+    def refine(self, place: int) -> int:
+        """Know more of what might be the best point of one configuration; how many plans were looked for."""
+        row = int(self.rows[place])
+        points, mask = self.points, self.mask[:, place]
+        might = np.where(points.level[:, row] < 2, points.upper[:, row], points.found[:, row])
+        shape = int(np.where(mask, might, -np.inf).argmax())
+        if points.level[shape, row] == 2:
+            return 0
+        changed = np.array([place])
+        bounded = points.level[shape, row] == 1
+        if bounded:
+            points.evaluate(shape, row)
+        else:
+            changed = np.append(changed, self._slower(shape, place))
+            points.bound(shape, row, self.rows[changed[1:]])
+        for mine, now in zip((self.bound, self.found, self.potential), self._largest(changed), strict=True):
+            mine[changed] = now
+        return int(bounded)
+
+    def _slower(self, shape: int, place: int) -> IntArray:
+        """Places of other configurations that are no faster in any layer under ``shape``."""
+        if shape not in self._seconds:
+            mine = np.flatnonzero(self.mask[shape])
+            self._seconds[shape] = mine, self.points.seconds(shape, self.rows[mine])
+        places, seconds = self._seconds[shape]
+        slower = (seconds >= seconds[np.searchsorted(places, place)]).all(axis=1) & (places != place)
+        found: IntArray = places[slower]
+        return found
+
+    def best(self, place: int) -> Choice:
+        """The best point found of one configuration."""
+        row = int(self.rows[place])
+        return self.points.choice(int(np.where(self.mask[:, place], self.points.found[:, row], -np.inf).argmax()), row)
+
+
+@dataclass(frozen=True, eq=False)
+class Designs:
+    """All designs of the search of ``run`` with as much memory as they may have."""
+
+    run: Run
+    models: Sequence[_ModelPoints]
+
+    @classmethod
+    def of(cls, run: Run, groups: Sequence[PointGroup]) -> Designs:
+        """Those that ``groups`` are about."""
+        roomiest = [group for group in groups if group.key.memory_bytes == max(run.problem.memory_bytes)]
+        by_model = ((model, [group for group in roomiest if group.key.model == model.name]) for model in run.problem.models)
+        return cls(run, [_ModelPoints(mine, run.problem.objective, model.weight) for model, mine in by_model])
+
+    def best(self, value: str, rows: IntArray) -> AxisValue:
+        """The best design on the configurations ``rows``, which are those with ``value``."""
+        known = [_Rows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
+        self._search(known)
+        bound, found = self._mean([each.bound for each in known]), self._mean([each.found for each in known])
+        most, ceiling = float(found.max()), float(bound.max())
+        if np.isinf(most):
+            return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {})
+        if ceiling > most * (1.0 + PROVEN):
+            again = self._with_more_effort(value, rows[bound > most * (1.0 + PROVEN)])
+            if again is not None and again.reached >= most:
+                return again
+        ties = np.flatnonzero(found >= most * (1.0 - ROUNDING))
+        place = int(ties[self.run.hardware.area_mm2[rows[ties]].argmin()])
+        choices = [each.best(place) for each in known]
+        return self._value(value, self.run.hardware.accelerator(int(rows[place])), choices, most, ceiling)
+
+    def _candidates(self, rows: IntArray) -> list[NDArray[np.bool_]]:
+        """Per model, which points could matter: shape (shapes, rows). What nothing fits never does.
+
+        Of one model those that no other with the same shape dominates; of several the configurations that none dominates under
+        all shapes, since what one model's best dominates may be the best for all.
+        """
+        masks = [np.zeros((len(model.upper), len(rows)), np.bool_) for model in self.models]
+        if len(self.models) == 1:
+            for shape in self.models[0].fitting:
+                masks[0][shape] = _undominated([(self.models[0], shape)], rows)
+            return masks
+        every = [(model, shape) for model in self.models for shape in model.fitting]
+        if every:
+            for model, mask in zip(self.models, masks, strict=True):
+                mask[model.fitting] = _undominated(every, rows)
+        return masks
+
+    def _search(self, known: Sequence[_Rows]) -> None:
+        """Evaluate points best first, until no other can beat the best of them."""
+        looked_for = 0
+        while looked_for < MOST_EVALUATED:
+            potential, found = self._mean([each.potential for each in known]), self._mean([each.found for each in known])
+            place = int(potential.argmax())
+            if np.isinf(potential[place]) or potential[place] <= found.max() * (1.0 + ROUNDING):
+                return
+            looked_for += sum(each.refine(place) for each in known)
+
+    def _mean(self, values: Sequence[FloatArray]) -> FloatArray:
+        total = sum(model.weight for model in self.models)
+        mean: FloatArray = np.sum(
+            [each * (model.weight / total) for model, each in zip(self.models, values, strict=True)], axis=0
+        )
+        return mean
+
+    def _with_more_effort(self, value: str, rows: IntArray) -> AxisValue | None:
+        """The best design on ``rows``, scheduled with as much effort as a search spends; None where they are many."""
+        hardware = self.run.hardware
+        if len(rows) > MOST_PRICED_AGAIN or not isinstance(hardware, DesignedChips):
+            return None
+        chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()]))
+        optimum = chips.optimum(max(self.run.problem.memory_bytes))
+        if optimum is None:
+            return None
+        bound = optimum.value if optimum.proven else max(optimum.value, optimum.best_open_bound or np.inf)
+        choices = [optimum.choices[model.name] for model in self.run.problem.models]
+        return self._value(value, chips.run.hardware.accelerator(optimum.row), choices, optimum.value, bound)
+
+    def _value(self, value: str, chip: Accelerator | None, choices: Sequence[Choice], reached: float, bound: float) -> AxisValue:
+        plans, held = {}, 0.0
+        for choice in choices:
+            best = choice.group.evaluated(choice.point)
+            throughput = choice.group.batch_samples / best.iteration_s
+            plans[choice.group.key.model] = plan_summary(choice.group.plan(choice.point), throughput)
+            held = max(held, best.memory_bytes)
+        proven = bound <= reached * (1.0 + PROVEN) and not any(model.omitted for model in self.models)
+        sizes = sorted(self.run.problem.memory_bytes)
+        memory_bytes = next((size for size in sizes if held <= size), sizes[-1])
+        return AxisValue(
+            value, Status.OPTIMAL if proven else Status.FEASIBLE, reached, max(bound, reached), chip, memory_bytes, plans
+        )
+
+
+def _undominated(points: Sequence[tuple[_ModelPoints, int]], rows: IntArray) -> NDArray[np.bool_]:
+    """Which of ``rows`` none of them dominates in all of ``points``, each a model and a shape: shape (rows,)."""
+    found, least = (
+        np.concatenate([model.columns(shape, rows, least=each) for model, shape in points], axis=1) for each in (False, True)
+    )
+    alive: NDArray[np.bool_] = dominators(found, least) < 0
+    return alive

@@ -1,0 +1,166 @@
+"""The best design and the fastest plan with every value of every axis, against enumeration of all that have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_searches import Case, random_case
+
+from Common.choices import Objective, Recompute
+from Plans.plan import GroupOrder
+from Plans.results import Status
+from Solver.results import AxisValues
+from Solver.search import costs as search_costs
+from Solver.search.axis_values import Designs
+from Solver.search.plan_axes import plan_axes
+from Solver.search.points import PointGroup
+from Solver.search.search import Searched, search
+from Studies.problem import hardware_report
+from Studies.resolve import resolve
+
+REPORT = hardware_report(resolve({}, {"model": "bertbase"}))
+SPACE_OF = {  # what a space of plans calls the values of an axis
+    "tp": "tp_widths",
+    "pp": "pp_degrees",
+    "dp": "dp_degrees",
+    "cp": "cp_degrees",
+    "ep": "ep_degrees",
+    "micro_batch_size": "micro_batch_sizes",
+    "recompute": "recompute",
+    "sequence_parallel": "sequence_parallel",
+    "interleave": "interleave",
+    "zero_stage": "zero_stages",
+    "group_order": "group_orders",
+    "overlap_gradients": "overlap_gradients",
+}
+
+
+def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
+    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    return search(case.run(), REPORT, "nowhere")
+
+
+def true_values(case: Case, groups: list[PointGroup], *, least: bool = False) -> np.ndarray:
+    """The objective of every configuration with its best plans by enumeration, -inf where some model fits with none."""
+    weights = np.array([model.weight for model in case.problem.models])
+    memory_bytes = max(case.problem.memory_bytes)
+    every = []
+    for model in case.problem.models:
+        mine = [group for group in groups if (group.key.model, group.key.memory_bytes) == (model.name, memory_bytes)]
+        values = [
+            [value_of(case, group, index, row, least=least) for row in range(group.configurations)]
+            for group in mine
+            for index in range(len(group.shapes))
+        ]
+        every.append(np.max(values, axis=0))
+    return np.asarray((weights / weights.sum()) @ np.array(every))
+
+
+def value_of(case: Case, group: PointGroup, index: int, row: int, *, least: bool) -> float:
+    model = next(each for each in case.problem.models if each.name == group.key.model)
+    shape, point = group.shapes[index].plan, index * group.configurations + row
+    seconds = case.enumerated(model, shape, row, float(group.key.memory_bytes), least=least).iteration_s
+    if np.isinf(seconds):
+        return -np.inf
+    throughput = group.batch_samples / seconds
+    return {
+        Objective.THROUGHPUT: throughput,
+        Objective.THROUGHPUT_PER_AREA: throughput / group.area_mm2[point],
+        Objective.THROUGHPUT_PER_JOULE: 1.0 / group.energy_j[point],
+    }[case.problem.objective]
+
+
+def some_values(case: Case) -> list[np.ndarray]:
+    """Rows with the values of axes that have two, three and as many values as there are configurations."""
+    random, count = np.random.default_rng(case.hardware.seed), case.hardware.configurations
+    axes = [random.integers(0, 2, count), random.integers(0, 3, count), np.arange(count)]
+    return [np.flatnonzero(axis == value) for axis in axes for value in np.unique(axis)]
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("seed", range(500, 508))
+def test_the_best_design_of_every_value_is_that_of_enumeration(
+    seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(seed, configurations=7, memories=2, most_layers=3, objective=objective, alike=seed % 2 == 0)
+    check_designs(case, searched(case, monkeypatch))
+
+
+@pytest.mark.parametrize("seed", range(520, 528))
+def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, configurations=5, models=2, most_layers=3, objective=list(Objective)[seed % 3])
+    check_designs(case, searched(case, monkeypatch))
+
+
+def check_designs(case: Case, found: Searched) -> None:
+    before = [group.status.copy() for group in found.groups]
+    true, designs = true_values(case, list(found.groups)), Designs.of(case.run(), found.groups)
+    for rows in some_values(case):
+        value = designs.best("value", rows)
+        if np.isinf(true[rows].max()):
+            assert (value.status, value.reached, value.bound) == (Status.INFEASIBLE, 0.0, 0.0)
+            continue
+        assert value.status is Status.OPTIMAL
+        assert value.reached == pytest.approx(true[rows].max(), rel=1e-9)
+        assert value.bound == pytest.approx(value.reached, rel=1e-9)
+        assert value.hbm_bytes in case.problem.memory_bytes
+        assert set(value.plans) == {model.name for model in case.problem.models}
+    for group, status in zip(found.groups, before, strict=True):
+        assert np.array_equal(group.status, status)  # what the search says of its points stays true
+
+
+@pytest.mark.parametrize("seed", range(540, 546))
+def test_without_proofs_of_schedules_the_best_of_a_value_has_a_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, configurations=6, most_layers=3, excess=1.5)
+    found = searched(case, monkeypatch)
+    groups = list(found.groups)
+    given, possible = true_values(case, groups), true_values(case, groups, least=True)
+    for rows in some_values(case):
+        value = Designs.of(case.run(), groups).best("value", rows)
+        if np.isfinite(given[rows].max()):
+            assert value.reached == pytest.approx(given[rows].max(), rel=1e-9)
+            assert value.bound >= possible[rows].max() * (1 - 1e-9)
+            assert (value.status is Status.OPTIMAL) == (value.bound <= value.reached * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("seed", range(600, 625))
+def test_the_fastest_plan_of_every_value_is_that_of_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, memories=2, most_layers=4, configurations=1 + 2 * (seed % 2))
+    found = searched(case, monkeypatch)
+    best = found.result.best
+    if best is None:
+        assert found.result.status is Status.INFEASIBLE
+        return
+    row = next(one.row for one in found.scored if one.point.hbm_bytes == best.hbm_bytes)
+    check_plans(case, plan_axes(case.run(), found.groups, best, row), row)
+
+
+def check_plans(case: Case, axes: tuple[AxisValues, ...], row: int) -> None:
+    (model,) = case.problem.models
+    for axis in axes:
+        assert axis.chosen in {value.value for value in axis.values}
+        for value in axis.values:
+            narrow = replace(model, space=replace(model.space, **{SPACE_OF[axis.axis]: (typed(axis.axis, value.value),)}))
+            shapes = [shape for shape in narrow.space.shapes() if fits_axis(axis.axis, value.value, shape)]
+            memory_bytes = float(max(case.problem.memory_bytes))
+            seconds = [case.enumerated(narrow, shape, row, memory_bytes).iteration_s for shape in shapes]
+            least_s = min(seconds, default=np.inf)
+            if np.isinf(least_s):
+                assert value.status is Status.INFEASIBLE, (axis.axis, value)
+            else:
+                assert value.status is Status.OPTIMAL
+                assert value.reached == pytest.approx(model.space.base.global_batch_size / least_s, rel=1e-9), (axis.axis, value)
+
+
+def typed(axis: str, value: str) -> object:
+    if axis in {"sequence_parallel", "overlap_gradients"}:
+        return value == "true"
+    named = {"group_order": GroupOrder, "recompute": Recompute}
+    return named[axis](value) if axis in named else int(value)
+
+
+def fits_axis(axis: str, value: str, shape: object) -> bool:
+    """Sequence parallelism is a property of wide plans: those of width 1 have none, whatever is asked."""
+    return axis != "sequence_parallel" or str(shape.sequence_parallel).lower() == value
