@@ -44,7 +44,7 @@ FOREIGN = re.compile(
     r"\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
     re.MULTILINE,
 )
-NOT_NUMBERS = re.compile(r"(?<![\w.])[-+]?(nan|inf)(?![\w.(])", re.IGNORECASE)
+NOT_NUMBERS = re.compile(r"(?:^| {2,})[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE | re.MULTILINE)  # where a cell begins
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of several
 _OWN_WORDS = re.compile(r" with \w+: .*(?=; correct it there)")  # what a person's module says itself
@@ -123,7 +123,7 @@ def _bad_numbers(stdout: str) -> Iterator[str]:
         found = NOT_NUMBERS.search(stdout)
         if found:
             line = next((line for line in stdout.splitlines() if found[0] in line), "")
-            yield f"{found[0]} in {plain(line)}"
+            yield f"{found[1]} in {plain(line)}"
         return
     yield from dict.fromkeys(_bad(answer, "answer"))
 

@@ -18,7 +18,7 @@ from scripts.fuzzing.targets import BASES, BUILD, TARGETS
 from tests.processes import finished
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-INPUTS, SEED = 150, 12
+INPUTS, SEED, FIRST = 150, 4, 100
 MADE_BY_RUNS = ("out", "run")  # beginnings of the names of folders that base commands write
 
 
@@ -35,7 +35,11 @@ def outcome(status: int, stderr: str = "", stdout: str = "", limit: str | None =
         outcome(2, "phaze: 3 settings of study.yaml cannot be used:\n" + "  - One. Two.\n" * 5),
         outcome(3, "phaze: no plan fits; give more memory\n"),
         outcome(3, stdout='{"status": "infeasible"}'),
-        outcome(0, "warning: graph.json.gz is damaged; set aside and built again\n", "Infinity War, nano, infiniband 1.5"),
+        outcome(
+            0,
+            "warning: graph.json.gz is damaged; set aside and built again\n",
+            "  Infinity War, nano, infiniband 1.5  hidden nan, nan layers",
+        ),
     ],
 )
 def test_answers_in_range_and_refusals_in_a_sentence_are_right(ended: Outcome) -> None:
@@ -141,7 +145,16 @@ def test_flags_of_every_mode_are_given_values() -> None:
 
 def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
     """The same inputs every time; ``scripts/fuzz.py`` tries others and says how to repeat each."""
-    words = [sys.executable, REPOSITORY / "scripts" / "fuzz.py", "--inputs", str(INPUTS), "--seed", str(SEED), "--jobs", "1"]
-    ended = finished([*words, "--folder", tmp_path / "fuzz"])
+    words = [
+        sys.executable,
+        REPOSITORY / "scripts" / "fuzz.py",
+        "--inputs",
+        str(INPUTS),
+        "--seed",
+        str(SEED),
+        "--first",
+        str(FIRST),
+    ]
+    ended = finished([*words, "--jobs", "1", "--folder", tmp_path / "fuzz"])
     assert f"{INPUTS} inputs of seed {SEED}" in ended.stdout, ended.stderr
     assert ended.returncode == 0, ended.stdout
