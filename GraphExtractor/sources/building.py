@@ -24,8 +24,10 @@ class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
 
 
 _PRODUCTS = frozenset(
-    (torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, torch.Tensor.matmul, torch.Tensor.__matmul__)
-    + (torch.Tensor.mm, torch.Tensor.bmm, functional.linear, torch.conv1d, torch.conv2d, torch.conv3d)
+    (
+        *(torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d),
+        *(torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.mm, torch.Tensor.bmm, functional.linear),
+    )
 )
 
 
