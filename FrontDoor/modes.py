@@ -195,6 +195,10 @@ def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
 
 
 def _described(graph: ModelGraph) -> dict[str, object]:
+    """The FLOPs are those of all products; the ``masked`` ones among them belong to scores that masks leave out."""
+    from GraphExtractor.score_mask import masked_flops, masked_scores
+
+    length = graph.key.sequence_length
     layers = [graph.layers[index] for index in graph.sequence]
     return {
         "model": graph.key.label,
@@ -207,6 +211,9 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "parameters": sum(layer.parameter_count - layer.tied_count for layer in layers),
         "forward_gflops": sum(layer.forward.flops for layer in layers) / 1e9,
         "backward_gflops": sum(layer.backward.flops for layer in layers) / 1e9,
+        "masked_forward_gflops": sum(masked_flops(layer.forward.operators, length) for layer in layers) / 1e9,
+        "masked_backward_gflops": sum(masked_flops(layer.backward.operators, length) for layer in layers) / 1e9,
+        "masked_scores": masked_scores(layers),
         "saved_bytes": sum(layer.saved.none for layer in layers),
     }
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,77 +16,126 @@ from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention
 
 logger = logging.getLogger(__name__)
-_LEFT_OUT = ("softcap", "s_aux")  # what some models give their attention besides: a cap of the scores, sinks
+_PRICED = frozenset({"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"})  # of what models tell their attention
 
 
-def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, dropout: float, bias: Any = None) -> Any:
+def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> Any:
     batch, heads, rows, _ = q.shape
     # the output in (batch, sequence, head, width) order, so that merging the heads is a view
     return q.new_empty(batch, rows, heads, v.shape[-1]), q.new_empty(batch, heads, rows, dtype=torch.float32)
 
 
-_attention = define(
-    "attention",
-    "(Tensor q, Tensor k, Tensor v, bool causal, float dropout, Tensor? bias=None) -> (Tensor, Tensor)",
-    _attention_shapes,
-)
+def _attention_backward_shapes(
+    gradient: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, dropout: float, *others: Any
+) -> Any:
+    bias, sinks = (*others, None, None)[:2]
+    learned = (q.new_empty(0) if each is None else torch.empty_like(each) for each in (bias, sinks))
+    return *map(torch.empty_like, (q, k, v)), *learned
+
+
+# bias is added to the scores, sinks (one per head) are scores of nothing beside them; window is that of ``graph.Operator``
+_SETTINGS = "bool causal, float dropout, Tensor? bias=None, Tensor? sinks=None, int? window=None, bool capped=False"
+_attention = define("attention", f"(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", _attention_shapes)
 _attention_backward = define(
     "attention_backward",
-    "(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, bool causal, float dropout, Tensor? bias=None)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, q, k, v, out, lse, causal, dropout, bias=None: (
-        *map(torch.empty_like, (q, k, v)),
-        q.new_empty(0) if bias is None else torch.empty_like(bias),
-    ),
+    f"(Tensor gradient, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, {_SETTINGS})"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _attention_backward_shapes,
 )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What becomes of the scores of a product of queries and keys before their softmax.
+
+    They are scaled, capped (``cap * tanh(scores / cap)``), added to a ``bias`` that broadcasts against them, and masked:
+    ``causal``, and beyond ``window`` tokens before a row's own (where not causal: or behind it). ``sinks`` (heads,) take their
+    part of the softmax.
+    """
+
+    causal: bool
+    dropout: float
+    scale: float
+    bias: Any = None
+    sinks: Any = None
+    window: int | None = None
+    cap: float | None = None
 
 
 class _FlashAttention(torch.autograd.Function):  # type: ignore[misc]
-    """Saves q, k, v, the bias, the output and one fp32 log-sum-exp per row (Dao et al. 2022)."""
+    """Saves q, k, v, the bias, the sinks, the output and one fp32 log-sum-exp per row (Dao et al. 2022)."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any) -> Any:
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, sinks: Any, causal: bool, dropout: float, *others: Any) -> Any:
         with annotate({"core_attention": True}):
-            out, lse = _attention(q, k, v, causal, dropout, bias)
-        ctx.save_for_backward(q, k, v, out, lse, bias)
-        ctx.settings = causal, dropout
+            out, lse = _attention(q, k, v, causal, dropout, bias, sinks, *others)
+        ctx.save_for_backward(q, k, v, out, lse, bias, sinks)
+        ctx.settings = causal, dropout, others
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        *saved, bias = ctx.saved_tensors
-        d_q, d_k, d_v, d_bias = _attention_backward(gradient, *saved, *ctx.settings, bias)
-        return d_q, d_k, d_v, None, None, d_bias if ctx.needs_input_grad[5] else None
+        *saved, bias, sinks = ctx.saved_tensors
+        causal, dropout, others = ctx.settings
+        d_q, d_k, d_v, *learned = _attention_backward(gradient, *saved, causal, dropout, bias, sinks, *others)
+        needed = ctx.needs_input_grad[3:5]
+        return d_q, d_k, d_v, *(each if need else None for each, need in zip(learned, needed, strict=True)), *(None,) * 4
 
 
-def _flash(q: Any, k: Any, v: Any, causal: bool, dropout: float, cp: int, bias: Any = None) -> Any:
+def _flash(q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
     """Attention output of shape (batch, sequence, head, width)."""
-    return _FlashAttention.apply(q, *gather_keys(k, v, cp), causal, dropout, bias)
+    square = q.shape[-2] == k.shape[-2]  # no kernel is known to skip what another mask leaves out
+    causal, window = scores.causal and square, scores.window if square else None
+    k, v = gather_keys(k, v, cp)
+    return _FlashAttention.apply(q, k, v, scores.bias, scores.sinks, causal, scores.dropout, window, scores.cap is not None)
 
 
-def _eager(q: Any, k: Any, v: Any, causal: bool, dropout: float, cp: int, scale: float, bias: Any = None) -> Any:
-    """Separate products, scaling, bias, mask, softmax and dropout, with the scores in memory."""
+def _eager(q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
+    """Separate products, scaling, cap, bias, mask, softmax and dropout, with the scores in memory."""
     if k.shape[1] != q.shape[1]:  # grouped-query attention: repeat keys and values
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     q, (k, v) = q.contiguous(), gather_keys(k.contiguous(), v.contiguous(), cp)
-    with annotate({"core_attention": True, "causal": causal}):
-        scores = torch.matmul(q, k.transpose(-1, -2))
-        if scale != 1:
-            scores = scores * scale
-        if bias is not None:
-            scores = scores + bias
-        if causal:
-            scores = scores.tril()  # stands for the mask: same traffic, and no mask tensor, as in a fused mask kernel
-        weights = functional.dropout(torch.softmax(scores, -1), dropout)
+    with annotate({"core_attention": True, "causal": scores.causal}):
+        logits = torch.matmul(q, k.transpose(-1, -2))
+        if scores.scale != 1:
+            logits = logits * scores.scale
+        if scores.cap is not None:
+            logits = torch.tanh(logits / scores.cap) * scores.cap
+        if scores.bias is not None:
+            logits = logits + scores.bias
+        if scores.causal or scores.window is not None:
+            logits = logits.tril()  # stands for the mask: same traffic, and no mask tensor, as in a fused mask kernel
+        weights = functional.dropout(_softmax(logits, scores.sinks), scores.dropout)
         return torch.matmul(weights, v).transpose(1, 2).contiguous()
+
+
+def _softmax(logits: Any, sinks: Any) -> Any:
+    """Softmax over the keys and, where there are any, the sink of the head, whose part is dropped."""
+    if sinks is None:
+        return torch.softmax(logits, -1)
+    column = sinks.reshape(1, -1, 1, 1).expand(logits.shape[0], -1, logits.shape[-2], 1)
+    return torch.softmax(torch.cat([logits, column], -1), -1)[..., :-1]
+
+
+def _attend(attention: Attention, q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
+    return (_flash if attention is Attention.FLASH else _eager)(q, k, v, cp, scores)
+
+
+def _added(mask: Any, position_bias: Any) -> Any:
+    """What is added to the scores; a mask of another type than float leaves scores out, which costs nothing."""
+    mask = mask if isinstance(mask, torch.Tensor) and mask.is_floating_point() else None
+    if mask is None or position_bias is None:
+        return position_bias if mask is None else mask
+    return mask + position_bias
 
 
 def register_attention(attention: Attention, cp: int = 1) -> str:
     """Make our attention known to Hugging Face models and return the name it goes by.
 
     With ``cp`` > 1 a device's queries meet the keys and values of all devices that share its sequences. The name is
-    deliberately not registered as a mask interface, so that models build no mask tensor.
+    deliberately not registered as a mask interface, so that models build no mask tensor: what a model's attention is told
+    (``is_causal``, ``sliding_window``) says what its mask is.
     """
     from transformers import AttentionInterface
 
@@ -94,15 +144,22 @@ def register_attention(attention: Attention, cp: int = 1) -> str:
     def routed(
         module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
     ) -> Any:
-        told, bias = settings.get("is_causal"), settings.get("position_bias")
-        causal = bool(getattr(module, "is_causal", True) if told is None else told)
-        for name in _LEFT_OUT:
-            if settings.get(name) is not None and name not in left_out:
+        for name, value in settings.items():
+            if name not in _PRICED and isinstance(value, torch.Tensor) and value.requires_grad and name not in left_out:
                 left_out.add(name)
                 logger.warning("%s of %s is left out of the attention that is priced", name, type(module).__name__)
-        if attention is Attention.FLASH:
-            return _flash(q, k, v, causal, dropout, cp, bias), None
-        return _eager(q, k, v, causal, dropout, cp, scaling or q.shape[-1] ** -0.5, bias), None
+        told, window = settings.get("is_causal"), settings.get("sliding_window")
+        scores = Scores(
+            causal=mask is None and bool(getattr(module, "is_causal", True) if told is None else told),
+            dropout=dropout,
+            scale=scaling or q.shape[-1] ** -0.5,
+            bias=_added(mask, settings.get("position_bias")),
+            sinks=settings.get("s_aux"),
+            # the keys of a window are fewer than sliding_window away from the row's own, as in transformers' flash attention
+            window=window - 1 if isinstance(window, int) and mask is None and 0 < window < k.shape[-2] * cp else None,
+            cap=settings.get("softcap"),
+        )
+        return _attend(attention, q, k, v, cp, scores), None
 
     name = "phaze_tiled" if attention is Attention.FLASH else "phaze_eager"  # a name with "flash" in it loads flash kernels
     name += f"_{cp}" if cp > 1 else ""
@@ -118,10 +175,8 @@ def whole_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, **settings: Any
     ) -> Any:
         scale = settings.get("scale") or query.shape[-1] ** -0.5
-        bias = attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None  # any other mask costs nothing
-        if attention is Attention.FLASH:
-            return _flash(query, key, value, is_causal, dropout_p, cp, bias).transpose(1, 2)
-        return _eager(query, key, value, is_causal, dropout_p, cp, scale, bias).transpose(1, 2)
+        scores = Scores(is_causal, dropout_p, scale, _added(attn_mask, None))
+        return _attend(attention, query, key, value, cp, scores).transpose(1, 2)
 
     def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return torch.native_dropout(input, p, True)[0] if training and p > 0 else input

@@ -1,11 +1,15 @@
 """What must hold of every training graph, as lists of violations in words."""
 
+import logging
 import math
 from dataclasses import dataclass
 
 import networkx as nx
 
 from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind
+from GraphExtractor.models.base import ModelFamily
+
+logger = logging.getLogger(__name__)
 
 TOLERANCE = 0.01
 
@@ -23,28 +27,36 @@ def check_structure(graph: ModelGraph) -> list[str]:
     return found
 
 
+def warn_of(graph: ModelGraph, family: ModelFamily) -> None:
+    """Say which invariants the graph of a model breaks, and what ``family`` knows that it leaves out."""
+    for violation in check_invariants(graph) if family.described else ():  # what nobody described may have good reasons
+        logger.warning("%s: %s", graph.key.model, violation)
+    for sentence in family.left_out(graph):
+        logger.warning("%s", sentence)
+
+
 def check_invariants(graph: ModelGraph) -> list[str]:
     """Violations of what the graph of every listed model satisfies besides its structure, within 1 %.
 
     Forward products are 2·N·tokens FLOPs, N the parameters in matrix products that every token meets: left out are attention's
-    score products, convolutions, experts, and what sequence parallelism has work on a part of the tokens. A pooler sees one token
-    per sequence, which stays within the tolerance; as it is not split over the tensor- and context-parallel groups its share, and
-    so the tolerance, grows with tp and cp. Backward products are twice the forward ones, where the scores that flash attention
-    computes again are left out; products in layers that no gradient leaves, such as a convolution of the image, count once where
-    they have no input gradient.
+    score products, convolutions, experts, a pooler, which sees one token per sequence, and what sequence parallelism has work on
+    a part of the tokens. Backward products are twice the forward ones, where the scores that flash attention computes again are
+    left out; products in layers that no gradient leaves, such as a convolution of the image, count once where they have no input
+    gradient.
     """
     layers = [graph.layers[index] for index in graph.sequence]
     tokens = graph.key.micro_batch_size * graph.key.sequence_length // graph.key.cp
-    part = tokens // graph.key.tp if graph.key.sequence_parallel and graph.key.tp > 1 else 0
-    parameters = sum(layer.matmul_parameter_count - _partial(layer, part).parameters for layer in layers)
-    with_all_tokens = sum(product_flops(layer).forward - _partial(layer, part).flops for layer in layers)
+    parts = {graph.key.micro_batch_size} | ({tokens // graph.key.tp} if graph.key.sequence_parallel else set())
+    partial = [_partial(layer, frozenset(parts - {tokens})) for layer in layers]
+    parameters = sum(layer.matmul_parameter_count - part.parameters for layer, part in zip(layers, partial, strict=True))
+    with_all_tokens = sum(product_flops(layer).forward - part.flops for layer, part in zip(layers, partial, strict=True))
     products = [product_flops(layer) for layer in layers]
     forward = sum(flops.forward for flops in products)
     backward = sum(flops.backward for flops in products) + _unneeded_backward(graph)
     score_forward = sum(flops.score_forward for flops in products)
     score_backward = sum(flops.score_backward for flops in products)
     found = []
-    if not _close(with_all_tokens, 2 * parameters * tokens, TOLERANCE * graph.key.tp * graph.key.cp):
+    if not _close(with_all_tokens, 2 * parameters * tokens):
         found.append(f"forward matrix products take {with_all_tokens} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
     if not _close(backward, 2 * forward):
         found.append(f"backward matrix products take {backward / max(forward, 1):.3f} times the forward ones instead of 2")
@@ -61,8 +73,8 @@ class _PartialProducts:
     parameters: int
 
 
-def _partial(layer: LayerGraph, part: int) -> _PartialProducts:
-    """Convolutions, experts, and products with ``part`` of the tokens (0: none)."""
+def _partial(layer: LayerGraph, parts: frozenset[int]) -> _PartialProducts:
+    """Convolutions, experts, and products with so many of the tokens as one of ``parts``."""
     flops = parameters = 0
     for operator in layer.forward.operators:
         weights = [read for read in operator.reads if read.role is OperandRole.PARAMETER and len(read.shape) > 1]
@@ -71,7 +83,7 @@ def _partial(layer: LayerGraph, part: int) -> _PartialProducts:
             parameters += sum(math.prod(weight.shape) for weight in weights if len(weight.shape) > 2)
         elif operator.kind is OperatorKind.GEMM and any(len(weight.shape) > 2 for weight in weights):
             flops += operator.flops  # of experts, which are counted apart
-        elif operator.kind is OperatorKind.GEMM and weights and operator.gemms[0].m == part:
+        elif operator.kind is OperatorKind.GEMM and weights and operator.gemms[0].m in parts:
             flops += operator.flops
             parameters += sum(math.prod(weight.shape) for weight in weights)
     return _PartialProducts(flops, parameters)
@@ -93,8 +105,8 @@ def _unneeded_backward(graph: ModelGraph) -> int:
     return missing
 
 
-def _close(given: int, expected: int, tolerance: float = TOLERANCE) -> bool:
-    return abs(given - expected) <= tolerance * expected
+def _close(given: int, expected: int) -> bool:
+    return abs(given - expected) <= TOLERANCE * expected
 
 
 @dataclass(frozen=True)

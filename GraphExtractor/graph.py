@@ -17,7 +17,7 @@ from Common.choices import Attention as Attention
 from Common.choices import Recompute as Recompute
 from GraphExtractor.names import label
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 DTYPE_BYTES = {
     "bfloat16": 2,
@@ -161,7 +161,10 @@ class Operator:
     cycles, fusing only saves the memory round trip (fused intermediates are not in ``reads``/``writes``).
     ``forward_id`` is, for a backward operator, the id of the forward operator it differentiates.
     ``core_attention`` marks what selective recomputation runs again (Korthikanti et al. 2022, section 5).
-    ``causal`` is attention, fused or a part of it, whose mask lets a kernel skip half of the scores; they are all counted.
+    ``causal`` is attention, fused or a part of it, whose mask leaves a row the columns up to its own, ``window`` fused attention
+    whose mask leaves it those at most so many before its own (and, where not causal, behind it): a fused kernel skips the others,
+    but ``flops`` count them all. Where causal attention has fewer rows than columns, context parallelism gave it its part of both
+    ends of the sequence.
     """
 
     id: int
@@ -177,6 +180,7 @@ class Operator:
     forward_id: int | None = None
     core_attention: bool = False
     causal: bool = False
+    window: int | None = None
 
     @property
     def flops(self) -> int:

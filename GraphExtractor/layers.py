@@ -162,6 +162,7 @@ class GraphBuilder:
             forward_id=forward_id,
             core_attention=head.core_attention,
             causal=head.causal,
+            window=head.window,
         )
 
     def _edges(

@@ -44,6 +44,7 @@ class TracedOperator:
     vector: tuple[VectorWork, ...]
     collective: Collective | None
     causal: bool
+    window: int | None
     uses: tuple[Use, ...]
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
@@ -86,6 +87,7 @@ def _traced(node: Node, step: TracedStep, values: ValueTable, weight_gradients: 
         vector=work.vector,
         collective=work.collective,
         causal=work.causal or origin.causal,
+        window=work.window,
         uses=uses,
         outputs=outputs,
         forward=origin.forward,

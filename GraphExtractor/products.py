@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from GraphExtractor.graph import Collective, Gemm, OperatorKind, VectorWork
-from GraphExtractor.values import Value
+from GraphExtractor.score_mask import score_mask
+from GraphExtractor.values import Value, argument
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Work:
     vector: tuple[VectorWork, ...] = ()
     collective: Collective | None = None
     causal: bool = False
+    window: int | None = None
 
 
 def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | None:
@@ -31,13 +33,8 @@ def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | No
         return Work(OperatorKind.GEMM, (_gemm(shapes[1], node.meta["val"].shape),), (VectorWork("add", outputs[0].elements),))
     if name == "_grouped_mm":
         return Work(OperatorKind.GEMM, _grouped(shapes[0], shapes[1], node.meta["val"].shape))
-    if name == "attention":
-        q, k, v, *bias = shapes
-        return _attention(q, k, v, node.args[3], node.args[4], biased=bool(bias))
-    if name == "attention_backward":
-        _, q, k, v, _, _, *bias = shapes
-        of_bias = any(user.args[1] == 3 for user in node.users)
-        return _attention_backward(q, k, v, node.args[6], node.args[7], biased=bool(bias), of_bias=of_bias)
+    if name in {"attention", "attention_backward"}:
+        return _attention_backward(node) if name.endswith("backward") else _attention(node)
     if name == "convolution":
         return _convolution(node, outputs)
     return _convolution_backward(node) if name == "convolution_backward" else None
@@ -67,26 +64,65 @@ def _parts(size: int, groups: int) -> list[tuple[int, int]]:
     return [(count, each) for count, each in ((larger, size // groups + 1), (groups - larger, size // groups)) if count and each]
 
 
-def _attention(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool) -> Work:
-    """Full s x s products even when causal, as Phaze's graphs and the FLOP formula of Korthikanti et al. 2022 have them."""
-    batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
-    scores = batch * rows * columns
-    bias = (VectorWork("add", scores),) if biased else ()
-    drop = (VectorWork("dropout", scores),) if dropout else ()
-    gemms = (Gemm(batch, rows, width, columns), Gemm(batch, rows, columns, value_width))
-    return Work(OperatorKind.ATTENTION, gemms, (*bias, VectorWork("softmax", scores), *drop), causal=causal)
+@dataclass(frozen=True)
+class _Scores:
+    """Scores of one attention: (batch x heads) products of (rows x width) by (width x columns), and what is done to them."""
+
+    batch: int
+    rows: int
+    columns: int
+    width: int
+    value_width: int
+    causal: bool
+    window: int | None
+    dropout: bool
+    capped: bool
+    biased: bool
+    sunk: bool
+
+    @staticmethod
+    def of(node: Node) -> _Scores:
+        q, k, v = (argument(node, name).meta["val"].shape for name in "qkv")
+        given = {name: argument(node, name) for name in ("causal", "window", "capped")}
+        bias, sinks = (argument(node, name) is not None for name in ("bias", "sinks"))
+        sizes = q[0] * q[1], q[2], k[2], q[3], v[3]
+        return _Scores(*sizes, **given, dropout=bool(argument(node, "dropout")), biased=bias, sunk=sinks)
+
+    @property
+    def count(self) -> int:
+        """Scores that the mask leaves: vector work is done on no others."""
+        mask = score_mask(self.rows, self.columns, self.causal, self.window)
+        return self.batch * (self.rows * self.columns if mask is None else mask.left)
+
+    def before_softmax(self) -> tuple[VectorWork, ...]:
+        """Cap (scaling by its inverse is part of the softmax's) and bias; a sink is one more exponential per row."""
+        cap = (VectorWork("tanh", self.count), VectorWork("mul", self.count)) if self.capped else ()
+        bias = (VectorWork("add", self.count),) if self.biased else ()
+        return (*cap, *bias, *((VectorWork("exp", self.batch * self.rows),) if self.sunk else ()))
 
 
-def _attention_backward(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, dropout: float, *, biased: bool, of_bias: bool
-) -> Work:
+def _attention(node: Node) -> Work:
+    """Products of all rows and columns even where a mask leaves some out, as FLOPs are published (``score_mask``)."""
+    scores = _Scores.of(node)
+    drop = (VectorWork("dropout", scores.count),) if scores.dropout else ()
+    gemms = (
+        Gemm(scores.batch, scores.rows, scores.width, scores.columns),
+        Gemm(scores.batch, scores.rows, scores.columns, scores.value_width),
+    )
+    vector = (*scores.before_softmax(), VectorWork("softmax", scores.count), *drop)
+    return Work(OperatorKind.ATTENTION, gemms, vector, causal=scores.causal, window=scores.window)
+
+
+def _attention_backward(node: Node) -> Work:
     """Five products: the scores again, dV, dP, dQ and dK (Dao et al. 2022, algorithm 4).
 
-    The gradient of a bias is the sum of the scores' gradients over what shares it.
+    The gradient of a bias is the sum of the scores' gradients over what shares it, that of a sink the sum over rows of its part
+    of the softmax times the row's sum.
     """
-    batch, rows, columns, width, value_width = q[0] * q[1], q[2], k[2], q[3], v[3]
-    scores, out = batch * rows * columns, batch * rows * value_width
-    drop = (VectorWork("dropout", scores), VectorWork("dropout_backward", scores)) if dropout else ()
+    scores = _Scores.of(node)
+    batch, rows, columns, width, value_width = scores.batch, scores.rows, scores.columns, scores.width, scores.value_width
+    count, out = scores.count, batch * rows * value_width
+    of_bias, of_sinks = (any(user.args[1] == result for user in node.users) for result in (3, 4))
     gemms = (
         Gemm(batch, rows, width, columns),
         Gemm(batch, columns, rows, value_width),
@@ -94,11 +130,16 @@ def _attention_backward(
         Gemm(batch, rows, columns, width),
         Gemm(batch, columns, rows, width),
     )
-    row_sums = (VectorWork("mul", out), VectorWork("sum", out))
-    bias = (VectorWork("add", scores),) if biased else ()
-    softmax = (VectorWork("exp", scores), VectorWork("softmax_backward", scores))
-    bias_gradient = (VectorWork("sum", scores),) if of_bias else ()
-    return Work(OperatorKind.ATTENTION, gemms, (*row_sums, *bias, *softmax, *drop, *bias_gradient), causal=causal)
+    vector = (
+        *(VectorWork("mul", out), VectorWork("sum", out)),  # row sums
+        *scores.before_softmax(),
+        *(VectorWork("exp", count), VectorWork("softmax_backward", count)),
+        *((VectorWork("dropout", count), VectorWork("dropout_backward", count)) if scores.dropout else ()),
+        *((VectorWork("tanh_backward", count),) if scores.capped else ()),
+        *((VectorWork("sum", count),) if of_bias else ()),
+        *((VectorWork("mul", batch * rows), VectorWork("sum", batch * rows)) if of_sinks else ()),
+    )
+    return Work(OperatorKind.ATTENTION, gemms, vector, causal=scores.causal, window=scores.window)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
-from GraphExtractor.check import check_structure
+from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, ModelGraph
 from GraphExtractor.models.base import ModelFamily
@@ -101,13 +101,25 @@ def load_or_extract(key: GraphKey, folder: Path, force: bool = False) -> ModelGr
     check_key(key, family)
     dimensions = parse_dimensions(key.model)
     if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
-        shared = load_or_extract(replace(key, model=dimensions.shared_trace.name), folder, force)
-        return replace(with_layers(shared, dimensions.layers), key=key)
+        shared, _ = _stored(replace(key, model=dimensions.shared_trace.name), folder, force)
+        graph, made = replace(with_layers(shared, dimensions.layers), key=key), True
+    else:
+        graph, made = _stored(key, folder, force)
+    if made:
+        warn_of(graph, family)
+    return graph
+
+
+def _stored(key: GraphKey, folder: Path, force: bool) -> tuple[ModelGraph, bool]:
+    """The graph stored under ``folder``, and whether it was made only now."""
+    family = find_model(key.model)
+    check_key(key, family)
     path, made_from = graph_path(key, folder, family), graph_version(key, family)
     graph = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
-    if graph is None:
-        from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+    if graph is not None:
+        return graph, False
+    from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
 
-        graph = extract_graph(key)
-        store(graph, made_from, path)
-    return graph
+    graph = extract_graph(key)
+    store(graph, made_from, path)
+    return graph, True

@@ -27,6 +27,7 @@ from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
+from GraphExtractor.user_lines import line_of
 
 logger = logging.getLogger(__name__)
 
@@ -222,11 +223,14 @@ def _origins(
         else:
             number = node.meta.get("seq_nr", -1)  # an in-place operation on a view uses up two numbers
             forward = by_sequence_number.get(number) or by_sequence_number.get(number - 1)
-        if forward is None:  # of a function that records no operator: it goes on with the gradient that it reads
-            before = [each for each in node.all_input_nodes if each in origins and origins[each].backward]
-            forward = origins[before[-1]].forward if before else None
+        if forward is None:  # its own left no trace: it goes with the gradient that it reads
+            gradients = (origins[each] for each in reversed(node.all_input_nodes) if each in origins)
+            forward = next((each.forward for each in gradients if each.forward is not None), None)
         if forward is None:
-            raise PhazeError(f"backward operator {node} ({node.target}) cannot be linked to a forward operator")
+            raise PhazeError(
+                f"the gradient made for {line_of(node) or node.target} belongs to no operator of the forward pass; write that "
+                "line with plain torch operators"
+            )
         origin = origins[forward]
         origins[node] = NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)
     return origins, found.places

@@ -72,6 +72,16 @@ def operator_name(node: Node) -> str:
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
+def argument(node: Node, name: str) -> Any:
+    """Argument of an operator by its name in the schema, or the schema's default."""
+    for position, declared in enumerate(node.target._schema.arguments):
+        if declared.name == name:
+            if position < len(node.args) and not declared.kwarg_only:
+                return node.args[position]
+            return node.kwargs.get(name, declared.default_value)
+    raise KeyError(name)
+
+
 class ValueTable:
     """Resolves nodes of a traced step to the values behind them."""
 

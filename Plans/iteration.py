@@ -78,6 +78,7 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
     runs = samples / plan.micro_batch_size * plan.tp * plan.cp
     sequence = list(sizes.sequence)
     model_flops = 3.0 * float(sizes.forward_flops[sequence].sum()) * runs
+    causal_flops = model_flops - 3.0 * float(sizes.masked_flops[sequence].sum()) * runs
     hardware_flops = model_flops + float(sizes.recomputed_flops[sequence].sum()) * runs
     peak = machine.peak_flops * plan.devices
     stages = _stages(priced)
@@ -93,6 +94,7 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
         model_tflops_per_device=model_flops / per_device,
         hardware_tflops_per_device=hardware_flops / per_device,
         model_flops_utilization=model_flops / iteration_s / peak,
+        causal_model_flops_utilization=causal_flops / iteration_s / peak,
         hardware_flops_utilization=hardware_flops / iteration_s / peak,
         energy_per_sample_j=None if joules is None else sample_joules(priced.costs, priced.configuration),
         devices=plan.devices,

@@ -27,6 +27,7 @@ from GraphExtractor.graph import (
     Phase,
     Recompute,
 )
+from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import ALONE, DeviceGroups, GroupNetwork
 
@@ -85,6 +86,7 @@ class LayerSizes:
     saved_bytes: FloatArray
     workspace_bytes: FloatArray
     forward_flops: FloatArray
+    masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
     recomputed_flops: FloatArray
 
     @cached_property
@@ -193,6 +195,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
         saved_bytes=column([layer.saved.under(mode) for layer, mode in layers]),
         workspace_bytes=column([workspace_bytes(layer, mode) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
+        masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
     )
 

@@ -10,6 +10,7 @@ from Common.units import GB
 from GraphExtractor.names import label
 from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status
+from Reporter.conventions import mfu_text
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals, new_table
 from Studies.evaluation import Evaluation
 
@@ -52,6 +53,8 @@ def summary_table(evaluation: Evaluation) -> Table:
     shown += f", experts divided by {plan.ep}" if plan.ep > 1 else ""
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
+    hfu = f"HFU {iteration.hardware_flops_utilization:.1%} counting all scores and what is recomputed"
+    mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {shown}",
@@ -59,10 +62,8 @@ def summary_table(evaluation: Evaluation) -> Table:
         "iteration": f"{iteration.iteration_s:.5g} s",
         "samples/s": f"{iteration.samples_per_s:,.5g}",
         "tokens/s": f"{iteration.tokens_per_s:,.0f}",
-        "model TFLOP/s per device": f"{iteration.model_tflops_per_device:.1f} (MFU {iteration.model_flops_utilization:.1%})",
-        "hardware TFLOP/s per device": (
-            f"{iteration.hardware_tflops_per_device:.1f} (HFU {iteration.hardware_flops_utilization:.1%})"
-        ),
+        "model TFLOP/s per device": f"{iteration.model_tflops_per_device:.1f} ({mfu})",
+        "hardware TFLOP/s per device": f"{iteration.hardware_tflops_per_device:.1f} ({hfu})",
         "memory of the fullest stage": f"{iteration.memory_bytes / GB:.1f} GB of {capacity_bytes / GB:.1f} GB",
     }
     if iteration.energy_per_sample_j is not None:

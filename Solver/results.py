@@ -90,6 +90,7 @@ class ModelPlan:
     plan: Plan
     expert: ExpertReport | None = None
     speedup_over_expert: float | None = None
+    causal_model_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``; None in records of before
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
 

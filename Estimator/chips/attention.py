@@ -4,9 +4,13 @@ Forward keeps a tile of queries with its accumulators and streams keys and value
 values with their gradients and streams queries, output gradients and the accumulated query gradients. What is streamed is
 read again for every tile, unless it stays in the buffer as a whole. From a buffer so small that this would move more than the
 scores themselves, they are kept in memory after all, as if attention were not fused.
+
+What a mask leaves out is skipped tile by tile, as kernels do: of what streams past a tile, only the rows that meet it in a score
+that is left. The tiles are as even as they can be (``ceil(i * rows / passes)``), so that a larger buffer never moves more.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,17 +18,23 @@ from Estimator.chips.systolic import divide_up
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES
 from GraphExtractor.graph import Gemm
+from GraphExtractor.score_mask import ScoreMask
 
 STATISTICS_BYTES = 8  # running maximum and sum of a row of scores, fp32
 FORWARD_PRODUCTS = 2  # QK^T and AV; backward has five
 
 
 def attention_traffic(
-    gemms: Sequence[Gemm], compulsory_bytes: float, capacity_bytes: FloatArray, element_bytes: int
+    gemms: Sequence[Gemm],
+    compulsory_bytes: float,
+    capacity_bytes: FloatArray,
+    element_bytes: int,
+    mask: ScoreMask | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Bytes of the queries, loaded first, and of everything else, for each buffer capacity (both shaped like it).
 
-    ``gemms[0]`` is QK^T: (batch x heads, queries, head size, keys). ``compulsory_bytes`` is what moves in any case.
+    ``gemms[0]`` is QK^T: (batch x heads, queries, head size, keys). ``compulsory_bytes`` is what moves in any case, ``mask`` says
+    which scores are left.
     """
     scores = gemms[0]
     head = scores.k
@@ -42,8 +52,32 @@ def attention_traffic(
         streamed_again = streamed_row + head * ACCUMULATOR_BYTES  # the query gradients are read and written
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
-    again = (passes - 1) * scores.batch * streamed_rows * streamed_again
+    again = _streamed_again(passes, kept_rows, streamed_rows, mask) * scores.batch * streamed_again
     scores_bytes = scores.batch * scores.m * scores.n * element_bytes
     again = np.minimum(again, 2 * len(gemms) * scores_bytes)  # every product moves them, and the softmax moves them back
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, queries), compulsory_bytes - queries + again
+
+
+def _streamed_again(passes: FloatArray, kept_rows: int, streamed_rows: int, mask: ScoreMask | None) -> FloatArray:
+    """Rows streamed beyond once each, for each number of ``passes``."""
+    if mask is None:
+        return (passes - 1) * streamed_rows
+    of_device = kept_rows * streamed_rows / mask.columns**2  # a device's part of what streams in the whole square
+    tiles = mask.columns // kept_rows
+    distinct, index = np.unique(passes, return_inverse=True)
+    streamed = np.array([of_device * streamed_in_square(mask, tiles * int(each)) for each in distinct])
+    again: FloatArray = np.maximum(streamed - streamed_rows, 0.0)[index.reshape(passes.shape)]
+    return again
+
+
+@lru_cache(maxsize=4096)  # of thousands of chips many have a buffer of one size
+def streamed_in_square(mask: ScoreMask, passes: int) -> int:
+    """Rows that stream past all of ``passes`` even tiles of the square of a mask.
+
+    It does not matter whether queries or keys are kept: the square looks the same from either side, but turned round.
+    """
+    bounds = -(-np.arange(passes + 1, dtype=np.int64) * mask.columns // passes)
+    first = np.maximum(bounds[:-1] - mask.before, 0)
+    behind_last = np.minimum(bounds[1:] + mask.behind, mask.columns)
+    return int((behind_last - first).sum())

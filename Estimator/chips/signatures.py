@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from Estimator.chips.tensor_core import TensorWork
 from Estimator.chips.vector_core import ElementWork
 from GraphExtractor.graph import ModelGraph, Operator, OperatorKind
+from GraphExtractor.score_mask import mask_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def operator_signature(operator: Operator) -> OperatorSignature:
         return OperatorSignature(None, None)
     hbm_bytes = operator.bytes_read + operator.bytes_written
     uses = occupies(operator)
-    tensor = TensorWork(operator.gemms, hbm_bytes, operator.kind is OperatorKind.ATTENTION) if uses.tensor_core else None
+    fused = operator.kind is OperatorKind.ATTENTION
+    tensor = TensorWork(operator.gemms, hbm_bytes, fused, mask_of(operator)) if uses.tensor_core else None
     element = None
     if uses.vector_core:
         element = ElementWork(operator.vector, 0 if tensor else hbm_bytes, starts=tensor is None)

@@ -26,11 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 from Estimator.chips.accelerator import Dataflow, IntArray, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
+from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, executed
 from Estimator.chips.splits import Splits, enumerate_splits
 from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
+from GraphExtractor.score_mask import ScoreMask
 
 JOULES_PER_PJ = 1e-12
 REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
@@ -38,11 +40,12 @@ REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
 
 @dataclass(frozen=True)
 class TensorWork:
-    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention."""
+    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention, its mask."""
 
     gemms: tuple[Gemm, ...]
     hbm_bytes: int
     fused_attention: bool
+    mask: ScoreMask | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +87,17 @@ class _Spread:
 
 @dataclass(frozen=True, eq=False)
 class _OnChip:
-    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes; arrays (configurations,)."""
+    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes, MACs; arrays (configurations,)."""
 
     cycles: FloatArray
     compute_cycles: FloatArray
     glb_bytes: FloatArray
     l2_bytes: FloatArray
+    macs: FloatArray
 
     def times(self, steps: int) -> _OnChip:
         """``steps`` such products one after another."""
-        return _OnChip(self.cycles * steps, self.compute_cycles * steps, self.glb_bytes * steps, self.l2_bytes * steps)
+        return _OnChip(*(each * steps for each in (self.cycles, self.compute_cycles, self.glb_bytes, self.l2_bytes, self.macs)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +139,9 @@ class TensorCoreModel:
         for dataflow in self.platform.dataflows:
             load, behind = self._hbm_traffic(work, dataflow)
             fill = steps * len(products) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
-            on_one = [self._on_one_core(gemm, ways, dataflow).times(steps) for gemm, ways in zip(products, spreads, strict=True)]
-            on_all = [self._on_all_cores(gemm, ways, dataflow).times(steps) for gemm, ways in zip(products, spreads, strict=True)]
+            parts = list(zip(products, spreads, self._executed(work, dataflow), strict=True))
+            on_one = [self._on_one_core(gemm, ways, dataflow, part).times(steps) for gemm, ways, part in parts]
+            on_all = [self._on_all_cores(gemm, ways, dataflow, part).times(steps) for gemm, ways, part in parts]
             tilings = load[:, self._single_capacity], behind[:, self._single_capacity]
             single.append(self._price(work, on_one, fill, *tilings, self._core_share))
             tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
@@ -186,23 +191,35 @@ class TensorCoreModel:
             traffic = (streamed * column_folds + stationary) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
         return gemm.batch * traffic[self._array_of]
 
-    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow) -> _OnChip:
-        """Undivided, on one core with its share of the GLB bandwidth."""
-        steady = self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady[self._array_of]
-        glb_bytes = ways.glb_bytes[0, self._array_of]
-        glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
-        return _OnChip(np.maximum(steady, glb_cycles), steady, glb_bytes, self._l2_traffic(gemm, dataflow))
+    def _executed(self, work: TensorWork, dataflow: Dataflow) -> list[Executed]:
+        """What is left of each product under a mask, alike however it is split: parts are dealt out evenly (zig-zag)."""
+        axes = FORWARD if len(work.gemms) == len(FORWARD) else BACKWARD
+        if work.mask is None:
+            axes = axes[:1] * len(work.gemms)
+        move = divide_up(self._rows, self.platform.weight_rows_per_cycle)
+        return [executed(work.mask, each, dataflow, self._rows, self._columns, move) for each in axes]
 
-    def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow) -> _OnChip:
+    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> _OnChip:
+        """Undivided, on one core with its share of the GLB bandwidth."""
+        steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[self._array_of]
+        done = part.work[self._array_of]
+        glb_bytes = ways.glb_bytes[0, self._array_of] * done
+        glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
+        cycles = np.maximum(steady, glb_cycles)
+        return _OnChip(cycles, steady, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
+
+    def _on_all_cores(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> _OnChip:
         """The fastest split over at most all cores, with all of the GLB bandwidth."""
         bandwidth = self.platform.glb_bandwidth_bytes_per_cycle
-        steady = self._time(dataflow, ways.batch, ways.m, ways.k, ways.n).steady
-        cycles = np.maximum(steady, ways.glb_bytes / bandwidth) + ways.reduction_bytes / bandwidth
+        steady = self._time(dataflow, ways.batch, ways.m, ways.k, ways.n).steady * part.cycles
+        moved = ways.glb_bytes * part.work
+        cycles = np.maximum(steady, moved / bandwidth) + ways.reduction_bytes / bandwidth
         chosen = np.stack([own[cycles[own].argmin(axis=0)] for own in ways.splits.of_num])
         split = chosen[self._num_of, self._array_of]
-        glb_bytes = ways.glb_bytes[split, self._array_of] + ways.reduction_bytes[split, 0]
+        glb_bytes = moved[split, self._array_of] + ways.reduction_bytes[split, 0]
         chosen_cycles, compute_cycles = cycles[split, self._array_of], steady[split, self._array_of]
-        return _OnChip(chosen_cycles, compute_cycles, glb_bytes, self._l2_traffic(gemm, dataflow))
+        done = part.work[self._array_of]
+        return _OnChip(chosen_cycles, compute_cycles, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done)
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
         """HBM bytes loaded before the arrays start, and those moved behind them: (candidate tilings, GLB capacities).
@@ -212,7 +229,7 @@ class TensorCoreModel:
         """
         element, capacities = self.platform.bytes_per_element, self._capacities
         if work.fused_attention:
-            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element)
+            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element, work.mask)
             return load[None], behind[None]
         if any(gemm.dependent for gemm in work.gemms):
             return _recurrent_traffic(work, capacities, element)
@@ -254,7 +271,7 @@ class TensorCoreModel:
         seconds = (fastest + fill) / self.platform.frequency_hz + self.platform.startup_s
         arithmetic_s = (sum(part.compute_cycles for part in on_chip) + fill) / self.platform.frequency_hz
         technology = self.platform.technology
-        macs = sum(gemm.macs for gemm in work.gemms)
+        macs = sum(part.macs for part in on_chip)
         glb_bytes = sum(part.glb_bytes for part in on_chip)
         registers = macs * REGISTER_ACCESSES_PER_MAC * self.platform.bytes_per_element
         energy_pj = (

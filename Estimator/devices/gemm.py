@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from Estimator.devices.device import Device
 from GraphExtractor.graph import Gemm
+from GraphExtractor.score_mask import ScoreMask
 
 SPLITS = (1, 2, 4, 8)
 SHORTEST_SPLIT = 256  # steps of k a split must keep
@@ -57,15 +58,18 @@ def product_time(gemm: Gemm, device: Device, number_format: str, element_bytes: 
 
 
 def attention_time(
-    gemms: Sequence[Gemm], device: Device, number_format: str, traffic_bytes: float, causal: bool, backward: bool
+    gemms: Sequence[Gemm], device: Device, number_format: str, traffic_bytes: float, mask: ScoreMask | None, backward: bool
 ) -> ProductTime:
     """Fused attention: its products at the efficiency of the fused kernel, half of them where the mask is causal.
 
-    Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an A100's peak.
+    Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an A100's peak, and counts half of
+    the FLOPs of causal attention: what its tiles on the diagonal compute in vain is part of the efficiency. Of a window it is
+    what the mask leaves.
     """
     engine = device.matrix
     share = engine.attention_backward.value if backward else engine.attention_forward.value
-    flops = 2 * sum(gemm.macs for gemm in gemms) / (2 if causal else 1)
+    left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
+    flops = 2 * sum(gemm.macs for gemm in gemms) * left
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(
         flops / (device.peak_flops(number_format) * reached * share),

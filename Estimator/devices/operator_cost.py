@@ -18,6 +18,7 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
 from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.score_mask import mask_of
 
 SOFTMAX = ("softmax", "softmax_backward")
 REDUCED_FORMATS = {"float8": "bfloat16"}  # formats of weight products only: all else runs in this one
@@ -140,7 +141,7 @@ class DeviceModel(OperatorCostModel):
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
         traffic = operator.bytes_read + operator.bytes_written
         backward = operator.phase is Phase.BACKWARD
-        return self._kernel(attention_time(operator.gemms, self.device, number_format, traffic, operator.causal, backward))
+        return self._kernel(attention_time(operator.gemms, self.device, number_format, traffic, mask_of(operator), backward))
 
     def _scan(self, operator: Operator) -> KernelTime:
         """A recurrence over the tokens.

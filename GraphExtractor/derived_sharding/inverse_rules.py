@@ -17,13 +17,12 @@ from GraphExtractor.derived_sharding.specs import (
     Obstacle,
     Shard,
     Spec,
-    argument,
     between,
     cut,
     reshaped,
     shape_of,
 )
-from GraphExtractor.values import operator_name
+from GraphExtractor.values import argument, operator_name
 
 _MOST_COMBINATIONS = 2000
 

@@ -13,13 +13,12 @@ from GraphExtractor.derived_sharding.specs import (
     Result,
     Shard,
     Spec,
-    argument,
     between,
     cut,
     reshaped,
     shape_of,
 )
-from GraphExtractor.values import operator_name
+from GraphExtractor.values import argument, operator_name
 
 Seen = Callable[[Node], Spec]  # how an operator sees an operand: split, or whole
 

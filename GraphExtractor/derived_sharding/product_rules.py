@@ -6,7 +6,8 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.derived_sharding.layout_rules import Seen
-from GraphExtractor.derived_sharding.specs import PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, argument, shape_of
+from GraphExtractor.derived_sharding.specs import PARTIAL, REPLICATED, Demand, Obstacle, Result, Shard, Spec, shape_of
+from GraphExtractor.values import argument
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,24 @@ def _bias_of_heads(context: Context, bias: Node | None, heads: Shard) -> Spec:
     return heads.at(dim)
 
 
+def _sinks_of_heads(context: Context, sinks: Node | None, heads: Shard) -> Spec:
+    """Split of what every head has one of."""
+    if sinks is None:
+        return REPLICATED
+    require(context, sinks, heads.at(0))
+    return heads.at(0)
+
+
 def attention(node: Node, context: Context) -> Result:
     """Fused attention on (batch, head, sequence, width): heads are independent of each other."""
     heads, _ = _heads(context, *node.args[:3])
     _bias_of_heads(context, argument(node, "bias"), heads)
+    _sinks_of_heads(context, argument(node, "sinks"), heads)
     return heads.at(2), heads
 
 
 def attention_backward(node: Node, context: Context) -> Result:
-    """Gradients of queries, keys, values and bias; those of what all devices share are partial."""
+    """Gradients of queries, keys, values, bias and sinks; those of what all devices share are partial."""
     gradient, q, k, v, out, statistic = node.args[:6]
     gradient_heads = context.seen(gradient)
     if isinstance(gradient_heads, Shard) and gradient_heads.dim == 2:
@@ -153,4 +163,5 @@ def attention_backward(node: Node, context: Context) -> Result:
     bias = argument(node, "bias")
     split_bias = _bias_of_heads(context, bias, heads)
     keys = PARTIAL if shared is REPLICATED else shared
-    return heads, keys, keys, split_bias if bias is None or isinstance(split_bias, Shard) else PARTIAL
+    of_bias = split_bias if bias is None or isinstance(split_bias, Shard) else PARTIAL
+    return heads, keys, keys, of_bias, _sinks_of_heads(context, argument(node, "sinks"), heads)

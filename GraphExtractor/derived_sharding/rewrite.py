@@ -14,9 +14,9 @@ from GraphExtractor import custom_operators as _registers_operators  # noqa: F40
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rules import splits_product_from_bias
-from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, argument, local_shape, shape_of
+from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, local_shape, shape_of
 from GraphExtractor.tracing import NodeOrigin, TracedStep
-from GraphExtractor.values import operator_name
+from GraphExtractor.values import argument, operator_name
 
 OWN_PART = "own_part"  # marks slices that start at another place on every device: ``rank`` times their length further
 

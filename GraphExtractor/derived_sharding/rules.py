@@ -31,10 +31,9 @@ from GraphExtractor.derived_sharding.specs import (
     Result,
     Shard,
     Spec,
-    argument,
     shape_of,
 )
-from GraphExtractor.values import operator_name
+from GraphExtractor.values import argument, operator_name
 
 
 def _names(text: str) -> frozenset[str]:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -71,16 +70,6 @@ def shape_of(node: Node) -> tuple[int, ...]:
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-
-
-def argument(node: Node, name: str) -> Any:
-    """Argument of an operator by its name in the schema, or the schema's default."""
-    for position, declared in enumerate(node.target._schema.arguments):
-        if declared.name == name:
-            if position < len(node.args) and not declared.kwarg_only:
-                return node.args[position]
-            return node.kwargs.get(name, declared.default_value)
-    raise KeyError(name)
 
 
 def local_shape(shape: tuple[int, ...], spec: Spec, tp: int) -> list[int]:

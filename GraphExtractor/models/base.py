@@ -15,7 +15,7 @@ from GraphExtractor.layer_modules import LayerModules
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.graph import GraphKey, ModelGraph
     from GraphExtractor.sources.config_values import ConfigValues
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,10 @@ class ModelFamily(ABC):
 
     def check(self, key: GraphKey) -> None:  # noqa: B027  (most families have nothing to add)
         """Refuse what this family in particular cannot be extracted for."""
+
+    def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
+        """Sentences about what this model does and its ``graph`` does not show."""
+        return ()
 
     def failures(self) -> AbstractContextManager[None]:
         """What goes wrong while the model is built and traced, in words for whoever wrote it; nothing where that is us."""

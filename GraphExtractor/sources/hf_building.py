@@ -88,6 +88,14 @@ def _settings(config: ConfigValues) -> Any:
     return settings
 
 
+def limits_of_attention(config: ConfigValues) -> dict[str, int]:
+    """How many tokens a token attends to at most, by the name of the setting that says so; none where it is not used."""
+    settings = _settings(config)
+    text = getattr(settings, "text_config", settings)
+    found = {name: getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")}
+    return {name: limit for name, limit in found.items() if isinstance(limit, int) and limit > 0}
+
+
 def _architecture(config: ConfigValues) -> Any:
     """The class that the configuration names first, else the most usual one of its type."""
     import transformers

@@ -22,7 +22,7 @@ from GraphExtractor.sources.hf_files import architecture_name, default_values, f
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
+    from GraphExtractor.graph import GraphKey, ModelGraph
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ _POSITIONS = (
 )
 _TEXT_PARTS = ("text_config", "decoder", "decoder_config", "language_config", "text_encoder", "llm_config")
 LONGEST_SOUND = 250_000  # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
-_IGNORED_BY_ATTENTION = ("sliding_window", "attn_logit_softcapping", "attention_chunk_size")
 
 
 def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFamily:
@@ -175,11 +174,22 @@ class HuggingFaceModule(ModelFamily):
         config = ConfigValues(self.path, _content(self.path))
         model = build(config, attention)
         self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(model, config, key)
-        for name in _IGNORED_BY_ATTENTION:
-            limit = config.values.get(name)
-            if limit and not (isinstance(limit, int) and limit >= key.sequence_length):
-                logger.warning("%s: %s %s is not priced: every token attends to all others", self.path, name, limit)
         return model
+
+    def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
+        """See base class: limits of attention that its code does not tell, or that save nothing."""
+        from GraphExtractor.sources.hf_building import limits_of_attention
+
+        limits = limits_of_attention(ConfigValues(self.path, _content(self.path)))
+        operators = [each for layer in graph.layers for each in layer.forward.operators if each.core_attention and each.gemms]
+        if any(each.window is not None for each in operators) or not operators:
+            return ()
+        whom = "its own and all earlier tokens" if all(each.causal for each in operators) else "all tokens"
+        return tuple(
+            f"{self.path}: {name} {limit} is not priced: scores of every token with {whom} are"
+            for name, limit in limits.items()
+            if limit < graph.key.sequence_length
+        )
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""

@@ -206,8 +206,11 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         largest, seconds = next(iter(exposed_s(plan.breakdown_s).items()))
         most = f"{share(seconds / plan.time_per_batch_s)} {part_text(largest)}"
         yield KeyNumber(f"an iteration{name}", duration(plan.time_per_batch_s), most)
-        tokens = f"{plan.tokens_per_s:,.0f} tokens/s"
-        yield KeyNumber(f"model FLOPs utilisation{name}", share(plan.model_flops_utilization), tokens)
+        left = plan.causal_model_flops_utilization
+        counted = plan.model_flops_utilization
+        tokens = f"{plan.tokens_per_s:,.0f} tokens/s; counts all scores of attention"
+        tokens += f", {share(left)} without masked ones" if left is not None and left < counted else ""
+        yield KeyNumber(f"model FLOPs utilisation{name}", share(counted), tokens)
         filled = each.plan_memory_bytes
         of = f"{share(filled / best.hbm_bytes)} of {best.hbm_bytes / GIB:.4g} GiB"
         yield KeyNumber(f"memory of the fullest stage{name}", f"{filled / GIB:.4g} GiB", of)

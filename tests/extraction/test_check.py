@@ -8,6 +8,7 @@ import pytest
 from GraphExtractor.check import check_invariants
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey, OperatorGraph, OperatorKind
+from GraphExtractor.storage import load_or_extract
 
 GALLERY = Path(__file__).parent / "user_models"
 
@@ -47,3 +48,15 @@ def test_a_product_that_is_missing_is_found(convolutions):
     layers = (*convolutions.layers[:-1], replace(head, forward=OperatorGraph(forward, ())))
     violations = check_invariants(replace(convolutions, layers=layers))
     assert "forward matrix products take 0 FLOPs instead of 2·N·tokens" in violations[0]
+
+
+def test_what_is_said_of_a_model_is_of_the_one_asked_for_and_a_pooler_breaks_nothing(tmp_path, caplog, monkeypatch):
+    """Models of equal blocks share the trace of a few of them, where a pooler, which sees one token, weighs more."""
+    graph = load_or_extract(GraphKey("bert:layers=12,hidden=64,heads=4,vocabulary=128", 1, 64, 1), tmp_path)
+    assert caplog.messages == [] == check_invariants(graph)
+    shallow = load_or_extract(GraphKey("bert:layers=4,hidden=64,heads=4,vocabulary=128", 1, 64, 1), tmp_path)
+    assert check_invariants(shallow) == []
+    monkeypatch.setattr("GraphExtractor.check.check_invariants", lambda graph: [f"{len(graph.sequence)} layers"])
+    load_or_extract(GraphKey("bert:layers=6,hidden=64,heads=4,vocabulary=128", 1, 64, 1), tmp_path)
+    (said,) = caplog.messages
+    assert "layers6" in said and said.endswith(": 8 layers")

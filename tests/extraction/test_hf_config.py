@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ import phaze
 from Common.errors import InputError
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import CollectiveKind, GraphKey
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, OperatorKind
 from GraphExtractor.models.registry import families_by_model_type, find_model, listed_models
 from GraphExtractor.sources.hf_config import HuggingFaceModule
 from GraphExtractor.widths import allowed_widths
@@ -257,11 +258,22 @@ def test_a_long_position_table_is_no_default_length(tmp_path):
     assert find_model(config(tmp_path, "mistral", **(SMALL | {"max_position_embeddings": 131072}))).sequence_length == 8192
 
 
-def test_a_window_that_attention_does_not_have_is_said(tmp_path, caplog):
+def attention_of(graph):
+    return [each for layer in graph.layers for each in layer.forward.operators if each.kind is OperatorKind.ATTENTION]
+
+
+def test_a_window_that_attention_is_told_of_is_priced(tmp_path):
     path = config(tmp_path, "mistral", **SMALL, sliding_window=32)
-    with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
-        extract_graph(key(path))
-    assert "sliding_window 32 is not priced" in caplog.text
+    graph = extract_graph(key(path))
+    assert {(each.causal, each.window) for each in attention_of(graph)} == {(True, 31)}
+    assert find_model(path).left_out(graph) == ()
+
+
+def test_a_window_that_saves_nothing_is_said(tmp_path):
+    path = config(tmp_path, "mistral", **SMALL, sliding_window=32)
+    graph = extract_graph(replace(key(path), attention=Attention.EAGER))
+    (said,) = find_model(path).left_out(graph)
+    assert "sliding_window 32 is not priced: scores of every token with its own and all earlier tokens are" in said
 
 
 BROKEN = {
