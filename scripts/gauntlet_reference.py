@@ -65,7 +65,8 @@ def _convolution_backward(gradient: Any, x: Any, weight: Any, *settings: Any, ou
     _, _, _, _, transposed, _, _, wanted = settings
     swept: Sequence[int] = x if transposed else gradient
     wanted_gradients: int = sum(wanted[:2])
-    return wanted_gradients * 2 * swept[0] * math.prod(swept[2:]) * math.prod(weight)
+    products: int = swept[0] * math.prod(swept[2:]) * math.prod(weight)
+    return wanted_gradients * 2 * products
 
 
 def _configured(case: Case) -> tuple[torch.nn.Module, Any]:

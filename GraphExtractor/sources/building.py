@@ -7,7 +7,9 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 _DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
 
@@ -19,6 +21,29 @@ class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
         if function is torch.Tensor.cuda:
             return arguments[0]
         return function(*map(_on_cpu, arguments), **{key: _on_cpu(value) for key, value in (named or {}).items()})
+
+
+_PRODUCTS = frozenset(
+    (
+        *(torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d),
+        *(torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.mm, torch.Tensor.bmm, functional.linear),
+    )
+)
+
+
+class MixedProducts(TorchFunctionMode):  # type: ignore[misc]
+    """Products of operands in different precisions as autocast runs them: in that of the training."""
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function in _PRODUCTS:
+            tensors = [each for each in pytree.tree_leaves((arguments, named)) if isinstance(each, torch.Tensor)]
+            if len({each.dtype for each in tensors if each.is_floating_point()}) > 1:
+                arguments, named = pytree.tree_map_only(torch.Tensor, _in_training_precision, (arguments, named))
+        return function(*arguments, **(named or {}))
+
+
+def _in_training_precision(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
 
 
 def _on_cpu(value: Any) -> Any:

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from Common.errors import InputError
 from GraphExtractor.known_values import KnownValues, with_value
-from GraphExtractor.sources.building import as_fake, built_on_fake, shapes_only
+from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
 from GraphExtractor.sources.config_values import ConfigValues
 from GraphExtractor.sources.hf_config import named_architecture
 from GraphExtractor.sources.hf_files import default_values
@@ -62,7 +62,8 @@ def image_tokens(model: torch.nn.Module, config: ConfigValues, key: GraphKey) ->
         features = getattr(features, "pooler_output", features)
         elements = sum(each.numel() for each in tensors_in(features))
     hidden: int = model.config.get_text_config().hidden_size
-    return elements // hidden // key.micro_batch_size
+    rows: int = elements // hidden
+    return rows // key.micro_batch_size
 
 
 def _faked(value: torch.Tensor) -> torch.Tensor:
@@ -129,7 +130,7 @@ def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: Con
     """The loss of a forward pass, or the mean of its output."""
     path = config.path
     reads = Reader(type(model), model.config, path)
-    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, CONFIGURATION):
+    with users_code(path, "the forward pass", REMEDY), shapes_only(), TokenLoops(model, CONFIGURATION), MixedProducts():
         output = model(**inputs, **reads.switches())
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:

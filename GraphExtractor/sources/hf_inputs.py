@@ -140,8 +140,8 @@ class Reader:
         vision = self.settings.vision_config
         merged, patch = vision.spatial_merge_size, vision.patch_size
         side = max(min(PHOTOGRAPH[0] // patch // merged, math.isqrt(length // 2)), 1) * merged
-        width: int = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
-        depth: int = getattr(vision, "temporal_patch_size", 1)
+        width: Any = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+        depth: Any = getattr(vision, "temporal_patch_size", 1)
         yield "pixel_values", torch.zeros(batch * side**2, width * depth * patch**2)
         yield "image_grid_thw", torch.tensor([[1, side, side]] * batch)
 

@@ -21,11 +21,13 @@ from Common.errors import InputError, PhazeError
 _LONGEST_MESSAGE = 240
 _CHATTY = ("torch._subclasses.fake_tensor", "transformers")
 _LIBRARIES = "site-packages"
+_CORRECT = "correct it there"
+_NOT_THE_CONFIGURATION = "no configuration changes this code of transformers: give the model as a model.py of your own"
 _TORCH = Path(torch.__file__).parent
 
 
 @contextmanager
-def users_code(path: str, doing: str, remedy: str = "correct it there") -> Iterator[None]:
+def users_code(path: str, doing: str, remedy: str = _CORRECT) -> Iterator[None]:
     """Run code of the file ``path``: what it prints goes to standard error; warnings and logs of libraries go nowhere.
 
     Raises:
@@ -63,15 +65,14 @@ def _quiet() -> Iterator[None]:
 
 def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
     place = _place(error, path)
+    own = remedy == _CORRECT
     if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
-        return (
-            f"the model asks for the value of a tensor at {place}, which a traced training step does not have; "
-            "make the code depend on shapes only"
+        return f"the model asks for the value of a tensor at {place}, which a traced training step does not have; " + (
+            "make the code depend on shapes only" if own else f"{_NOT_THE_CONFIGURATION} that asks for shapes only"
         )
     if isinstance(error, DynamicOutputShapeException):
-        return (
-            f"{error.func} at {place} makes a tensor whose shape depends on values, which a training graph cannot have; "
-            "keep the shape fixed, with torch.where, a mask or topk"
+        return f"{error.func} at {place} makes a tensor whose shape depends on values, which a training graph cannot have; " + (
+            "keep the shape fixed, with torch.where, a mask or topk" if own else f"{_NOT_THE_CONFIGURATION} of fixed shapes"
         )
     if isinstance(error, UnsupportedOperatorException | NotImplementedError):
         return (

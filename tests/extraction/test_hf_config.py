@@ -291,10 +291,6 @@ BROKEN = {
         '{"model_type": "roberta", "hidden_size": 100, "num_attention_heads": 3}',
         "building the model fails",
     ),
-    "grouped products": (
-        '{"model_type": "olmoe", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 99}',
-        "_grouped_mm in module .* has no price and is more than element-wise work",
-    ),
 }
 
 
