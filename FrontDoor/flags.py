@@ -238,7 +238,7 @@ def _add_run_code(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a model.py that may be run though only a file names it (--model names it too); may be repeated",
+        help="a model.py that may be run though only a plan or a run names it; may be repeated",
     )
 
 

@@ -163,7 +163,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 
 def _request(command: Command) -> Request:
-    from GraphExtractor.permission import files_to_run
+    from GraphExtractor.permission import files_of_study
     from Studies.annotations import Mode
     from Studies.config_files import MODELS, read_config
     from Studies.request import settings_for
@@ -174,7 +174,7 @@ def _request(command: Command) -> Request:
     if command.config is not None and MODELS not in {*stated, *command.given}:
         lacks = "names no model" if config else "is empty"
         raise InputError(f"{command.config} {lacks}; add what is to be trained, such as 'model: bertlarge', or give --model")
-    run_code = files_to_run(command.run_code)
+    run_code = files_of_study(command.config, command.run_code)
     request = resolve(config, command.given, source=str(command.config), run_code=run_code)
     for note in request.notes:
         logger.info(note)

@@ -23,12 +23,13 @@ def sweep(command: Command) -> int:
     """Run every point of the sweep that is not in its store yet, and print and write the table of all."""
     from Common.files import user_path
     from Common.progress import progress_for
-    from GraphExtractor.permission import files_to_run
+    from GraphExtractor.permission import files_of_study
     from Studies.sweep.axes import read_sweep
 
     assert command.study is not None  # the flags require it
-    run_code = files_to_run(command.run_code)
-    asked = read_sweep(user_path(command.study), command.given, command.output, csv=command.csv, run_code=run_code)
+    study = user_path(command.study)
+    run_code = files_of_study(study, command.run_code)
+    asked = read_sweep(study, command.given, command.output, csv=command.csv, run_code=run_code)
     if command.dry_run:
         return _print_points(asked, command)
     from Reporter.sweep_tables import point_line, sweep_tables

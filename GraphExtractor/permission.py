@@ -1,13 +1,15 @@
-"""Whose code may be run: a model.py that a person names is; one that only a file names is not, unless they say so."""
+"""Whose code may be run: a model.py that a person names, or their study; one in a plan or a run is not, unless they say so."""
 
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from Common.errors import InputError
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
 
 EVERY_FILE = None  # as the files that may be run: whoever calls from Python names the models themselves
+OF_A_RUN = ("manifest.json", "points")  # lies beside settings that a run or a sweep wrote
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,17 @@ def permission(models: Iterable[str], named_in: str, run_code: frozenset[str] | 
         return CodePermission()
     modules = (name for name in models if name.endswith(MODULE_SUFFIX))
     return CodePermission(tuple(WithheldModel(name, named_in) for name in modules if name not in run_code))
+
+
+def files_of_study(study: Path | None, given: Iterable[str]) -> frozenset[str] | None:
+    """What may be run of the models that a file of settings names, which a person wrote to be run; what a run wrote is data.
+
+    Raises:
+        InputError: as ``files_to_run``.
+    """
+    named = files_to_run(given)
+    of_a_run = study is not None and any((study.absolute().parent / each).exists() for each in OF_A_RUN)
+    return named if of_a_run else EVERY_FILE
 
 
 def files_to_run(given: Iterable[str]) -> frozenset[str]:

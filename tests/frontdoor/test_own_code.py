@@ -104,13 +104,19 @@ def test_an_alternative_whose_graphs_are_there_needs_no_code(made: Path) -> None
     assert not was_run(made)
 
 
-def test_a_study_or_sweep_that_names_a_model_runs_no_code(received: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = received / "study.yaml"
-    study.write_text(yaml.safe_dump(ASKED | {"model": ["mine.py"]}))
+def test_a_study_of_a_run_or_sweep_from_somebody_else_runs_no_code(received: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = ["--output", str(received / "out")]
+    study = received / "run" / "study.yaml"
     for words in (["run_solver", "--config", str(study)], ["extract_graph", "--config", str(study)], ["sweep", str(study)]):
         refused([*words, *output], received, capsys)
     assert phaze.main(["extract_graph", "--config", str(study), *output, "--run-code", str(received / "mine.py")]) == 0
+    assert was_run(received)
+
+
+def test_a_study_that_a_person_wrote_runs_the_model_that_it_names(received: Path) -> None:
+    study = received / "mine.yaml"
+    study.write_text(yaml.safe_dump({"model": ["mine.py"], "micro_batch_size": 1}))
+    assert phaze.main(["extract_graph", "--config", str(study), "--output", str(received / "out")]) == 0
     assert was_run(received)
 
 
@@ -122,6 +128,7 @@ def test_a_sweep_is_refused_however_it_names_the_model(
     elsewhere.mkdir()
     (elsewhere / "mine.py").write_text(MODEL)
     monkeypatch.chdir(elsewhere)  # paths in a file are those from where it is
+    (received / "points").mkdir()  # a sweep of somebody else
     (received / "sweep.yaml").write_text(yaml.safe_dump({"model": model, "micro_batch_size": [1, 2]}))
     refused(["sweep", str(received / "sweep.yaml")], received, capsys)
     assert not was_run(elsewhere)
