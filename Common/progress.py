@@ -1,6 +1,7 @@
 """Progress of long phases: a bar on a terminal, plain log lines with done, total and time left elsewhere, or nothing."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -83,6 +84,24 @@ class BarProgress:
         with Bars(*columns, console=Console(file=self._stream), redirect_stdout=False) as bars:
             task = bars.add_task(name, total=total)
             yield lambda count: bars.advance(task, count)
+
+
+@contextmanager
+def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> Iterator[None]:
+    """Log what ``words()`` says and the time so far, every ``interval_s`` while the block runs; for work of unknown length."""
+    start, ended = time.monotonic(), threading.Event()
+
+    def say() -> None:
+        while not ended.wait(interval_s):
+            logger.info("%s, %s", words(), duration(time.monotonic() - start))
+
+    speaker = threading.Thread(target=say, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        speaker.join()
 
 
 def progress_for(stream: TextIO, *, quiet: bool) -> Progress:

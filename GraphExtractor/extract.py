@@ -27,6 +27,7 @@ from GraphExtractor.replication import ExpandedLayers, Representatives, expand, 
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
+from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, trace_step
 from GraphExtractor.widths import check_key
@@ -50,6 +51,14 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
     check_key(key, family)
     with family.failures():
         graph = _extract(key, family)
+    sparse = sum(graph.layers[index].sparse_parameter_count for index in graph.sequence)
+    if sparse:
+        logger.warning(
+            "%s: of %s parameters in tables with sparse gradients the operators touch the rows that are read; memory, "
+            "data-parallel synchronisation and the optimizer's step still count the whole tables",
+            key.label,
+            f"{sparse:,}",
+        )
     check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:
@@ -102,10 +111,10 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), KnownValues():
+    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), sparse_gradients(), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
-            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1))
+            model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label
         )
 
 
@@ -147,7 +156,8 @@ def trace_model(
         key.attention,
         key.cp,
         drop_unused=family.drops_unused,
-        undescribed=not family.described,
+        lines=not family.described,
+        name=key.label,
     )
     if not family.described:
         step = with_whole_writes(step)

@@ -92,18 +92,26 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
 
 
 class _Fusion:
+    """Groups of operators, numbered, which stay in an executable order: ``slots`` lists them, ``rank`` says where each stands."""
+
     def __init__(self, operators: tuple[TracedOperator, ...], readers: Readers) -> None:
         self.operators = {traced.node: traced for traced in operators}
-        self.position = {traced.node: index for index, traced in enumerate(operators)}
         self.readers = readers
         self.group = {traced.node: index for index, traced in enumerate(operators)}
-        self.edges = [
-            (traced.node, reader.node)
-            for traced in operators
-            for value in traced.outputs
-            for reader in readers.get(value, ())
-            if reader.node in self.operators
-        ]
+        self.members = {index: [traced] for index, traced in enumerate(operators)}
+        self.position = dict(self.group)
+        self.followers: dict[int, set[int]] = {index: set() for index in self.members}
+        for traced in operators:
+            for value in traced.outputs:
+                for reader in readers.get(value, ()):
+                    if reader.node in self.operators and reader.node is not traced.node:
+                        self.followers[self.group[traced.node]].add(self.group[reader.node])
+        self.leaders: dict[int, set[int]] = {index: set() for index in self.members}
+        for index, followers in self.followers.items():
+            for follower in followers:
+                self.leaders[follower].add(index)
+        self.slots: list[int | None] = list(self.members)
+        self.rank = dict(zip(self.members, self.members, strict=True))
 
     def try_absorb(self, producer: TracedOperator, value: Value) -> None:
         consumers = [reader for reader in self.readers.get(value, ()) if reader.backward == producer.backward]
@@ -113,7 +121,7 @@ class _Fusion:
             return
         own = self.group[producer.node]
         joining = {self.group[reader.node] for reader in consumers} - {own}
-        if any(self.operators[node].kind not in _TAIL_KINDS for node, group in self.group.items() if group in joining):
+        if any(traced.kind not in _TAIL_KINDS for group in joining for traced in self.members[group]):
             return
         self._merge(own, joining)
 
@@ -126,23 +134,59 @@ class _Fusion:
 
     def _merge(self, own: int, joining: set[int]) -> None:
         """Join groups unless that closes a cycle."""
-        merged = {node: own if group in joining else group for node, group in self.group.items()}
-        if nx.is_directed_acyclic_graph(self._graph(merged)):
-            self.group = merged
+        joined = {own, *joining}
+        if len(joined) == 1 or self._lead_around(joined):
+            return
+        ranks = [self.rank[group] for group in joined]
+        for group in joined - {own}:
+            self.members[own] += self.members.pop(group)
+            for neighbours, back in ((self.followers, self.leaders), (self.leaders, self.followers)):
+                for other in neighbours.pop(group):
+                    back[other].discard(group)
+                    if other not in joined:
+                        neighbours[own].add(other)
+                        back[other].add(own)
+            self.slots[self.rank.pop(group)] = None
+        self.group.update((traced.node, own) for traced in self.members[own])
+        self._order(min(ranks), max(ranks))
 
-    def _graph(self, group: Mapping[object, int]) -> nx.DiGraph[int]:
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(group.values())
-        graph.add_edges_from((group[a], group[b]) for a, b in self.edges if group[a] != group[b])
-        return graph
+    def _lead_around(self, joined: set[int]) -> bool:
+        """Whether a path leads from one of the groups to another one through others; it stays between them in the order."""
+        last = max(self.rank[group] for group in joined)
+        pending = [other for group in joined for other in self.followers[group] - joined]
+        seen = set(pending)
+        while pending:
+            for other in self.followers[pending.pop()]:
+                if other in joined:
+                    return True
+                if other not in seen and self.rank[other] < last:
+                    seen.add(other)
+                    pending.append(other)
+        return False
+
+    def _order(self, first: int, last: int) -> None:
+        """Put the groups from rank ``first`` to ``last`` into an executable order again."""
+        inside = [group for group in self.slots[first : last + 1] if group is not None]
+        among = set(inside)
+        waiting = {group: len(self.leaders[group] & among) for group in inside}
+        ready = [group for group in inside if not waiting[group]]
+        self.slots[first : last + 1] = [None] * (last + 1 - first)
+        for rank in range(first, first + len(inside)):
+            group = ready.pop(0)
+            self.slots[rank], self.rank[group] = group, rank
+            for follower in self.followers[group]:
+                if follower in waiting:
+                    waiting[follower] -= 1
+                    if not waiting[follower]:
+                        ready.append(follower)
 
     def ordered(self) -> tuple[Group, ...]:
-        members: dict[int, list[TracedOperator]] = {}
-        for node, traced in self.operators.items():
-            members.setdefault(self.group[node], []).append(traced)
-        first = {group: self.position[found[0].node] for group, found in members.items()}
-        order = nx.lexicographical_topological_sort(self._graph(self.group), key=first.__getitem__)
-        return tuple(Group(tuple(members[group])) for group in order)
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(self.members)
+        graph.add_edges_from((group, follower) for group, followers in self.followers.items() for follower in followers)
+        first = {group: min(self.position[traced.node] for traced in members) for group, members in self.members.items()}
+        order = nx.lexicographical_topological_sort(graph, key=first.__getitem__)
+        return tuple(Group(tuple(sorted(self.members[group], key=lambda traced: self.position[traced.node]))) for group in order)
 
 
 def _may_follow(producer: TracedOperator, value: Value, reader: TracedOperator) -> bool:

@@ -113,8 +113,8 @@ class Gemm:
 class VectorWork:
     """``elements`` applications of a vector function; its cycles per element are in ``Estimator/hardware`` YAML.
 
-    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are a
-    product of matrices, although no matrix unit runs it (a scan reads its state out).
+    In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are multiply-accumulates among them that are
+    a product of matrices, although no matrix unit runs it (a scan reads its state out).
     """
 
     function: str  # add, mul, gelu, softmax, layer_norm, dropout, ... and <name>_backward
@@ -249,6 +249,7 @@ class LayerGraph:
     counts every parameter the layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
     head): counted once where both layers share a device. ``expert_parameter_count`` is the part of it in experts, which meet
     some of the tokens only and which the devices of an expert-parallel group divide among them.
+    ``sparse_parameter_count`` is the part of it in tables whose gradient is that of the rows that were read.
     ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved.
     """
 
@@ -263,6 +264,7 @@ class LayerGraph:
     saved: SavedBytes
     workspace_bytes: int
     structural_hash: str
+    sparse_parameter_count: int = 0
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
         """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""

@@ -93,8 +93,8 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
 def structure(block: torch.nn.Module) -> list[object]:
     """Modules, parameter shapes and plain settings of a block, without its number.
 
-    Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block) only matters whether it is 0 or 1:
-    others are factors in operators that cost the same.
+    Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block) only matters whether it is 0 or
+    1: others are factors in operators that cost the same.
     """
     return [
         (

@@ -15,7 +15,7 @@ from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, keeping, peak_temporaries
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
-from GraphExtractor.values import Source, Value, ValueTable
+from GraphExtractor.values import Source, Value, ValueTable, operator_name
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
     results = frozenset(values[node] for node in step.gradients.values())
     kept = keeping(operators, users, step.layer_count)
     owners = _parameter_owners(operators, step, values)
+    sparse = _with_sparse_gradients(step, values)
     hashes = _structural_hashes(step)
     layers = tuple(
         _layer(
@@ -50,6 +51,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
             results,
             kept[layer],
             owners,
+            sparse,
             hashes,
         )
         for layer in range(step.layer_count)
@@ -65,6 +67,7 @@ def _layer(
     results: frozenset[Value],
     kept: Keeping,
     owners: Mapping[Value, int],
+    sparse: frozenset[Value],
     hashes: Mapping[int, str],
 ) -> LayerGraph:
     passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
@@ -102,6 +105,7 @@ def _layer(
         saved=kept.bytes(),
         workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
         structural_hash=hashes.get(layer, ""),
+        sparse_parameter_count=sum(value.elements for value in parameters & sparse),
     )
 
 
@@ -194,6 +198,12 @@ def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep, v
             if use.value.source is Source.PARAMETER:
                 owners[use.value] = min(traced.layer, owners.get(use.value, step.layer_count))
     return owners
+
+
+def _with_sparse_gradients(step: TracedStep, values: ValueTable) -> frozenset[Value]:
+    """Parameters whose gradient holds the rows that were read, and no others."""
+    made = ((node, values[step.gradients[name]].maker) for node, name in step.parameters.items() if name in step.gradients)
+    return frozenset(values[node] for node, maker in made if maker is not None and operator_name(maker) == "rows_gradient")
 
 
 def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:

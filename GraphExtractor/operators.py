@@ -17,6 +17,7 @@ from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, Colle
 from GraphExtractor.linking import operator_nodes
 from GraphExtractor.products import Work, product_work
 from GraphExtractor.scan_work import scan_work
+from GraphExtractor.sparse_rows import rows_read
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, operator_name
 from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
@@ -71,6 +72,9 @@ def _traced(node: Node, step: TracedStep, values: ValueTable, weight_gradients: 
     }:  # touches some rows of its first operand
         touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
         uses = (replace(uses[0], shape=touched), *uses[1:])
+    if name == "bag":
+        read = rows_read(uses[0].shape[0], node.args[1].meta["val"].numel())
+        uses = (replace(uses[0], shape=(read, outputs[0].shape[-1])), *uses[1:])
     yields = Yields.OUTPUT
     if origin.backward and not origin.again:
         yields = Yields.WEIGHT_GRADIENT if node in weight_gradients else Yields.INPUT_GRADIENT
@@ -116,6 +120,9 @@ def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ..
         return Work(
             OperatorKind.GATHER, (), (VectorWork("copy", outputs[0].elements), VectorWork("embedding_backward", gradient))
         )
+    if name in ("bag", "rows_gradient"):  # every lookup is added, however often its row is read
+        added = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
+        return Work(OperatorKind.GATHER, (), (VectorWork("embedding" if name == "bag" else "embedding_backward", added),))
     kind, function = VECTOR_FUNCTIONS.get(name, (OperatorKind.ELEMENTWISE, name))
     return Work(kind, (), (VectorWork(function, elements),))
 

@@ -43,7 +43,9 @@ def _recurrence(node: Node, name: str) -> Work:
     width = width if backward else width // gates
     cell = VectorWork(f"{mode}_cell{'_backward' if backward else ''}", batch * tokens * width, steps=tokens)
     inner, columns = (gates * width, width) if backward else (width, gates * width)
-    return Work(OperatorKind.SCAN, (Gemm(tokens, batch, inner, columns, dependent=True),), (cell,))
+    products = tokens if not backward or node.args[-1] else tokens - 1  # none leads to a first state that is not trained
+    gemms = (Gemm(products, batch, inner, columns, dependent=True),) if products else ()
+    return Work(OperatorKind.SCAN, gemms, (cell,))
 
 
 def _shape(argument: object) -> tuple[int, ...]:

@@ -31,25 +31,29 @@ def _like(tensor: Any, other: Any) -> Any:
     return other.new_empty(0) if tensor is None else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def _scan_shapes(x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any = None, z: Any = None, bias: Any = None) -> Any:
+def _scan_shapes(
+    x: Any, dt: Any, decay: Any, into: Any, out_of: Any, skip: Any = None, gate: Any = None, bias: Any = None
+) -> Any:
     chunks = -(-x.shape[2] // CHUNK)
-    states = x.new_empty(x.shape[0], x.shape[1], chunks, 2 * A.shape[1], dtype=torch.float32)
+    states = x.new_empty(x.shape[0], x.shape[1], chunks, 2 * decay.shape[1], dtype=torch.float32)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return out, _like(z, x), states  # with a gate, what it multiplies is kept too
+    return out, _like(gate, x), states  # with a gate, what it multiplies is kept too
 
 
+# decay, into, out_of and skip are A, B, C and D of Gu and Dao 2023
 _selective_scan = define(
     "selective_scan",
-    "(Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor? D=None, Tensor? z=None, Tensor? bias=None)"
+    "(Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor? skip=None, Tensor? gate=None, Tensor? bias=None)"
     " -> (Tensor, Tensor, Tensor)",
     _scan_shapes,
 )
 _selective_scan_backward = define(
     "selective_scan_backward",
-    "(Tensor gradient, Tensor x, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor inner, Tensor states, Tensor? D=None,"
-    " Tensor? z=None, Tensor? bias=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, x, dt, A, B, C, inner, states, D=None, z=None, bias=None: tuple(
-        _like(each, x) for each in (x, dt, A, B, C, D, z, bias)
+    "(Tensor gradient, Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor inner, Tensor states,"
+    " Tensor? skip=None, Tensor? gate=None, Tensor? bias=None)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    lambda gradient, x, dt, decay, into, out_of, inner, states, skip=None, gate=None, bias=None: tuple(
+        _like(each, x) for each in (x, dt, decay, into, out_of, skip, gate, bias)
     ),
 )
 _wkv = define(
@@ -65,7 +69,7 @@ _wkv_backward = define(
 
 
 def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
-    batch, tokens, width = *gates.shape[:2], weight.shape[1]
+    (batch, tokens, _), width = gates.shape, weight.shape[1]
     # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's candidate; an RNN needs its output
     kept = (GATES[mode] + 1) * width if GATES[mode] > 1 else 0
     out, last = gates.new_empty(batch, tokens, width), gates.new_empty(batch, width)
@@ -79,9 +83,9 @@ _recurrence = define(
 )
 _recurrence_backward = define(
     "recurrence_backward",
-    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, Tensor? of_c, str mode)"
-    " -> (Tensor, Tensor, Tensor)",
-    lambda gradient, weight, out, kept, h, c, of_h, of_c, mode: (
+    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, Tensor? of_c, str mode,"
+    " bool to_first) -> (Tensor, Tensor, Tensor)",
+    lambda gradient, weight, out, kept, h, c, of_h, of_c, mode, to_first: (
         out.new_empty(*out.shape[:2], weight.shape[0]),
         torch.empty_like(h),
         _like(c, h),
@@ -93,15 +97,15 @@ class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
     """Saves its operands, its output before the gate, and the states between chunks; all others are made again."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any, z: Any, bias: Any) -> Any:
-        out, inner, states = _selective_scan(x, dt, A, B, C, D, z, bias)
-        ctx.save_for_backward(x, dt, A, B, C, D, z, bias, inner, states)
+    def forward(ctx: Any, *operands: Any) -> Any:
+        out, inner, states = _selective_scan(*operands)
+        ctx.save_for_backward(*operands, inner, states)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        x, dt, A, B, C, D, z, bias, inner, states = ctx.saved_tensors
-        gradients = _selective_scan_backward(gradient, x, dt, A, B, C, inner, states, D, z, bias)
+        *first, skip, gate, bias, inner, states = ctx.saved_tensors
+        gradients = _selective_scan_backward(gradient, *first, inner, states, skip, gate, bias)
         return tuple(found if wanted else None for found, wanted in zip(gradients, ctx.needs_input_grad, strict=True))
 
 
@@ -135,20 +139,21 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
         weight, out, kept, h, c = ctx.saved_tensors
         gradient = torch.zeros_like(out) if gradient is None else gradient
         of_c = of_c if c is not None else None
-        of_gates, of_first, of_first_c = _recurrence_backward(gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode)
+        to_first = ctx.needs_input_grad[2]
+        of_gates, of_first, of_first_c = _recurrence_backward(gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode, to_first)
         rows = of_gates.flatten(0, 1)
         of_weight = rows.t().mm(out.flatten(0, 1))  # the states one step back, which are as many
         of_bias = rows.sum(0) if ctx.biased else None
-        return of_gates, of_weight, of_first, of_bias, of_first_c if c is not None else None, None
+        return of_gates, of_weight, of_first if to_first else None, of_bias, of_first_c if c is not None else None, None
 
 
 def _scanned(
     hidden_states: Any,
     dt: Any,
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
+    A: Any,  # noqa: N803 - transformers passes operands by these names
+    B: Any,  # noqa: N803
+    C: Any,  # noqa: N803
+    D: Any = None,  # noqa: N803
     z: Any = None,
     delta_bias: Any = None,
     delta_softplus: bool = False,
@@ -167,10 +172,6 @@ def _weighted(time_decay: Any, time_first: Any, key: Any, value: Any, state: Any
 
 def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
     """In the place of the forward pass of torch's ``LSTM``, ``GRU`` and ``RNN``."""
-    if not isinstance(input, torch.Tensor):
-        raise InputError(
-            f"torch.nn.{type(module).__name__} is given packed sequences, whose sizes depend on data; give it a padded tensor"
-        )
     if module.proj_size:
         raise InputError(f"torch.nn.{type(module).__name__} with proj_size is not priced; leave it out and project its output")
     mode, batched = module.mode.lower(), input.dim() == 3

@@ -16,17 +16,19 @@ import torch
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx import traceback
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn.modules import module as module_hooks
 
 from Common.errors import InputError, PhazeError
+from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.graph import Attention
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
+from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.user_lines import line_of
 
 logger = logging.getLogger(__name__)
@@ -76,6 +78,12 @@ class _Stamper:
         self.path = [""]
         self.inside = False
 
+    def place(self) -> str:
+        """Where the trace is, in words."""
+        if traceback.current_meta.get("custom", {}).get("backward"):
+            return "backward"
+        return f"layer {len(self.runs)} of {len(self.layer_modules)}"
+
     def write(self, *, backward: bool = False) -> None:
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
         traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
@@ -123,12 +131,15 @@ def trace_step(
     cp: int = 1,
     *,
     drop_unused: bool = False,
-    undescribed: bool = False,
+    lines: bool = False,
+    name: str = "the model",
 ) -> TracedStep:
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
 
-    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
-    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``).
+    Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. With ``lines``,
+    of models whose code may do anything, known values are followed and forward nodes know the lines of code that made them
+    (``meta["stack_trace"]``), which takes time. ``name`` is the model's, for
+    logs of a trace that takes long.
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -146,10 +157,16 @@ def trace_step(
             return loss_of(self.model, dict(zip(inputs, values, strict=True)))
 
     step = Step()
+    graphs: list[torch.fx.Graph] = []  # the one being made
+
+    def so_far() -> str:
+        made = f"{len(graphs[0].nodes):,} operators" if graphs else "starting"
+        return f"tracing {name}: {made}, {stamper.place()}"
 
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), whole_operators(attention, cp), whole_scans():
+        with stamper.stamping(), whole_operators(attention, cp), whole_scans(), sparse_gradients():
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])
@@ -160,11 +177,13 @@ def trace_step(
             return forward_backward(weights, values)
 
     try:
-        with fake, traceback.preserve_node_meta():
-            function = following_values if undescribed else forward_backward
-            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
-                list(parameters.values()), list(inputs.values())
-            )
+        with fake, traceback.preserve_node_meta(), said_while(so_far):
+            traced = make_fx(
+                following_values if lines else forward_backward,
+                tracing_mode="real",
+                _allow_non_fake_inputs=True,
+                record_stack_traces=lines,
+            )(list(parameters.values()), list(inputs.values()))
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         libraries = (str(Path(torch.__file__).parent), __file__)
         own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]

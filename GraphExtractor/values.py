@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.graph import DTYPE_BYTES
+from GraphExtractor.sparse_rows import rows_read
 from GraphExtractor.tracing import TracedStep
 
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
@@ -139,7 +140,10 @@ class ValueTable:
 
 def _value(node: Node, source: Source, maker: Node | None = None) -> Value:
     tensor = node.meta["val"]
-    return Value(node, source, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), maker)
+    shape = tuple(tensor.shape)
+    if maker is not None and operator_name(maker) == "rows_gradient":
+        shape = (rows_read(shape[0], maker.args[1].meta["val"].numel()), shape[1])
+    return Value(node, source, shape, str(tensor.dtype).removeprefix("torch."), maker)
 
 
 def is_view(node: Node) -> bool:

@@ -260,8 +260,13 @@ def device_layer_costs(
         forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network),
         recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network),
         backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network),
-        accumulation_s=np.array([[model.accumulation_time(layer.parameter_count).memory_s for layer, _ in layers]]),
+        accumulation_s=np.array([[model.accumulation_time(_accumulated(layer)).memory_s for layer, _ in layers]]),
     )
+
+
+def _accumulated(layer: LayerGraph) -> int:
+    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists of rows, put together."""
+    return layer.parameter_count - layer.sparse_parameter_count
 
 
 def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork) -> PassCosts:

@@ -32,8 +32,8 @@ TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
 DROPOUTS = frozenset({"dropout", "dropout_backward"})
 
 # Lane operations per element (and state) of a recurrence. A multiply-add is one, a special function four: special-function units
-# are a quarter as wide as the lanes of fp32 (NVIDIA A100 architecture whitepaper, 2020). A kernel of selective scans works on many
-# tokens at once (a block-wide scan), a multiply-add more per state; its backward makes the states again.
+# are a quarter as wide as the lanes of fp32 (NVIDIA A100 architecture whitepaper, 2020). A kernel of selective scans works on
+# many tokens at once (a block-wide scan), a multiply-add more per state; its backward makes the states again.
 SCAN_OPERATIONS: MappingProxyType[str, float] = MappingProxyType(
     {"selective_scan": 9, "selective_scan_backward": 20, "wkv": 33, "wkv_backward": 70}
     | {"lstm_cell": 43, "lstm_cell_backward": 24, "gru_cell": 31, "gru_cell_backward": 20}

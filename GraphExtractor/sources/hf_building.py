@@ -17,6 +17,7 @@ from GraphExtractor.sources.hf_config import named_architecture
 from GraphExtractor.sources.hf_files import default_values
 from GraphExtractor.sources.hf_inputs import Reader
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
+from GraphExtractor.sources.token_loops import CONFIGURATION, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def build(config: ConfigValues, attention: str) -> torch.nn.Module:
         except (ValueError, KeyError):  # it has but one attention of its own
             model = built_on_fake(lambda: _built(architecture, _settings(config), "eager"))
         model.tie_weights()
+    for module in model.modules():  # a write in place through a view hides from the trace what reads the tensor next
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False
     return model
 
 
@@ -126,7 +130,8 @@ def loss(model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], config: Con
     """The loss of a forward pass, or the mean of its output."""
     path = config.path
     reads = Reader(type(model), model.config, path)
-    with users_code(path, "the forward pass", REMEDY), shapes_only(), MixedProducts():
+    in_users_code = users_code(path, "the forward pass", REMEDY)
+    with in_users_code, shapes_only(), MixedProducts(), TokenLoops(model, CONFIGURATION):
         output = model(**inputs, **reads.switches())
     own = own_loss(output)
     if own is None and reads.takes_labels and "labels" not in inputs:

@@ -14,6 +14,7 @@ from torch.nn.modules import module as module_hooks
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from Common.progress import said_while
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.replication import Representatives
 
@@ -42,7 +43,7 @@ class RecordedForward:
 
 
 def recorded_forward(
-    model: torch.nn.Module, layer_modules: Sequence[LayerModule], forward: Callable[[], object]
+    model: torch.nn.Module, layer_modules: Sequence[LayerModule], forward: Callable[[], object], name: str = "the model"
 ) -> RecordedForward:
     """What ``forward()`` does with ``model`` outside its layer modules; call under the fake mode the model was built in."""
     recorder = _Recorder({model.get_submodule(each.path): each.path for each in layer_modules})
@@ -51,7 +52,7 @@ def recorded_forward(
         module_hooks.register_module_forward_hook(recorder.leave, always_call=True),
     ]
     try:
-        with recorder:
+        with recorder, said_while(lambda: f"reading {name}: layer {len(recorder.runs)} of {len(layer_modules)}"):
             forward()
     finally:
         for hook in hooks:

@@ -20,6 +20,7 @@ from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy
 from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
 from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
+from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
 from GraphExtractor.sources.user_errors import users_code
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class UserFile:
         """The scalar loss of a forward pass; ``cross_entropy`` takes the place of torch's."""
         own = getattr(self._module, "loss", None) and self._function("loss")
         replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy)) if cross_entropy else nullcontext()
-        with shapes_only(), _beside(Path(self.path)), replaced:
+        with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
             with users_code(self.path, f"the forward pass{self._split}"):
                 output = self._called(model, inputs)
             if own:

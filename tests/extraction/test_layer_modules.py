@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from GraphExtractor.layer_modules import LayerModules, each_layer_module, find_layer_modules
+from GraphExtractor.layer_modules import LayerModules, each_layer_module, find_layer_modules, structure
 
 
 def block(width=8):
@@ -21,6 +21,17 @@ class Parts(nn.Module):
 
 def stack(count=3, width=8):
     return nn.ModuleList(block(width) for _ in range(count))
+
+
+def normed(width=8):
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(width, width))
+
+
+def shifted(number):
+    """Blocks as those of Swin: every second one is shifted, and each is left out more often than the one before."""
+    made = Parts(inner=block(), drop=nn.Dropout(number / 10) if number else nn.Identity())
+    made.shift = number % 2
+    return made
 
 
 FOUND = {
@@ -44,12 +55,36 @@ FOUND = {
     "a stem before blocks": (Parts(stem=block(4), h=stack()), ("h",), ("stem",)),
     "a list of linears in a block": (Parts(mix=Parts(heads=nn.ModuleList(nn.Linear(8, 8) for _ in range(3)))), (), ("mix",)),
     "no parameters but its own": (nn.Linear(3, 3), (), ()),
+    "stages of several widths": (
+        Parts(h=nn.ModuleList(Parts(enter=nn.Linear(w, w), blocks=stack(2, w)) for w in (4, 8, 8))),
+        ("h.0.blocks", "h.1.blocks", "h.2.blocks"),
+        (),
+    ),
+    "lists of lists": (Parts(h=nn.ModuleList([stack(2, 4), stack(3, 8)])), ("h.0", "h.1"), ()),
+    "equal stages of many layers": (
+        Parts(h=nn.ModuleList(Parts(blocks=nn.ModuleList(normed() for _ in range(3))) for _ in range(2))),
+        ("h.0.blocks", "h.1.blocks"),
+        (),
+    ),
+    "blocks with experts": (Parts(h=nn.ModuleList(Parts(norm=nn.LayerNorm(8), experts=stack(8)) for _ in range(2))), ("h",), ()),
+    "a block without experts before those with": (
+        Parts(h=nn.ModuleList([Parts(mlp=block()), *(Parts(experts=stack(4)) for _ in range(2))])),
+        ("h",),
+        (),
+    ),
+    "blocks that differ in a rate and a shift": (Parts(h=nn.ModuleList(shifted(each) for each in range(3))), ("h",), ()),
 }
 
 
 @pytest.mark.parametrize(("model", "stacks", "alone"), FOUND.values(), ids=FOUND)
 def test_layers_are_found(model, stacks, alone):
     assert find_layer_modules(model) == LayerModules(stacks, alone)
+
+
+def test_the_size_of_a_rate_tells_no_blocks_apart_but_whether_it_is_one_does():
+    first, second, third = (structure(shifted(number)) for number in (1, 3, 2))
+    assert first == second != third
+    assert structure(shifted(0)) != structure(shifted(2))
 
 
 @pytest.mark.parametrize(

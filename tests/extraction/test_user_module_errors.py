@@ -104,7 +104,10 @@ BROKEN = {
         module("return torch.fft.rfft(self.a(x).float()).abs()"),
         r"fft.* at .*mine\.py:7 has no price and is more than",
     ),
-    "recurrence": (module("return self.r(self.a(x))[0]", "self.r = nn.LSTM(4, 4)"), r"rnn.* has no price and is more than"),
+    "recurrence": (
+        module("return self.r(self.a(x))[0]", "self.r = nn.LSTM(4, 4, proj_size=2)"),
+        r"LSTM with proj_size is not priced",
+    ),
     "control flow": (
         module("return torch.cond(x.sum() > 0, torch.neg, torch.exp, (self.a(x),))"),
         r"at .*mine\.py:7 that cannot be",

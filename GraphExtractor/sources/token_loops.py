@@ -1,0 +1,77 @@
+"""Loops over tokens in other people's code: found while the forward pass runs, before a trace holds every step by itself."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from Common.errors import InputError
+
+MOST_STEPS = 96  # of a loop that is traced step by step; beyond, tracing takes minutes
+_TORCH = str(Path(torch.__file__).parent)
+_OVERRIDES = torch.overrides.__file__
+_OURS = str(Path(__file__).parents[1])
+
+
+OWN_CODE = f"use torch.nn.LSTM, GRU or RNN, a form that works on all steps or on chunks of them, or at most {MOST_STEPS} steps"
+CONFIGURATION = (
+    f"give a sequence length of at most {MOST_STEPS}, or the model as a model.py of your own that works on chunks of tokens"
+)
+
+
+class TokenLoops(TorchFunctionMode):  # type: ignore[misc]
+    """While active, an operator that one module runs more than ``MOST_STEPS`` times at one place of its code is refused.
+
+    Loops over layers or experts run other modules each time.
+
+    Raises:
+        InputError: (while active) names the line, the module and what to do.
+    """
+
+    def __init__(self, model: torch.nn.Module, remedy: str) -> None:
+        super().__init__()
+        self._remedy = remedy
+        self._names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
+        self._runs: Counter[tuple[str, int, str, int, int]] = Counter()
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        self._count(_left(sys._getframe(1), (_OVERRIDES,)))
+        return function(*arguments, **(named or {}))
+
+    def _count(self, caller: FrameType | None) -> None:
+        """Count an operator for the place that calls it, the line of the model's code behind that, and the module."""
+        frame = _left(caller, (_TORCH, _OURS))
+        if caller is None or frame is None:
+            return
+        module = self._module(caller)
+        key = (caller.f_code.co_filename, caller.f_lasti, frame.f_code.co_filename, frame.f_lasti, module)
+        self._runs[key] += 1
+        if self._runs[key] > MOST_STEPS:
+            name = self._names.get(module)
+            where = f" in module {name}" if name else ""
+            raise InputError(
+                f"{frame.f_code.co_filename}:{frame.f_lineno}{where} runs more than {MOST_STEPS} "
+                f"times in one forward pass, as loops over tokens do, and a trace would hold every step of it; {self._remedy}"
+            )
+
+    def _module(self, frame: FrameType | None) -> int:
+        """The innermost module of the model that runs a frame."""
+        while frame is not None:
+            owner = frame.f_locals.get("self")
+            if id(owner) in self._names:
+                return id(owner)
+            frame = frame.f_back
+        return 0
+
+
+def _left(frame: FrameType | None, files: tuple[str, ...]) -> FrameType | None:
+    """The innermost frame outside of ``files``, or of folders."""
+    while frame is not None and frame.f_code.co_filename.startswith(files):
+        frame = frame.f_back
+    return frame
