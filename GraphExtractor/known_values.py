@@ -5,8 +5,10 @@ none of that depends on data or weights. While ``KnownValues`` is active such te
 that asks for them is answered. Activations are finite: a model that looks for infinities finds none.
 """
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -49,10 +51,13 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
     def __enter__(self) -> Any:
         self._answers.__enter__()
+        self._lists = patch.object(FakeTensor, "tolist", self._listed(FakeTensor.tolist))
+        self._lists.start()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
+        self._lists.stop()
         self._answers.__exit__(*error)
 
     def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
@@ -99,6 +104,18 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         """A tensor of the trace with these values."""
         with self:
             return torch.ops.aten.lift_fresh_copy.default(value)
+
+    def _listed(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``tolist`` of tensors whose values are known, all of them at once."""
+
+        def tolist(tensor: Any) -> Any:
+            value = self.value(tensor)
+            if value is None:
+                return original(tensor)
+            with _disable_current_modes():
+                return value.tolist()
+
+        return tolist
 
     def _without_masks(self, arguments: Any) -> Any:
         """Arguments whose boolean indices, where they are known, are lists of positions."""
