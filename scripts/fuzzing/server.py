@@ -30,7 +30,7 @@ PAGE_BYTES = resource.getpagesize()
 
 # Imported before the first fork: what modes import when they run, none of it starting a thread.
 HEAVY = (
-    *("torch", "transformers", "numba", "scipy.optimize", "pandas", "pyarrow.parquet", "pydantic", "rich.table", "rich.progress"),
+    *("numba", "scipy.optimize", "pandas", "pyarrow.parquet", "pydantic", "rich.table", "rich.progress"),
     *("altair", "jinja2", "joblib", "networkx", "gurobipy", "Studies.search_run", "Studies.evaluation", "Studies.plan_files"),
     *("Studies.many", "Studies.sweep.run", "Studies.explain.explanation", "Studies.explain.repeat", "GraphExtractor.extract"),
     *("GraphExtractor.sources.hf_config", "GraphExtractor.sources.user_module", "Reporter.report.search_report"),
@@ -182,9 +182,7 @@ def prepare() -> None:
     for name in HEAVY:
         with contextlib.suppress(ModuleNotFoundError):  # optional, or gone
             import_module(name)
-    torch, pyarrow = sys.modules["torch"], sys.modules["pyarrow"]
-    torch.set_num_threads(1)
-    pyarrow.set_cpu_count(1)
+    sys.modules["pyarrow"].set_cpu_count(1)
 
 
 def warm(slot: Slot, commands: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from Common.files import code_version
@@ -19,7 +20,7 @@ from scripts.fuzzing.flags import WRITTEN, Flags, parsers
 from scripts.fuzzing.inputs import Input, input_of
 from scripts.fuzzing.judge import Problem, contents, problems
 from scripts.fuzzing.server import POLL_S, Outcome, Running, Slot, prepare, warm
-from scripts.fuzzing.targets import BUILD, WARM
+from scripts.fuzzing.targets import BUILD, SHARING, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("Common", "GraphExtractor", "Estimator", "Plans", "Solver", "Validation", "Studies", "scripts/fuzzing")  # write files
@@ -188,6 +189,9 @@ def _build(slots: Sequence[Slot]) -> None:
             outcome = running.wait()
             if outcome.status:
                 raise RuntimeError(f"{command} ended with {outcome.status}, {outcome.limit}: {outcome.stderr[-2000:]}")
+        for slot, room, place in product(slots, ("GraphExtractor", "Estimator"), SHARING):
+            if (slot.work / "out" / room).exists():
+                shutil.copytree(slot.work / "out" / room, slot.work / place / room, dirs_exist_ok=True)
     for slot, mark in zip(slots, marks, strict=True):
         slot.keep()
         mark.touch()

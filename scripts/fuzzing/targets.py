@@ -110,7 +110,9 @@ BASES: dict[str, tuple[str, ...]] = {
     "accelerators": ("accelerators --design-space space.yaml --output cores.json",),
 }
 
-# What is run once, before anything is mutated; all must succeed. Later ones find the graphs of the earlier.
+# What is run once, before anything is mutated; all must succeed. Those that write elsewhere get the
+# graphs of the earlier ones.
+SHARING = ("run", "run_device", "out_sweep")
 BUILD = (
     CHIPS,
     DEVICES,
@@ -121,4 +123,8 @@ BUILD = (
     "validate runs.csv --output out",
     "validate single.csv --output out",
 )
-WARM = (f"{DEVICES} --output out_warm", PLAN)  # they need no solver and no library that starts threads
+WARM = (
+    f"{DEVICES} --output out_warm",
+    PLAN,
+    f"extract_graph --model neox.json {SEQUENCE} --output out_warm",
+)  # they need no solver and no library that starts threads

@@ -142,6 +142,7 @@ REFUSED = {
     "missing table": ("--device a100_80gb --table nowhere.csv --output x.yaml", "nowhere.csv"),
     "missing collectives": ("--cluster perlmutter --table nowhere.csv --output x.yaml", "nowhere.csv"),
     "unknown device": ("--device a1000 --table gemm.csv --output x.yaml", "no device named 'a1000'"),
+    "operators that are no text": ("--device a100_80gb --table aceso --output x.yaml", "it is not text in UTF-8"),
     "operators for a cluster": ("--cluster perlmutter --table gemm.csv --output x.yaml", "gemm.csv line 2 has no op"),
     "missing folder": ("--device a100_80gb --table gemm.csv --output /proc/nowhere/x.yaml", "cannot write /proc/nowhere/x.yaml"),
 }
@@ -153,6 +154,8 @@ def test_what_cannot_be_fitted_is_refused_with_a_sentence(
 ) -> None:
     monkeypatch.chdir(gemms.parent)
     (gemms.parent / "folder.yaml").mkdir()
+    (gemms.parent / "aceso").mkdir()
+    (gemms.parent / "aceso" / "gpt_350M_mbs1_tp1_algo0.csv").write_bytes(b"\x1f\x8b\x08")
     assert phaze.main(["calibrate", *words.split()]) == 2
     captured = capsys.readouterr()
     assert said in captured.err

@@ -49,6 +49,7 @@ def test_ids_modes_and_times_are_those_of_the_graph():
         ),
         ({"graph": {"nodes": [{"id": 0, "core_type": "TC", "latency": 1}], "edges": []}}, "intra_op_latency"),
         ({"graph": {"nodes": [], "edges": [[1, 2]]}}, "does not name two nodes"),
+        ({"graph": {"nodes": [{"id": {"value": 1}, "core_type": "Nop"}], "edges": []}}, "'id' of a node"),
     ],
 )
 def test_wrong_cases_are_refused(wrong, complaint):

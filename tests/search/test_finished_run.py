@@ -18,6 +18,7 @@ from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of, with_digest
 from Studies.finished_run import RUN_FILES, open_run
+from Studies.folders import check_output
 from Studies.resolve import resolve
 
 
@@ -138,6 +139,16 @@ def test_relative_paths_of_a_study_are_those_from_its_folder(run: Path, tmp_path
     assert settings["cluster"] == str(copy / "../mine.yaml") and settings["model"] == [str(copy / "../m.py=2")]
 
 
+@pytest.mark.parametrize("line", ["x: !!set {a, b}", "true: 1", "pp: !!set {1}", "bogus: 2001-01-01"])
+def test_a_study_with_what_no_study_has_is_refused(run: Path, tmp_path: Path, line: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("points", "GraphExtractor", "Estimator"))
+    kept = [each for each in (copy / "study.yaml").read_text().splitlines() if each.split(":")[0] != line.split(":")[0]]
+    (copy / "study.yaml").write_text("\n".join([*kept, line]))
+    with pytest.raises(InputError, match=r"study\.yaml cannot be read"):
+        open_run(copy)
+
+
 def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
     contents = open_run(run).manifest.contents
     assert set(contents) == {"cluster", "design_space"}
@@ -172,6 +183,15 @@ def test_tables_of_an_earlier_run_are_not_left_beside_those_of_a_later_one(tmp_p
     finished = open_run(tmp_path / "out")
     assert finished.on_device == ("device" in asked) and len(finished.plans) > 0
     assert {*finished.settings} == {*request.as_mapping()} and None not in finished.settings.values()
+
+
+def test_a_link_to_nothing_cannot_be_a_folder_of_results(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "stale").symlink_to("gone")
+    for name in ("loop", "stale", "loop/below"):
+        with pytest.raises(InputError, match="is a link to nothing"):
+            check_output(tmp_path / name)
+    check_output(tmp_path / "new" / "folder")
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
