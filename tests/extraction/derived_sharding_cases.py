@@ -180,9 +180,7 @@ def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torc
         with fake:
             model = build().train()
             values = {name: torch.empty_like(value, device="cpu") for name, value in inputs.items()}
-        return trace_step(
-            model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, lines=lines
-        )
+        return trace_step(model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, lines=lines)
     finally:
         torch.set_default_dtype(previous)
 
