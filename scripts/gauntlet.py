@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -29,6 +30,13 @@ if str(REPOSITORY) not in sys.path:  # started as a program, its own folder is w
 from scripts.gauntlet_cases import MICRO_BATCH, Case, all_cases  # noqa: E402
 
 TOLERANCE = 1e-3
+INTRODUCTION = """# Models that people bring
+
+Every row is a model as somebody might bring it: a configuration of transformers, small but with the traps of real ones,
+or a module of one's own (`tests/extraction/gauntlet_models/`). FLOPs are compared with `torch.utils.flop_counter` on the
+unchanged model with real tensors, attention and experts written out; parameters with the module's own, exactly.
+Written by `scripts/gauntlet.py --markdown docs/models.md`.
+"""
 LIMIT_S = 120
 
 
@@ -113,7 +121,7 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
             length = case.tokens or find_model(path).sequence_length or 64
             graph = extract_graph(GraphKey(path, MICRO_BATCH, length, 1))
     except InputError as error:
-        told = str(error).replace(f"{folder}/", "")
+        told = _without_folders(str(error), folder)
         expected = bool(case.refused) and case.refused in told
         return Outcome(case.name, "refused", seconds=time.perf_counter() - start, said=told, expected=expected)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -140,12 +148,17 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
         parameters - reference.reached or graph.total_parameter_count - reference.parameters,
         len(layers),
         seconds,
-        " | ".join(dict.fromkeys(sentence.replace(f"{folder}/", "") for sentence in said)),
+        "; ".join(dict.fromkeys(_without_folders(sentence, folder) for sentence in said)),
         not case.refused,
     )
     if outcome.parameter_difference or abs(outcome.forward_difference) > TOLERANCE:
         return Outcome(**(asdict(outcome) | {"status": "wrong", "expected": False}))
     return outcome
+
+
+def _without_folders(text: str, folder: Path) -> str:
+    """What is said, the same on every machine."""
+    return re.sub(r"\S*/site-packages/", "", text.replace(f"{folder}/", "")).replace(f"{REPOSITORY}/", "")
 
 
 def table(outcomes: Sequence[Outcome], said: bool = True) -> str:
@@ -201,7 +214,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.output:
         arguments.output.write_text(json.dumps([asdict(each) for each in outcomes], indent=2) + "\n", encoding="utf-8")
     if arguments.markdown:
-        arguments.markdown.write_text(table(outcomes) + "\n", encoding="utf-8")
+        arguments.markdown.write_text(f"{INTRODUCTION}\n{table(outcomes)}\n", encoding="utf-8")
     gc.collect()  # torch may abort where its cycles are left to the end of the process
     counts = {status: sum(each.status == status for each in outcomes) for status in ("priced", "refused", "wrong", "failed")}
     sys.stdout.write(table(outcomes) + "\n\n" + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n")
