@@ -60,12 +60,12 @@ def parts_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tried]:
                     yield Tried(part, row, case.hardware.machine(row, float(case.problem.memory_bytes[0])))
 
 
-@pytest.mark.parametrize("configurations", [1, 2])
+@pytest.mark.parametrize(("configurations", "tables"), [(1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize("seed", range(700, 725))
 def test_plans_bounds_and_statuses_are_those_of_enumeration(
-    seed: int, configurations: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, configurations: int, tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = random_case(seed, configurations=configurations, most_layers=4)
+    case = random_case(seed, configurations=configurations, most_layers=4, tables=tables)
     for tried in parts_of(case, monkeypatch):
         plans, every = tried.plans, tried.enumerated
         found = plans.best()
@@ -107,9 +107,9 @@ def test_an_incumbent_stops_what_cannot_beat_it(seed: int, monkeypatch: pytest.M
                 assert held.iteration_s == pytest.approx(free.iteration_s, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(740, 752))
-def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for tried in parts_of(random_case(seed, most_layers=4), monkeypatch):
+@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(740, 752)])
+def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tried in parts_of(random_case(seed, most_layers=4, tables=tables), monkeypatch):
         found = tried.plans.best()
         if found.plan is None:
             continue
@@ -176,9 +176,11 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
         assert [plan.micro_batches for plan in plans] == arrays.micro_batches.tolist()
 
 
-@pytest.mark.parametrize("seed", range(760, 790))
-def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = random_case(seed, most_layers=4)
+@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)])
+def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
+    seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(seed, most_layers=4, tables=tables)
     devices = int(np.random.default_rng(seed).integers(24, 40))
     spread = replace(case.hardware.cluster, num_devices=max(devices, case.hardware.cluster.num_devices))
     free = replace(case.problem.models[0].space, devices=devices, use_all_devices=False, dp_degrees=None, ep_degrees=(1,))
