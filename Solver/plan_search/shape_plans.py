@@ -35,13 +35,9 @@ MOST_ALGORITHMS = 6  # of a collective on any cluster
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans whose stages cost the same have in common.
-
-    Replicas and their micro-batches, sharding, overlap, place of replicas, one stage or more.
-    """
+    """What plans whose stages cost the same have in common: replicas, sharding, overlap, place of replicas, one stage or more."""
 
     dp: int
-    micro_batches: int
     zero_stage: int
     overlap: bool
     groups: tuple[int, int]  # which rates, of those priced together
@@ -286,7 +282,6 @@ class ShapePlans:
         plans, part = self.plans, index // AT_ONCE
         return DegreesKey(
             dp=int(plans.dp[index]),
-            micro_batches=int(plans.micro_batches[index]),
             zero_stage=int(plans.zero_stage[index]),
             overlap=bool(plans.overlap_gradients[index]),
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),

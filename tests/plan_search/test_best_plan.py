@@ -13,7 +13,7 @@ from random_searches import NOTHING, Case, Enumerated, best_cut, every_plan, eve
 
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes
+from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes, SparseTable
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes
 from Plans.plan import GroupOrder, UniformPlan
@@ -30,6 +30,8 @@ from Solver.search import costs as search_costs
 from Solver.search.costs import Part, model_shapes
 
 CLOSE = 1 + 1e-9
+MEGATRON = load_software("megatron_2022")
+RESERVES_NOTHING = replace(MEGATRON, reserved_memory=replace(MEGATRON.reserved_memory, value=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +296,43 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
         assert plans.best().iteration_s == pytest.approx(seconds.min(), rel=1e-9)
         tight += int((plans.bounds_s > 0.98 * seconds).sum())
     assert tight > 100
+
+
+def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -> None:
+    """Layers of as many parameters, whose sparse gradients differ: every plan's cut by enumeration, in memory that is scarce."""
+    random, scarce = np.random.default_rng(1), 0
+    for _ in range(60):
+        layers, batch = int(random.integers(3, 6)), int(random.choice([4, 8, 12]))
+        reads = random.choice([0, 1, 5, 40], (layers, 2))
+        tables = [tuple(SparseTable(100, 8, int(read)) for read in each if read) for each in reads]
+        parts = tuple(
+            LayerGraph(
+                f"layer{at}", NOTHING, NOTHING, NOTHING, 2000, 0, 0, 0, SavedBytes(1, 1, 1), 0, str(at), sparse_tables=each
+            )
+            for at, each in enumerate(tables)
+        )
+        shape = UniformPlan(global_batch_size=batch)
+        tensors = tuple(LayerTensor(at, (at + 1,), 1, 1) for at in range(layers - 1))
+        graph = ModelGraph(shape.graph_key("made up", 8), parts, tuple(range(layers)), tensors, 1)
+        sizes, again = layer_sizes(graph, Recompute.NONE), np.zeros((1, layers))
+        passes = (PassCosts.of_total(each) for each in (*random.uniform(0, 0.2, (2, 1, layers)), again))
+        costs = LayerCosts(graph, Recompute.NONE, sizes, *passes, again, None)
+        cluster = Cluster("flat", 8, (Tier("only", 8, 10.0 ** random.uniform(3, 5), 0.0),))
+        memory_bytes = float(random.uniform(14, 19)) * 2000 * layers / int(random.integers(1, 4))
+        machine = Machine("made up", memory_bytes, 1e12, 1e4, cluster, RESERVES_NOTHING)
+        space = PlanSpace(8, False, shape, 8, (1,), (1,), (Recompute.NONE,), zero_stages=(0, 1), interleave=(1,))
+        shared = ShapePlans(graph, sizes, space.plans(shape, layers, cluster), machine)
+        plans = ConfigurationPlans(shared, costs, 0, memory_bytes)
+        every = [best_cut(shared.plans.plan(at), costs, machine, 0) for at in range(len(shared))]
+        seconds, found = np.array([each.iteration_s for each in every]), plans.best()
+        assert (plans.bounds_s <= seconds * CLOSE).all()
+        assert shared.fit(memory_bytes) == bool(np.isfinite(seconds).any())
+        assert np.isinf(seconds[found.status == PlanStatus.INFEASIBLE]).all()
+        if np.isfinite(seconds).any():
+            assert found.iteration_s == pytest.approx(seconds.min(), rel=1e-9)
+            assert found.memory_bytes == pytest.approx(every[int(seconds.argmin())].memory_bytes, rel=1e-9)
+        scarce += int(np.isinf(seconds).any() and np.isfinite(seconds).any())
+    assert scarce > 20
 
 
 def best_cut_s(plan: UniformPlan, costs: LayerCosts, machine: Machine) -> float:
