@@ -60,7 +60,8 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    print_rows("training graphs, per device", rows, command, ("saved_bytes", "distinct_layers", "operators", "tp"))
+    unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
+    print_rows("training graphs, per device", rows, command, (*unused, "saved_bytes", "distinct_layers", "operators", "tp"))
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 

@@ -141,13 +141,15 @@ def test_every_stage_has_the_rows_of_its_own_tables(recommender: ModelGraph) -> 
 
 @lru_cache
 def blocks_with_tables(shape: UniformPlan) -> ModelGraph:
-    """Blocks alike but for their tables, of which a batch reads some rows or all."""
+    """Blocks alike but for how much a batch reads of their tables, most of it in the middle; nothing at the ends."""
     graph = graph_for(shape, 12)
-    tables = [
-        tuple(SparseTable(rows, 64, read) for read in (1, 30)[: place % 3]) for place, rows in enumerate(range(40, 740, 50))
-    ]
-    layers = tuple(replace(graph.layers[index], sparse_tables=each) for index, each in zip(graph.sequence, tables, strict=True))
-    return replace(graph, layers=layers, sequence=tuple(range(len(layers))))
+    layers = []
+    for place, index in enumerate(graph.sequence):
+        tables = (SparseTable(30_000, 64, 6 + 54 * place % 300), SparseTable(90, 64, 2))
+        block = 0 < place < len(graph.sequence) - 1
+        empty = replace(graph.layers[index], parameter_count=0, tied_count=0)
+        layers.append(replace(graph.layers[index], sparse_tables=tables) if block else empty)
+    return replace(graph, layers=tuple(layers), sequence=tuple(range(len(layers))))
 
 
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
