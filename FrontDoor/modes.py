@@ -60,7 +60,8 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    print_rows("training graphs, per device", rows, command, ("saved_bytes", "distinct_layers", "operators", "tp"))
+    unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
+    print_rows("training graphs, per device", rows, command, (*unused, "saved_bytes", "distinct_layers", "operators", "tp"))
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
@@ -204,7 +205,10 @@ def _graphs(request: Request, progress: Progress) -> Iterator[ModelGraph]:
 
 
 def _described(graph: ModelGraph) -> dict[str, object]:
-    """The FLOPs are those of all products; the ``masked`` ones among them belong to scores that masks leave out."""
+    """The FLOPs are those of all products; the ``masked`` ones among them belong to scores that masks leave out.
+
+    ``sparse_parameters`` are those of tables whose gradient is that of the rows that were read.
+    """
     from GraphExtractor.score_mask import masked_flops, masked_scores
 
     length = graph.key.sequence_length
@@ -218,6 +222,7 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "distinct_layers": len(graph.layers),
         "operators": sum(len(layer.forward.operators) + len(layer.backward.operators) for layer in layers),
         "parameters": sum(layer.parameter_count - layer.tied_count for layer in layers),
+        "sparse_parameters": sum(layer.sparse_parameter_count for layer in layers),
         "forward_gflops": sum(layer.forward.flops for layer in layers) / 1e9,
         "backward_gflops": sum(layer.backward.flops for layer in layers) / 1e9,
         "masked_forward_gflops": sum(masked_flops(layer.forward.operators, length) for layer in layers) / 1e9,

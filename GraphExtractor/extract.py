@@ -51,14 +51,6 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
     check_key(key, family)
     with family.failures():
         graph = _extract(key, family)
-    sparse = sum(graph.layers[index].sparse_parameter_count for index in graph.sequence)
-    if sparse:
-        logger.warning(
-            "%s: of %s parameters in tables with sparse gradients the operators touch the rows that are read; memory, "
-            "data-parallel synchronisation and the optimizer's step still count the whole tables",
-            key.label,
-            f"{sparse:,}",
-        )
     check_tokens_apart(graph)
     broken = check_structure(graph)
     if broken:

@@ -241,6 +241,20 @@ class SavedBytes:
 
 
 @dataclass(frozen=True)
+class SparseTable:
+    """An embedding table whose gradient is that of the rows that were read: ``rows_read`` by a micro-batch at most."""
+
+    rows: int
+    width: int
+    rows_read: int
+
+    @property
+    def parameter_count(self) -> int:
+        """All its parameters."""
+        return self.rows * self.width
+
+
+@dataclass(frozen=True)
 class LayerGraph:
     """One distinct layer (per device, i.e. already divided by tp, and its experts by ep).
 
@@ -249,7 +263,7 @@ class LayerGraph:
     counts every parameter the layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
     head): counted once where both layers share a device. ``expert_parameter_count`` is the part of it in experts, which meet
     some of the tokens only and which the devices of an expert-parallel group divide among them.
-    ``sparse_parameter_count`` is the part of it in tables whose gradient is that of the rows that were read.
+    ``sparse_tables`` are those among them whose gradient is that of the rows that were read.
     ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved.
     """
 
@@ -264,7 +278,12 @@ class LayerGraph:
     saved: SavedBytes
     workspace_bytes: int
     structural_hash: str
-    sparse_parameter_count: int = 0
+    sparse_tables: tuple[SparseTable, ...] = ()
+
+    @property
+    def sparse_parameter_count(self) -> int:
+        """Parameters of ``sparse_tables``."""
+        return sum(table.parameter_count for table in self.sparse_tables)
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
         """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""

@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers, fuse
-from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, SparseTable, Yields
 from GraphExtractor.linking import linked
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, keeping, peak_temporaries
@@ -40,7 +40,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
     results = frozenset(values[node] for node in step.gradients.values())
     kept = keeping(operators, users, step.layer_count)
     owners = _parameter_owners(operators, step, values)
-    sparse = _with_sparse_gradients(step, values)
+    tables = _sparse_tables(step, values)
     hashes = _structural_hashes(step)
     layers = tuple(
         _layer(
@@ -51,7 +51,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
             results,
             kept[layer],
             owners,
-            sparse,
+            tables,
             hashes,
         )
         for layer in range(step.layer_count)
@@ -67,7 +67,7 @@ def _layer(
     results: frozenset[Value],
     kept: Keeping,
     owners: Mapping[Value, int],
-    sparse: frozenset[Value],
+    tables: Mapping[Value, SparseTable],
     hashes: Mapping[int, str],
 ) -> LayerGraph:
     passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
@@ -105,7 +105,7 @@ def _layer(
         saved=kept.bytes(),
         workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
         structural_hash=hashes.get(layer, ""),
-        sparse_parameter_count=sum(value.elements for value in parameters & sparse),
+        sparse_tables=tuple(table for value, table in tables.items() if value in parameters),
     )
 
 
@@ -200,10 +200,15 @@ def _parameter_owners(operators: tuple[TracedOperator, ...], step: TracedStep, v
     return owners
 
 
-def _with_sparse_gradients(step: TracedStep, values: ValueTable) -> frozenset[Value]:
+def _sparse_tables(step: TracedStep, values: ValueTable) -> dict[Value, SparseTable]:
     """Parameters whose gradient holds the rows that were read, and no others."""
-    made = ((node, values[step.gradients[name]].maker) for node, name in step.parameters.items() if name in step.gradients)
-    return frozenset(values[node] for node, maker in made if maker is not None and operator_name(maker) == "rows_gradient")
+    tables = {}
+    for node, name in step.parameters.items():
+        gradient = values[step.gradients[name]] if name in step.gradients else None
+        if gradient is not None and gradient.maker is not None and operator_name(gradient.maker) == "rows_gradient":
+            rows, width = values[node].shape
+            tables[values[node]] = SparseTable(rows, width, gradient.shape[0])
+    return tables
 
 
 def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ from GraphExtractor.graph import (
     OperatorKind,
     Phase,
     Recompute,
+    SparseTable,
 )
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
@@ -75,7 +76,8 @@ class PassCosts:
 class LayerSizes:
     """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the model is ``sequence[i]``.
 
-    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch.
+    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch. Tables with sparse
+    gradients are told apart by their sizes, as how many rows of each a batch touches grows up to the table.
     """
 
     names: tuple[str, ...]  # of every layer in execution order
@@ -88,6 +90,8 @@ class LayerSizes:
     forward_flops: FloatArray
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
     recomputed_flops: FloatArray
+    table_sizes: FloatArray  # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
+    tables: FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -98,6 +102,11 @@ class LayerSizes:
     def summed(self) -> FloatArray:
         """Parameters, those of experts and saved bytes of every layer in execution order, shape (layers, 3)."""
         return np.stack([self.parameters, self.expert_parameters, self.saved_bytes], axis=1)[self.distinct]
+
+    @cached_property
+    def tables_of_layers(self) -> FloatArray:
+        """``tables`` of every layer in execution order, shape (layers, tables)."""
+        return self.tables[self.distinct]
 
     @cached_property
     def all_tied(self) -> float:
@@ -182,8 +191,9 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``."""
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
+    kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
 
-    def column(values: Sequence[float]) -> FloatArray:
+    def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
         return np.array(values, dtype=np.float64)
 
     return LayerSizes(
@@ -197,6 +207,8 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
+        table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
+        tables=column([[layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for layer, _ in layers]),
     )
 
 

@@ -145,7 +145,7 @@ class PreparedPlans:
             pp=pp,
             firsts=firsts,
             sizes=sizes,
-            like=_first_alike(np.column_stack([*sizes[:3], sizes.workspace_bytes]), pp),
+            like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes]), pp),
             held_bytes=_held(sizes.saved_bytes, pp, rounds),
             links=Links(
                 messages.seconds(sent, tiers),

@@ -134,6 +134,8 @@ class ManyRates(NamedTuple):
     groups: GroupRates
     group: IntArray
     accumulated: FloatArray
+    micro_batches: FloatArray
+    copies: FloatArray
     zero_stage: IntArray
     overlap_data: BoolArray
     resident_bytes: FloatArray
@@ -150,6 +152,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
     return PlanRates(
         rates.tp,
         rates.accumulated[plan],
+        rates.micro_batches[plan],
+        rates.copies[plan],
         rates.zero_stage[plan],
         rates.overlap_tensor,
         rates.overlap_data[plan],
@@ -186,6 +190,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         groups=groups,
         group=group,
         accumulated=1 - 1 / plans.micro_batches,
+        micro_batches=plans.micro_batches.astype(np.float64),
+        copies=together.astype(np.float64),
         zero_stage=plans.zero_stage,
         overlap_data=plans.overlap_gradients,
         resident_bytes=resident,

@@ -15,7 +15,7 @@ from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
-from Plans.stage_price import PlanRates, SyncPrice, once_s, pass_price, price_chunks, synchronisation
+from Plans.stage_price import PlanRates, SyncPrice, once_s, pass_price, price_chunks, sparse_rows, synchronisation
 from Plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -173,7 +173,8 @@ def _stage_parts(
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
-    sync: SyncPrice = synchronisation(rates, parameters - experts, experts, layers)
+    rows = sparse_rows(rates, sizes, chunks[0], len(sizes.layers) // len(chunks))
+    sync: SyncPrice = synchronisation(rates, parameters - experts, experts, rows, layers)
     forward_s, backward_s = 0.0, 0.0
     for chunk in chunks:
         share = sizes.layers[chunk] / layers

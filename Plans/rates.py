@@ -61,6 +61,8 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
+        micro_batches=float(plan.micro_batches),
+        copies=float(plan.dp * plan.cp),
         zero_stage=plan.zero_stage,
         overlap_tensor=tensor and plan.sequence_parallel,
         overlap_data=data,

@@ -17,6 +17,7 @@ FloatArray = NDArray[np.float64]
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
 DENSE, EXPERTS = 0, 1  # parameters with dp·cp copies, and those that ep of these devices divide among them
+INDEX_BYTES = 8  # of a row's index in a sparse gradient: torch keeps them as int64
 
 
 class GroupRates(NamedTuple):
@@ -37,6 +38,8 @@ class PlanRates(NamedTuple):
 
     tp: float
     accumulated: float  # part of the micro-batches whose gradients are added to earlier ones
+    micro_batches: float  # of a pipeline
+    copies: float  # devices with the same dense parameters
     zero_stage: int
     overlap_tensor: bool
     overlap_data: bool
@@ -47,6 +50,18 @@ class PlanRates(NamedTuple):
     reserved_bytes: float
     expert_split: bool  # whether experts have fewer copies than other parameters
     groups: GroupRates
+
+
+class SparseRows(NamedTuple):
+    """The tables of a stage whose gradients hold the rows that were read; nothing where ZeRO shards gradients, as dense ones.
+
+    ``sent_bytes`` are the values and indices of the rows that each replica read, of all of them together.
+    """
+
+    table_parameters: float
+    read_parameters: float  # of the rows that a batch reads on all replicas
+    index_bytes: float  # of these rows
+    sent_bytes: float
 
 
 class StagePrice(NamedTuple):
@@ -114,11 +129,37 @@ def parameters_s(rates: PlanRates, kind: int, dense: float, experts: float, byte
 
 
 @inner
-def synchronisation(rates: PlanRates, dense: float, experts: float, layers: float) -> SyncPrice:
-    """Communication of a stage of so many parameters; ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020)."""
+def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> SparseRows:
+    """Those of the chunks from ``first`` on, ``step`` apart; each row of a table counts once, however often it is read.
+
+    From ZeRO-1 on gradients are scattered over the replicas, which torch does with dense ones only: then there are none.
+    """
+    table_parameters, read_parameters, index_bytes, sent_bytes = 0.0, 0.0, 0.0, 0.0
+    for kind in range(sizes.tables.shape[1] if rates.zero_stage == 0 else 0):
+        rows, read, width = sizes.table_sizes[kind, 0], sizes.table_sizes[kind, 1], sizes.table_sizes[kind, 2]
+        own = min(rows, read * rates.micro_batches)
+        every = min(rows, read * rates.micro_batches * rates.copies)
+        count = 0.0
+        for chunk in range(first, len(sizes.layers), step):
+            count += sizes.tables[chunk, kind]
+        table_parameters += count * rows * width
+        read_parameters += count * every * width
+        index_bytes += count * every * INDEX_BYTES
+        sent_bytes += count * own * (width * rates.gradient_bytes + INDEX_BYTES) * rates.copies
+    return SparseRows(table_parameters, read_parameters, index_bytes, sent_bytes)
+
+
+@inner
+def synchronisation(rates: PlanRates, dense: float, experts: float, rows: SparseRows, layers: float) -> SyncPrice:
+    """Communication of a stage of so many parameters; ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020).
+
+    Sparse gradients are gathered by all replicas, values and indices, and added up there, as torch's
+    DistributedDataParallel does.
+    """
     gradient, weight = rates.gradient_bytes, rates.weight_bytes
     if rates.zero_stage == 0:
-        return SyncPrice(0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0), 0.0)
+        dense_s = parameters_s(rates, ALL_REDUCE, dense - rows.table_parameters, experts, gradient, 1.0)
+        return SyncPrice(0.0, 0.0, dense_s + collective_s(rates.groups, ALL_GATHER, DENSE, rows.sent_bytes), 0.0)
     scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0)
     if rates.zero_stage == 3:
         return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers), scatter_s, 0.0, 0.0)
@@ -186,14 +227,15 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     layers, parameters = sizes.layers[at], sizes.parameters[at] - shared
     experts = sizes.expert_parameters[at] if rates.expert_split else 0.0
     dense = parameters - experts
-    sync = synchronisation(rates, dense, experts, layers)
+    rows = sparse_rows(rates, sizes, at, len(sizes.layers))
+    sync = synchronisation(rates, dense, experts, rows, layers)
     forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
     return StagePrice(
         forward_s,
         backward_s,
         once_s(rates, sync, forward_s, backward_s, layers),
-        step_s(rates, dense, experts),
-        state_bytes(rates, dense, experts) + sizes.workspace_bytes[at, rates.zero_stage] + rates.reserved_bytes,
+        step_s(rates, dense, experts, rows),
+        state_bytes(rates, dense, experts, rows) + sizes.workspace_bytes[at, rates.zero_stage] + rates.reserved_bytes,
     )
 
 
@@ -230,7 +272,8 @@ def price_stage(
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
         workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
     dense = parameters - experts - (tied if pp == 1 else 0.0)
-    sync = synchronisation(rates, dense, experts, layers)
+    rows = sparse_rows(rates, sizes, stage, pp)
+    sync = synchronisation(rates, dense, experts, rows, layers)
     forward_s, backward_s = 0.0, 0.0
     for chunk in range(stage, chunks, pp):
         share = sizes.layers[chunk] / layers
@@ -238,19 +281,24 @@ def price_stage(
         forward_s += chunks_s[0, chunk]
         backward_s += chunks_s[1, chunk]
     stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
-    stages[1, stage] = step_s(rates, dense, experts)
-    stages[2, stage] = state_bytes(rates, dense, experts)
+    stages[1, stage] = step_s(rates, dense, experts, rows)
+    stages[2, stage] = state_bytes(rates, dense, experts, rows)
     stages[3, stage] = workspace_bytes
     stages[4, stage] = rates.reserved_bytes
 
 
 @inlined
-def step_s(rates: PlanRates, dense: float, experts: float) -> float:
-    """The optimizer's update of a stage's parameters."""
-    return rates.step_s[DENSE] * dense + rates.step_s[EXPERTS] * experts
+def step_s(rates: PlanRates, dense: float, experts: float, rows: SparseRows) -> float:
+    """The optimizer's update of a stage's parameters; of sparse tables it touches the rows with a gradient (SparseAdam)."""
+    touched = dense - (rows.table_parameters - rows.read_parameters)
+    return rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts
 
 
 @inlined
-def state_bytes(rates: PlanRates, dense: float, experts: float) -> float:
-    """Weights, gradients and optimizer state of a stage on one device."""
-    return rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts
+def state_bytes(rates: PlanRates, dense: float, experts: float, rows: SparseRows) -> float:
+    """Weights, gradients and optimizer state of a stage on one device.
+
+    A sparse gradient holds the rows of all replicas once they are gathered, which the step needs.
+    """
+    whole = rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts
+    return whole - rates.gradient_bytes * (rows.table_parameters - rows.read_parameters) + rows.index_bytes

@@ -43,6 +43,7 @@ class StageSizes(NamedTuple):
 
     ``saved_bytes`` are those of a micro-batch in flight, with copies of what other stages read as well. ``workspace_bytes`` has
     shape (stages, 4): the largest of the layers' with what ZeRO 0 to 3 holds unsharded of it (``TrainingPolicy.whole_bytes``).
+    ``tables`` (stages, kinds) is how many tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3).
     """
 
     layers: FloatArray
@@ -50,6 +51,13 @@ class StageSizes(NamedTuple):
     expert_parameters: FloatArray
     saved_bytes: FloatArray
     workspace_bytes: FloatArray
+    tables: FloatArray
+    table_sizes: FloatArray
+
+    @property
+    def counts(self) -> FloatArray:
+        """What decides the price of parameters: layers, parameters, those of experts, and tables; shape (stages, 3 + kinds)."""
+        return np.column_stack([self.layers, self.parameters, self.expert_parameters, self.tables])
 
 
 def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
@@ -79,7 +87,9 @@ def chunk_sizes(
     summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
     parameters, experts, saved = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
     layers = np.diff(firsts, append=len(summed)).astype(np.float64)
-    return StageSizes(layers, parameters, experts, saved + copied_bytes, np.maximum.reduceat(working, firsts, axis=0))
+    tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
+    workspace = np.maximum.reduceat(working, firsts, axis=0)
+    return StageSizes(layers, parameters, experts, saved + copied_bytes, workspace, tables, sizes.table_sizes)
 
 
 def stage_sizes(sizes: LayerSizes, members: Members, copied_bytes: FloatArray, whole_bytes: FloatArray) -> StageSizes:
@@ -90,7 +100,9 @@ def stage_sizes(sizes: LayerSizes, members: Members, copied_bytes: FloatArray, w
     """
     parameters, experts, saved = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
     workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
-    return StageSizes(members.sum(axis=1).astype(np.float64), parameters, experts, saved + copied_bytes, workspace)
+    tables = members.astype(np.float64) @ sizes.tables_of_layers
+    layers = members.sum(axis=1).astype(np.float64)
+    return StageSizes(layers, parameters, experts, saved + copied_bytes, workspace, tables, sizes.table_sizes)
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

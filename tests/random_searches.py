@@ -20,7 +20,7 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import GraphKey, LayerGraph, LayerTensor, ModelGraph, OperatorGraph, Recompute, SavedBytes
+from GraphExtractor.graph import GraphKey, LayerGraph, LayerTensor, ModelGraph, OperatorGraph, Recompute, SavedBytes, SparseTable
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Plans.plan import GroupOrder, UniformPlan
@@ -50,6 +50,7 @@ class RandomModel:
     parameters: tuple[float, ...]
     expert_share: tuple[float, ...]
     tied: bool
+    tables: tuple[tuple[SparseTable, ...], ...] = ()  # with sparse gradients, besides the other parameters
 
     def graph(self, key: GraphKey) -> ModelGraph:
         """Its training graph."""
@@ -62,24 +63,38 @@ class RandomModel:
             none = float(random.uniform(2, 6))
             saved = SavedBytes(*(round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)))
             last = self.tied and index == self.sequence[-1]
+            read = [replace(each, rows_read=min(each.rows, each.rows_read * key.micro_batch_size)) for each in self.of(index)]
             layers.append(
                 LayerGraph(
                     name=f"layer{index}",
                     forward=NOTHING,
                     backward=NOTHING,
                     backward_selective=NOTHING,
-                    parameter_count=round(1000 * count),
+                    parameter_count=round(1000 * count) + sum(table.parameter_count for table in read),
                     matmul_parameter_count=0,
                     expert_parameter_count=round(1000 * expert),
                     tied_count=round(1000 * min(counts[self.sequence[0]], count - expert)) if last else 0,
                     saved=saved,
                     workspace_bytes=round(1000 * random.uniform(0, 4)),
                     structural_hash=str(index),
+                    sparse_tables=tuple(read),
                 )
             )
         sizes = random.integers(0, 3, (len(self.sequence), 2)).tolist()
         tensors = tuple(LayerTensor(start, end, *sizes[start]) for start, end in enumerate(self.ends) if end)
         return ModelGraph(key, tuple(layers), self.sequence, tensors, 1)
+
+    def of(self, layer: int) -> tuple[SparseTable, ...]:
+        """Tables of a distinct layer, as a sample reads them."""
+        return self.tables[layer] if self.tables else ()
+
+    def with_tables(self) -> RandomModel:
+        """The same with tables of which a batch reads little, most, or every row."""
+        random = np.random.default_rng([self.seed, 2])
+        few = (SparseTable(int(rows), int(width), int(read)) for rows, width, read in random.integers(1, (400, 9, 40), (9, 3)))
+        kinds = [replace(each, rows_read=min(each.rows, each.rows_read)) for each in few]
+        chosen = [random.integers(0, len(kinds), random.integers(0, 4)) for _ in self.parameters]
+        return replace(self, tables=tuple(tuple(kinds[kind] for kind in each) for each in chosen))
 
 
 def random_model(random: Generator, layers: int, *, branching: bool, experts: bool) -> RandomModel:
@@ -384,6 +399,7 @@ def case_of_seed(
     alike: bool = False,
     objective: Objective = Objective.THROUGHPUT,
     excess: float = 1.0,
+    tables: bool = False,
 ) -> Case:
     """Chips if there are several configurations, else a device; memory from too little to ample."""
     random = np.random.default_rng(seed)
@@ -393,7 +409,8 @@ def case_of_seed(
     for index in range(models):
         experts, branching = bool(random.random() < 0.3), bool(random.random() < 0.35)
         layers = int(random.integers(1, (4 if branching else most_layers) + 1))
-        named[f"model{index}"] = random_model(random, layers, branching=branching, experts=experts)
+        model = random_model(random, layers, branching=branching, experts=experts)
+        named[f"model{index}"] = model.with_tables() if tables else model
         space = random_space(random, layers, experts=experts)
         problems.append(ModelProblem(f"model{index}", float(random.integers(1, 4)), space))
     sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})

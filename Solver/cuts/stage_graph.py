@@ -48,7 +48,7 @@ class StageGraph:
     sizes: StageSizes
     crossing: Crossing  # into every node
     tied_parameters: float
-    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers, parameters and experts as
+    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers, parameters, experts and tables as
     examples: IntArray  # edges
 
     @property
@@ -94,6 +94,5 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     members = lattice.members[whole] & ~lattice.members[lattice.part]
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
     found = stage_sizes(sizes, members, crosses.copied_bytes[whole], whole_bytes)
-    alike = np.stack([found.layers, found.parameters, found.expert_parameters], axis=1)
-    _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    _, examples, like = np.unique(found.counts, axis=0, return_index=True, return_inverse=True)
     return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

@@ -20,9 +20,10 @@ IntArray = NDArray[np.int64]
 class PlanBounds(NamedTuple):
     """What bounds need of every plan whatever the hardware's speed, arrays of shape (plans,) unless said otherwise.
 
-    ``parameters`` (edges,) are the dense ones of stages, ``least_parameters`` (most stages, nodes) what the largest of j + 1
-    stages that share a node has of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes
-    at least a sum of two collectives, each the least of its algorithms; unused algorithms are infinite, unused collectives 0.
+    ``parameters`` (edges,) are those of stages that are all-reduced or scattered under every plan, ``least_parameters`` (most
+    stages, nodes) what the largest of j + 1 stages that share a node has of them at least. The seconds of synchronisation have
+    shape (plans, 2, algorithms): it takes at least a sum of two collectives, each the least of its algorithms; unused
+    algorithms are infinite, unused collectives 0.
     """
 
     skip: NDArray[np.bool_]

@@ -23,7 +23,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     Compared are plans alike but for the replicas, with as many micro-batches per pipeline, without ZeRO (which makes replicas
     save memory) and experts over devices: their stages take and hold the same, so one is dominated if its collectives and
     messages are nowhere faster. An all-reduce takes no less than along one of its groups, algorithm for algorithm, and no more
-    than the slowest of the other plan's groups would with each.
+    than the slowest of the other plan's groups would with each. With sparse tables more replicas gather, hold and step through
+    no fewer rows either; a gather takes half an all-reduce, of a payload that grows with the replicas.
     """
     kept = np.ones(len(plans), np.bool_)
     if plans.shape.ep == 1 and len(plans):

@@ -24,6 +24,7 @@ from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
 from Solver.cuts.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.plan_search.bounds import PlanBounds
+from Solver.plan_search.sparse_tables import TablesOfStages
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -49,6 +50,7 @@ class ShapePlans:
     def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: UniformPlans, machine: Machine) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
         self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
+        self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
         self._links: dict[int, Links] = {}
@@ -97,8 +99,8 @@ class ShapePlans:
         """What bounds of the plans need whatever the hardware's speed."""
         both_ways_s, least_s, most_s = self._boundary_s
         sync_fixed_s, sync_per_parameter_s = self._least_sync_s
-        sizes = self.stages.sizes
-        dense = sizes.parameters - sizes.expert_parameters
+        dense = self._tables.dense_parameters
+        all_dense = np.array_equal(dense, self.stages.sizes.parameters)
         return PlanBounds(
             skip=self.interleaved,
             pp=self.plans.pp,
@@ -112,7 +114,7 @@ class ShapePlans:
             sync_fixed_s=sync_fixed_s,
             sync_per_parameter_s=sync_per_parameter_s,
             parameters=dense,
-            least_parameters=self._least_largest(dense) if sizes.expert_parameters.any() else self.least_parameters,
+            least_parameters=self.least_parameters if all_dense else self._least_largest(dense),
             tied_parameters=self.stages.tied_parameters,
         )
 
@@ -135,8 +137,10 @@ class ShapePlans:
         everything = self.stages.nodes - 1
         shared = np.where(self.plans.pp == 1, self.stages.tied_parameters, 0.0)
         depth = np.minimum(self.plans.pp, self.most_stages)
-        largest = self.least_parameters[depth - 1, everything]
-        total = self.stages.sizes.parameters[self.stages.stages.to_end[everything]]
+        stepped = self._tables.stepped_parameters
+        least = self._least_largest(stepped) if self._tables.used.any() else self.least_parameters
+        largest = least[depth - 1, everything]
+        total = stepped[self.stages.stages.to_end[everything]]
         largest = np.where(self.plans.interleave == 1, largest, total / self.plans.pp)
         step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0)
         return step
@@ -151,8 +155,9 @@ class ShapePlans:
         """What the fullest stage holds at least before any activation, shape (plans,)."""
         everything = self.stages.stages.to_end[self.stages.nodes - 1]
         parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
-        bytes_each = self.policy_columns[0]
-        least: FloatArray = bytes_each * parameters / self.plans.pp + self.machine.software.reserved_memory.value
+        spared = self._gradient_bytes * self._tables.unread_parameters(int(everything))
+        mean = (self.policy_columns[0] * parameters - spared) / self.plans.pp
+        least: FloatArray = mean + self.machine.software.reserved_memory.value
         return least
 
     def fit(self, memory_bytes: float) -> bool:
@@ -171,7 +176,8 @@ class ShapePlans:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
         kinds = plans.zero_stage * 2 + (plans.pp == 1)
-        most = np.lexsort((plans.dp, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
+        more = np.where(self._tables.used, -self._tables.lookups, plans.dp)  # which hold less, but for rows that they read
+        most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
         return fixed + self.stages.sizes.saved_bytes
 
@@ -190,7 +196,8 @@ class ShapePlans:
         plans, graph = self.plans, self.stages
         pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
         zero, replicas = int(plans.zero_stage[index]), int(plans.dp[index])
-        key = pp, min(pp, micro_batches), zero, replicas if zero else 0  # without ZeRO replicas hold the same
+        lookups = int(self._tables.lookups[index]) if self._tables.used[index] else 0
+        key = pp, min(pp, micro_batches), zero, replicas if zero else lookups  # without ZeRO replicas hold the same
         if key not in self._fullest:
             fixed_bytes, saved_bytes = self.after_passes(index)[2], graph.sizes.saved_bytes
             self._fullest[key] = least_fullest_bytes(graph.stages, fixed_bytes, saved_bytes, pp, micro_batches)

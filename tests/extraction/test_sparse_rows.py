@@ -1,9 +1,10 @@
 """Embedding tables with sparse gradients: what is read and written are rows, not tables."""
 
-import logging
+import json
 
 import pytest
 
+import phaze
 from GraphExtractor.check import check_structure
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey, OperandRole, Yields
@@ -63,14 +64,14 @@ def test_gradients_are_those_of_as_many_rows_as_were_read_at_most(tmp_path):
     assert gradients.keys() == rows.keys()
 
 
-def test_tables_stay_whole_in_the_parameters_and_are_told_apart(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, logger="GraphExtractor"):
-        graph = traced(tmp_path)
+def test_tables_stay_whole_in_the_parameters_and_are_told_apart(tmp_path):
+    graph = traced(tmp_path)
     layers = [graph.layers[index] for index in graph.sequence]
     tables = (1000 + 5 + 400) * WIDTH
     assert sum(layer.sparse_parameter_count for layer in layers) == tables
     assert sum(layer.parameter_count for layer in layers) >= tables
-    assert f"{tables:,} parameters in tables with sparse gradients" in caplog.text
+    read = {(table.rows, table.width): table.rows_read for layer in layers for table in layer.sparse_tables}
+    assert read == {(1000, WIDTH): SAMPLES, (5, WIDTH): 5, (400, WIDTH): 4 * SAMPLES}
 
 
 def test_a_table_without_the_setting_has_a_gradient_of_its_size(tmp_path):
@@ -78,3 +79,13 @@ def test_a_table_without_the_setting_has_a_gradient_of_its_size(tmp_path):
     (whole,) = named(graph, "backward", "embedding_dense_backward").values()
     assert whole.bytes_written == 1000 * WIDTH * BYTES
     assert sum(graph.layers[index].sparse_parameter_count for index in graph.sequence) == (5 + 400) * WIDTH
+
+
+def test_extraction_tells_the_parameters_of_such_tables(tmp_path, capsys):
+    path = tmp_path / "tables.py"
+    path.write_text(MODEL.format(sparse=True, mode="sum"))
+    words = ["extract_graph", "--model", str(path), "--micro-batch-size", str(SAMPLES), "--sequence-length", "1"]
+    assert phaze.main([*words, "--output", str(tmp_path), "--format", "json", "--quiet"]) == 0
+    (graph,) = json.loads(capsys.readouterr().out)
+    assert graph["sparse_parameters"] == (1000 + 5 + 400) * WIDTH
+    assert graph["parameters"] >= graph["sparse_parameters"]

@@ -13,7 +13,7 @@ from random_searches import NOTHING, Case, Enumerated, best_cut, every_plan, eve
 
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes
+from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes, SparseTable
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes
 from Plans.plan import GroupOrder, UniformPlan
@@ -30,6 +30,12 @@ from Solver.search import costs as search_costs
 from Solver.search.costs import Part, model_shapes
 
 CLOSE = 1 + 1e-9
+MEGATRON = load_software("megatron_2022")
+LEAN = replace(  # reserves nothing
+    MEGATRON,
+    reserved_memory=replace(MEGATRON.reserved_memory, value=0.0),
+    gradient_bytes=replace(MEGATRON.gradient_bytes, value=4.0),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +66,12 @@ def parts_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tried]:
                     yield Tried(part, row, case.hardware.machine(row, float(case.problem.memory_bytes[0])))
 
 
-@pytest.mark.parametrize("configurations", [1, 2])
+@pytest.mark.parametrize(("configurations", "tables"), [(1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize("seed", range(700, 725))
 def test_plans_bounds_and_statuses_are_those_of_enumeration(
-    seed: int, configurations: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, configurations: int, tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = random_case(seed, configurations=configurations, most_layers=4)
+    case = random_case(seed, configurations=configurations, most_layers=4, tables=tables)
     for tried in parts_of(case, monkeypatch):
         plans, every = tried.plans, tried.enumerated
         found = plans.best()
@@ -107,9 +113,9 @@ def test_an_incumbent_stops_what_cannot_beat_it(seed: int, monkeypatch: pytest.M
                 assert held.iteration_s == pytest.approx(free.iteration_s, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(740, 752))
-def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for tried in parts_of(random_case(seed, most_layers=4), monkeypatch):
+@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(740, 752)])
+def test_a_memory_that_holds_a_plan_exactly_holds_it(seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tried in parts_of(random_case(seed, most_layers=4, tables=tables), monkeypatch):
         found = tried.plans.best()
         if found.plan is None:
             continue
@@ -176,9 +182,11 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
         assert [plan.micro_batches for plan in plans] == arrays.micro_batches.tolist()
 
 
-@pytest.mark.parametrize("seed", range(760, 790))
-def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = random_case(seed, most_layers=4)
+@pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)])
+def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
+    seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = random_case(seed, most_layers=4, tables=tables)
     devices = int(np.random.default_rng(seed).integers(24, 40))
     spread = replace(case.hardware.cluster, num_devices=max(devices, case.hardware.cluster.num_devices))
     free = replace(case.problem.models[0].space, devices=devices, use_all_devices=False, dp_degrees=None, ep_degrees=(1,))
@@ -292,6 +300,45 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
         assert plans.best().iteration_s == pytest.approx(seconds.min(), rel=1e-9)
         tight += int((plans.bounds_s > 0.98 * seconds).sum())
     assert tight > 100
+
+
+def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -> None:
+    """Layers of as many parameters, whose sparse gradients differ: every plan's cut by enumeration, in memory that is scarce."""
+    random, scarce = np.random.default_rng(1), 0
+    for _ in range(80):
+        layers, batch = int(random.integers(3, 6)), int(random.choice([5, 9, 13]))
+        reads = random.choice([0, 1, 5, 40], (layers, 2))
+        tables = [tuple(SparseTable(100, 8, int(read)) for read in each if read) for each in reads]
+        parts = tuple(
+            LayerGraph(
+                f"layer{at}", NOTHING, NOTHING, NOTHING, 2000, 0, 0, 0, SavedBytes(1, 1, 1), 0, str(at), sparse_tables=each
+            )
+            for at, each in enumerate(tables)
+        )
+        shape = UniformPlan(global_batch_size=batch)
+        tensors = tuple(LayerTensor(at, (at + 1,), 1, 1) for at in range(layers - 1))
+        graph = ModelGraph(shape.graph_key("made up", 8), parts, tuple(range(layers)), tensors, 1)
+        sizes, again = layer_sizes(graph, Recompute.NONE), np.zeros((1, layers))
+        passes = (PassCosts.of_total(each) for each in (*random.uniform(0, 0.2, (2, 1, layers)), again))
+        costs = LayerCosts(graph, Recompute.NONE, sizes, *passes, again, None)
+        cluster = Cluster("flat", 8, (Tier("only", 8, 10.0 ** random.uniform(3, 5), 0.0),))
+        ample = Machine("made up", 1e12, 1e12, 1e4, cluster, LEAN)
+        zero = (0, 1) if random.random() < 0.3 else (0,)
+        space = PlanSpace(8, False, shape, 8, (1,), (1,), (Recompute.NONE,), zero_stages=zero, interleave=(1,))
+        shared = ShapePlans(graph, sizes, space.plans(shape, layers, cluster), ample)
+        chosen = shared.plans.plan(int(random.integers(len(shared))))
+        memory_bytes = best_cut(chosen, costs, ample, 0).memory_bytes  # which it fills
+        machine = replace(ample, memory_bytes=memory_bytes)
+        plans = ConfigurationPlans(shared, costs, 0, memory_bytes)
+        every = [best_cut(shared.plans.plan(at), costs, machine, 0) for at in range(len(shared))]
+        seconds, found = np.array([each.iteration_s for each in every]), plans.best()
+        assert (plans.bounds_s <= seconds * CLOSE).all()
+        assert np.isfinite(seconds).any() and shared.fit(memory_bytes)
+        assert np.isinf(seconds[found.status == PlanStatus.INFEASIBLE]).all()
+        assert found.iteration_s == pytest.approx(seconds.min(), rel=1e-9)
+        assert found.memory_bytes == pytest.approx(every[int(seconds.argmin())].memory_bytes, rel=1e-9)
+        scarce += int(np.isinf(seconds).any())
+    assert scarce > 20
 
 
 def best_cut_s(plan: UniformPlan, costs: LayerCosts, machine: Machine) -> float:

@@ -115,6 +115,12 @@ def check_answer(case: Case, found: Searched) -> None:
         assert found.result.best.value == max(point.value for point in points.values())
 
 
+@pytest.mark.parametrize("seed", range(900, 908))
+def test_answers_for_tables_with_sparse_gradients_are_those_of_enumeration(seed: int, searched: Searching) -> None:
+    case = random_case(seed, configurations=1 + seed % 2 * 2, most_layers=3, tables=True)
+    check_answer(case, searched(case))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_the_best_plan_on_a_device_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, memories=2, most_layers=4)
