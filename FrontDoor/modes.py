@@ -165,16 +165,12 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 
 def _request(command: Command) -> Request:
     from GraphExtractor.permission import files_of_study
-    from Studies.annotations import Mode
     from Studies.config_files import MODELS, read_config
-    from Studies.request import settings_for
     from Studies.resolve import resolve
 
     config = {} if command.config is None else read_config(command.config)
-    stated = settings_for(Mode.SEARCH).canonical(config, str(command.config))
-    if command.config is not None and MODELS not in {*stated, *command.given}:
-        lacks = "names no model" if config else "is empty"
-        raise InputError(f"{command.config} {lacks}; add what is to be trained, such as 'model: bertlarge', or give --model")
+    if command.config is not None and not config and MODELS not in command.given:
+        raise InputError(f"{command.config} is empty; add what is to be trained, such as 'model: bertlarge', or give --model")
     run_code = files_of_study(command.config, command.run_code)
     request = resolve(config, command.given, source=str(command.config), run_code=run_code)
     for note in request.notes:

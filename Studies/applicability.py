@@ -35,12 +35,14 @@ def inapplicable(stated: Collection[str], origins: Mapping[str, str]) -> Iterato
             yield InputError(f"{origin}: {names} {verb} to devices that exist; add --device, or leave {them} out")
 
 
-def unasked(stated: Collection[str], mode: Mode) -> Iterator[InputError]:
-    """Refusals of a question without its model, or of a plan without the hardware that it is to be priced on."""
+def unasked(stated: Collection[str], mode: Mode, file: str | None = None) -> Iterator[InputError]:
+    """Refusals of a question without its model, or of a plan without the hardware that it is to be priced on.
+
+    ``file`` is the one of the settings, where there is one.
+    """
     if "model" not in stated:
-        yield InputError(
-            "no model was given; name one with --model, for instance --model bertlarge; 'phaze list models' shows them"
-        )
+        given = "no model was given" if file is None else f"{file} names no model, and none was given"
+        yield InputError(f"{given}; name one with --model, for instance --model bertlarge; 'phaze list models' shows them")
     if mode is Mode.EVALUATE and not {"device", "chip"} & set(stated):
         from Estimator.devices.files import device_names
 

@@ -94,7 +94,7 @@ def _stated(config: Mapping[str, object], given: Mapping[str, object], mode: Mod
     complete = not refusals
     stated = {key: value for key, value in table.override(below, above).items() if value is not None}
     origins = {key: COMMAND_LINE if key in above else source for key in stated}
-    for refusal in (*inapplicable(stated, origins), *(unasked(stated, mode) if complete else ())):
+    for refusal in (*inapplicable(stated, origins), *(unasked(stated, mode, source if config else None) if complete else ())):
         refusals.add(refusal)  # with an unknown key, what seems not to be given may be what is misspelt
     refusals.raise_any()
     return stated

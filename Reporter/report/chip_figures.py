@@ -99,7 +99,7 @@ def _parts_figure(name: str, title: str, caption: str, amounts: dict[str, float]
         base.mark_bar().encode(x=x, y=y, color=alt.Color("part:N", scale=colours, legend=None), tooltip=tooltip),
         base.mark_text(align="left", dx=5, tooltip=None).encode(x=x, y=y, text="words:N"),
     )
-    cells = ((part, f"{amount:.4g}", share(amount / total)) for part, amount in shown.items())
+    cells = ((part, number(amount), share(amount / total)) for part, amount in shown.items())
     numbers = table(title, ("part", unit, "share"), cells, words={"part"})
     return Figure(name, title, caption, sized(chart, 34 * len(shown)), 2 * len(shown), numbers, abreast=2)
 
@@ -264,8 +264,8 @@ def _operator_table(points: Sequence[RooflinePoint], ceilings: Ceilings) -> Page
             textwrap.shorten(layer_range(each.operator.layers) or each.operator.layer, 60),
             each.operator.graph,
             share(each.seconds / total),
-            f"{each.intensity:.4g}",
-            f"{each.operations_per_s / TERA:.4g}",
+            number(each.intensity),
+            number(each.operations_per_s / TERA),
             "HBM" if each.intensity < ceilings.ridge else "matrix units",
         )
         for each in longest

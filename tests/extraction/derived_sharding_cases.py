@@ -171,7 +171,7 @@ def square_loss(model, values):
     return model(values["x"]).square().mean()
 
 
-def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64, lines=False):
+def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64, undescribed=False):
     """The step of the model that ``build`` makes, traced at width 1 without any values."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     previous = torch.get_default_dtype()
@@ -180,7 +180,9 @@ def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torc
         with fake:
             model = build().train()
             values = {name: torch.empty_like(value, device="cpu") for name, value in inputs.items()}
-        return trace_step(model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, lines=lines)
+        return trace_step(
+            model, each_layer_module(model, find_layer_modules(model)), values, loss, fake, attention, undescribed=undescribed
+        )
     finally:
         torch.set_default_dtype(previous)
 

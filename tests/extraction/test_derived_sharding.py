@@ -59,7 +59,7 @@ def costs(graph):
     return gemms, Counter(each.collective for each in graph.operators if each.collective)
 
 
-def between(function, inner=32, lines=False):
+def between(function, inner=32, undescribed=False):
     """Two linear layers with ``function`` between them."""
 
     class Pair(nn.Module):
@@ -70,7 +70,7 @@ def between(function, inner=32, lines=False):
         def forward(self, x):
             return self.down(function(self.up(x)))
 
-    return traced(Pair, TOKENS, square_loss, lines=lines)
+    return traced(Pair, TOKENS, square_loss, undescribed=undescribed)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_cannot_be_proven_is_refused_with_the_operator(function, reason):
 
 
 def test_the_refusal_names_the_line_that_forbids_the_split():
-    step = between(lambda h: h.cumsum(-1), lines=True)
+    step = between(lambda h: h.cumsum(-1), undescribed=True)
     with pytest.raises(InputError, match=r"cumsum at .*test_derived_sharding\.py:\d+ works along the split dimension"):
         shard_traced(step, 2)
 

@@ -92,7 +92,9 @@ def test_the_decoder_embedding_waits_for_nothing_and_the_memory_goes_to_every_de
 def test_biases_are_made_once_and_take_their_gradients_from_every_block(t5):
     graph = t5(2)
     pairs = FAMILY.heads * LENGTH**2
-    for first, other in ((layers(graph)[1], layers(graph)[ENCODER]), (layers(graph)[LAST_NORM + 1], layers(graph)[DECODER])):
+    encoder = layers(graph)[1], layers(graph)[ENCODER], pairs
+    decoder = layers(graph)[LAST_NORM + 1], layers(graph)[DECODER], FAMILY.heads * LENGTH * (LENGTH + 1) // 2
+    for first, other, scores in (encoder, decoder):
         made = [o for o in first.forward.operators if "table" in o.name]
         assert [(o.kind, o.writes[0].shape) for o in made] == [(OperatorKind.GATHER, (LENGTH, LENGTH, FAMILY.heads))]
         assert first.parameter_count - other.parameter_count == 32 * FAMILY.heads
@@ -101,7 +103,7 @@ def test_biases_are_made_once_and_take_their_gradients_from_every_block(t5):
         biased = attentions(other.backward)[-1]  # of the block itself, behind cross-attention's
         assert (1, FAMILY.heads, LENGTH, LENGTH) in [operand.shape for operand in biased.writes]
         sums = [work.elements for work in biased.vector if work.function == "sum"]
-        assert sums[-1] == 2 * pairs  # over the samples
+        assert sums[-1] == 2 * scores  # over the samples
         added = [work.elements for work in biased.vector if work.function == "add"]
         assert pairs in added  # to what later blocks gave
 

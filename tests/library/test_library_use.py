@@ -104,7 +104,7 @@ def test_nothing_feasible_is_an_answer(hardware: dict[str, str], tmp_path: Path)
     result = search.run_solver(study)
     assert isinstance(result, SearchResult)
     assert (result.best, result.status) == (None, Status.INFEASIBLE)
-    assert "no plan of bertbase fits 0.01 GiB per device; the leanest needs " in result.reason
+    assert "no plan of bertbase fits 10.2 MiB per device; the leanest needs " in result.reason
 
 
 def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html import escape
 
 import pytest
+from markupsafe import escape
 
 from Common.numbers import number, rate
 from Common.units import GIB

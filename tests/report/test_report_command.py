@@ -100,8 +100,8 @@ def test_a_figure_s_file_stays_in_its_folder_whatever_the_layers_are_called(tmp_
 
     from Reporter.report import export
 
-    monkeypatch.setattr(export, "write_chart", lambda spec, path, width: path.write_bytes(b""))
+    monkeypatch.setattr(export, "write_chart", lambda spec, path, *_: path.write_bytes(b""))
     (tmp_path / "figures").mkdir()
-    report = SimpleNamespace(figures=[SimpleNamespace(name="schedule-../../above/x", spec={}, abreast=1)])
+    report = SimpleNamespace(figures=[SimpleNamespace(name="schedule-../../above/x", spec={}, abreast=1, alt="")])
     assert {path.parent for path in export.write_figures(report, tmp_path / "figures")} == {tmp_path / "figures"}
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]

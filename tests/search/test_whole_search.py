@@ -201,7 +201,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
 
 @pytest.mark.parametrize(
     ("devices", "hbm_gib", "reason"),
-    [(1024, 0.75, "GB per device, the chip has 0.8 GB"), (16, 16, "needs 1024 devices, the cluster has 16")],
+    [(1024, 0.75, "GiB per device, the chip has 768 MiB"), (16, 16, "needs 1024 devices, the cluster has 16")],
 )
 def test_an_expert_plan_that_does_not_fit_says_so_and_leaves_the_optimum(devices, hbm_gib, reason, tmp_path):
     one = SPACE | {"axes": {name: values and values[:1] for name, values in SPACE["axes"].items()}, "references": []}

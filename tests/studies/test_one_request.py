@@ -52,9 +52,14 @@ def test_what_applies_is_recorded() -> None:
 def test_every_name_of_a_setting_is_its_own(mode: Mode) -> None:
     names = [name for setting in settings_for(mode).settings for name in (setting.key, *setting.aliases)]
     assert len(names) == len(set(names))
-    assert {field.name for field in request_fields()} | {"mode", "hardware", "run_folder", "chunk_layers", "name_given"} == set(
-        Request.__dataclass_fields__
-    )
+    assert {field.name for field in request_fields()} | {
+        "mode",
+        "hardware",
+        "run_folder",
+        "chunk_layers",
+        "name_given",
+        "code",
+    } == set(Request.__dataclass_fields__)
 
 
 def test_accelerators_are_searched_over_what_they_always_were() -> None:

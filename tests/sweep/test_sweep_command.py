@@ -73,7 +73,10 @@ def test_a_second_run_finds_everything_and_gives_clean_json(swept):
     ("more", "said"),
     [
         (["--set", "modle=gpt2"], "phaze: --set: unknown key 'modle'; did you mean 'model'?"),
-        (["--set", "tp=5"], "phaze: no point of the sweep is possible; the first: tensor parallel width 5 does not divide"),
+        (
+            ["--set", "tp=5"],
+            "phaze: {path}: no point of the sweep is possible; the first: tensor parallel width 5 does not divide",
+        ),
         (["--workers", "0"], "phaze: --workers 0 is not possible"),
         (["--address", "auto"], "phaze: --address is that of a Ray cluster"),
     ],
@@ -83,7 +86,7 @@ def test_wrong_input_is_one_sentence_and_status_2(tmp_path, capsys, more, said):
     assert front_door(["sweep", str(path), "--output", str(tmp_path / "out"), *more]) == 2
     refused = capsys.readouterr()
     assert refused.out == ""
-    assert refused.err.startswith(said) and len(refused.err.splitlines()) == 1
+    assert refused.err.startswith(said.format(path=path)) and len(refused.err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
