@@ -14,7 +14,7 @@ from Common.units import GIB, MIB
 
 DIGITS = 4  # significant, of a number in a sentence or beside others
 FINE_DIGITS = 5  # of what a search maximises, so that neighbours in a table differ
-SMALLEST_PLAIN, LARGEST_PLAIN = 1e-4, 1e15  # outside of these an exponent is shorter than the zeros
+SMALLEST_PLAIN, LARGEST_PLAIN = 1e-6, 1e15  # outside of these an exponent is shorter than the zeros
 KIB = 1024
 
 
