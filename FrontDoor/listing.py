@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from Common.choices import Precision
 from Common.errors import InputError
 from Common.suggestions import nearest
-from Common.units import GB, MIB
+from Common.units import GB, GIB, MIB
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 from FrontDoor.flags import LISTED
@@ -137,7 +137,7 @@ def _device(path: Path) -> Row:
         "name": path.stem,
         "TFLOP/s": round(peak[best.matrix_format].value / TERA, 1),
         "in": best.value,
-        "memory_GB": round(device.memory.capacity.value / GB, 1),
+        "memory_GiB": round(device.memory.capacity.value / GIB, 1),
         "GB/s": round(device.memory.bandwidth.value / GB),
         "cluster": device.cluster,
         "software": device.software,
@@ -170,7 +170,7 @@ def _software(path: Path) -> Row:
         "name": path.stem,
         "overlaps": ", ".join(name for name, does in overlaps.items() if does) or "-",
         "us_per_launch": round(software.host_issue.value * 1e6, 2),
-        "reserved_GB": round(software.reserved_memory.value / GB, 2),
+        "reserved_GiB": round(software.reserved_memory.value / GIB, 2),
         "what": _clause(path),
     }
 

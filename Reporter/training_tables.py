@@ -62,8 +62,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
         "tokens/s": number(iteration.tokens_per_s),
-        "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device)} ({mfu})",
-        "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device)} ({hfu})",
+        "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
+        "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
         "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),
     }
     if iteration.energy_per_sample_j is not None:
