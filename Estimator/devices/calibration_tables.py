@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from Common.errors import InputError
 from Common.files import read_text
+from Common.ranges import LEAST, MOST_OF_OTHERS
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
@@ -176,7 +177,7 @@ def positive_number(text: str, name: str, where: str) -> float:
     """A cell's number.
 
     Raises:
-        InputError: it is none, not finite, or not positive.
+        InputError: it is none, not finite, not positive, or beyond what anything measures.
     """
     try:
         value = float(text)
@@ -184,4 +185,6 @@ def positive_number(text: str, name: str, where: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise InputError(f"{where}: {name} is {text!r}; it must be a positive number")
+    if not LEAST <= value <= MOST_OF_OTHERS:
+        raise InputError(f"{where}: {name} is {text!r}; it must be from {LEAST:g} to {MOST_OF_OTHERS:g}")
     return value

@@ -1,6 +1,7 @@
 """One sentence for whatever goes wrong in code that a user wrote: the line, the error, what would make it work."""
 
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ _LIBRARIES = "site-packages"
 _CORRECT = "correct it there"
 _NOT_THE_CONFIGURATION = "no configuration changes this code of transformers: give the model as a model.py of your own"
 _TORCH = Path(torch.__file__).parent
+_FIELD = re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got .* \(value: (?P<value>.*)\)")  # of huggingface_hub
 
 
 @contextmanager
@@ -80,6 +82,9 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
             "operators, or register its shapes with torch.library.register_fake"
         )
     message = _message(error)
+    field = _FIELD.search(message)
+    if field is not None:
+        return f"{path}: {field['name']} is {field['value']}, but must be {field['what']}; change the configuration"
     if "dtype" in message or "BFloat16" in message:
         remedy = "models are traced in bfloat16: cast to the dtype of the weights, as in x.to(self.weight.dtype)"
     return f"{doing} fails at {place} with {type(error).__name__}: {message}; {remedy}"
