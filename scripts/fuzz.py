@@ -10,7 +10,6 @@ Exit status: 0 nothing found, 1 findings.
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -38,7 +37,6 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the mutated file of the first input of every family here")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = tempfile.TemporaryDirectory(prefix="phaze-fuzz-") if given.folder is None else nullcontext(str(given.folder))
     with place as folder:
         numbers = range(given.first, given.first + given.inputs) if given.only is None else (given.only,)

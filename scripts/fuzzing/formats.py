@@ -171,7 +171,6 @@ _CODE = (
         "(",
         "raise ValueError('no')",
         "raise SystemExit(7)",
-        "raise KeyboardInterrupt",
         "import nosuchmodule",
         "assert False",
         "1 / 0",

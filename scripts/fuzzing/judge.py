@@ -41,7 +41,7 @@ NEGATIVE = frozenset(  # words of names of numbers that may be
 FOREIGN = re.compile(
     r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception ignored|C\+\+|Fatal Python|"
     r"frame #\d|Segmentation fault|unexpected \w+(Error|Exception|Exit|Iteration)|<built-in|object at|"
-    r"\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
+    r"(?<!returns )\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
     re.MULTILINE,
 )
 NOT_NUMBERS = re.compile(r"(?:^| {2,})[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE | re.MULTILINE)  # where a cell begins

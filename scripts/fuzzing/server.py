@@ -25,6 +25,8 @@ MEMORY_BYTES = 4 * 2**30
 LARGEST_FILE_BYTES = 2**30
 POLL_S, WATCH_S = 0.004, 0.05
 RESERVES_ADDRESSES = frozenset({"report"})  # modes with an engine that reserves far more than it uses
+BUILT = "built-"  # begins the name of the mark of a slot that is ready
+IN_SLOT = frozenset({"pristine", "live", "stdout", "stderr"})
 FORKS_WELL = frozenset({"jemalloc_bg_thd"})  # threads that their library starts again in a fork
 PAGE_BYTES = resource.getpagesize()
 
@@ -75,13 +77,23 @@ class Slot:
         """The current folder of the run."""
         return self.live / "work"
 
+    def strange(self) -> list[str]:
+        """Names of what lies in the slot and is not of it."""
+        return [path.name for path in self.root.iterdir() if path.name not in IN_SLOT and not path.name.startswith(BUILT)]
+
     def keep(self) -> None:
         """Take the live files as pristine ones."""
         shutil.rmtree(self.pristine, ignore_errors=True)
         shutil.copytree(self.live, self.pristine, symlinks=True)  # times of files are copied too
 
     def restore(self) -> None:
-        """Make the live files what the pristine ones are; what did not change since is left as it is."""
+        """Make the live files what the pristine ones are; what did not change since is left, what is beside them goes."""
+        for name in self.strange():
+            path = self.root / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         here, there = _states(self.live), _states(self.pristine)
         for name in sorted(here.keys() - there.keys(), reverse=True):
             path = self.live / name
@@ -225,6 +237,8 @@ def _child(slot: Slot, words: list[str]) -> None:
     status = 1
     try:
         os.setsid()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL if each == signal.SIGTERM else signal.default_int_handler)
         _redirect(slot)
         os.chdir(slot.work)
         os.environ |= {"HOME": str(slot.live / "home"), "COLUMNS": "200"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,13 +21,11 @@ from scripts.fuzzing.findings import Example, Findings, table, told
 from scripts.fuzzing.flags import WRITTEN, Flags, parsers
 from scripts.fuzzing.inputs import Input, input_of
 from scripts.fuzzing.judge import Problem, contents, problems
-from scripts.fuzzing.server import POLL_S, Outcome, Running, Slot, prepare, warm
+from scripts.fuzzing.server import BUILT, POLL_S, Outcome, Running, Slot, prepare, warm
 from scripts.fuzzing.targets import BUILD, SHARING, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("Common", "GraphExtractor", "Estimator", "Plans", "Solver", "Validation", "Studies", "scripts/fuzzing")  # write files
-BUILT = "built-"  # and the version of the code that built a slot
-OURS = frozenset({"pristine", "live", "work", "home", "stdout", "stderr"})  # what is in a slot
 BYSTANDER = "bystander.txt"
 TELL_EVERY = 200  # inputs
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)')
@@ -52,8 +52,11 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     modes, findings = parsers(), Findings()
     _say(f"ready after {time.monotonic() - started:.0f} s in {folder}; seed {plan.seed}")
     begun, cpu = time.monotonic(), time.process_time()
-    try:
-        for tried, outcome, slot, lost in _ended(plan, slots, modes):
+    stopped: list[int] = []  # by a signal; an exception could come where the interpreter swallows it
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, frame: stopped.append(number))
+    with closing(_ended(plan, slots, modes)) as runs:
+        for tried, outcome, slot, lost in runs:
             found = [*problems(outcome, tried.mode), *lost]
             findings.note(tried, outcome)
             _gather(plan, findings, found, tried, slot, loud=loud)
@@ -61,8 +64,9 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
                 _say_all(tried, outcome, found)
             if findings.ended % TELL_EVERY == 0:
                 _say(f"{findings.ended} inputs in {time.monotonic() - begun:.0f} s, {len(findings.families)} families")
-    except KeyboardInterrupt:
-        _say("interrupted; what was found so far follows")
+            if stopped:
+                _say("interrupted; what was found so far follows")
+                break
     if not loud:
         _summarise(plan, findings, time.monotonic() - begun, time.process_time() - cpu)
     return len(findings.families)
@@ -92,7 +96,9 @@ def _summarise(plan: Plan, findings: Findings, wall_s: float, own_s: float) -> N
     )
 
 
-def _ended(plan: Plan, slots: list[Slot], modes: dict[str, Parser]) -> Iterator[tuple[Input, Outcome, Slot, list[Problem]]]:
+def _ended(
+    plan: Plan, slots: list[Slot], modes: dict[str, Parser]
+) -> Generator[tuple[Input, Outcome, Slot, list[Problem]], None, None]:
     """Every input as it ends, in a slot that is its own until the next one is asked for."""
     waiting = iter(plan.numbers)
     free, busy = list(slots), dict[Slot, tuple[Input, Running, dict[str, str]]]()
@@ -151,8 +157,7 @@ def _lost(tried: Input, slot: Slot, before: dict[str, str]) -> list[Problem]:
     named = {word.partition("=")[2] or word for word in _written(tried.words)}
     lost = [name for name in before if after.get(name) != before[name] and not any(name.startswith(each) for each in named)]
     found = [Problem(f"{tried.mode}: lost or changed {lost[0]}", ", ".join(lost))] if lost else []
-    here = {path.name for folder in (slot.root, slot.live) for path in folder.iterdir()}
-    strange = {name for name in here - OURS if not name.startswith(BUILT)}
+    strange = [*slot.strange(), *(path.name for path in slot.live.iterdir() if path.name not in {"work", "home"})]
     if strange and not any(".." in word for word in (*tried.words, tried.content.decode("latin-1"))):
         found.append(Problem(f"{tried.mode}: written outside the working folder", ", ".join(strange)))
     return found
