@@ -159,6 +159,10 @@ def check_platform(platform: Platform, source: Path) -> None:
     """
     file = FileRefusals(source)
     require(len(platform.dataflows) > 0, file, "dataflows", "empty", "one or more of ws, os, is")
+    distinct = len(set(platform.dataflows)) == len(platform.dataflows)
+    require(
+        distinct, file, "dataflows", f"a list of {len(platform.dataflows):,} with repetitions", "each of ws, os, is at most once"
+    )
     require(platform.startup_s >= 0, file, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
     require(0 < share < 1, file, "concurrent_tc_share", share, "between 0 and 1, both excluded")

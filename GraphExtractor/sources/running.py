@@ -64,7 +64,8 @@ class UserFile:
         with users_code(self.path, "build()"), shapes_only(), _beside(Path(self.path)):
             model = built_on_fake(build)
         if not isinstance(model, torch.nn.Module):
-            raise InputError(f"build() in {self.path} returns {type(model).__name__}; return the torch.nn.Module to train")
+            held = "nothing" if model is None else f"a {type(model).__name__}"
+            raise InputError(f"build() in {self.path} returns {held}; return the torch.nn.Module to train")
         frozen = [parameter.numel() for parameter in model.parameters() if not parameter.requires_grad]
         if len(frozen) == len(list(model.parameters())):
             kind = "only frozen parameters" if frozen else "no parameters"
