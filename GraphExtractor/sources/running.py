@@ -64,7 +64,7 @@ class UserFile:
         with users_code(self.path, "build()"), shapes_only(), _beside(Path(self.path)):
             model = built_on_fake(build)
         if not isinstance(model, torch.nn.Module):
-            held = "nothing" if model is None else f"a {type(model).__name__}"
+            held = "nothing" if model is None else f"an object of type {type(model).__name__}"
             raise InputError(f"build() in {self.path} returns {held}; return the torch.nn.Module to train")
         frozen = [parameter.numel() for parameter in model.parameters() if not parameter.requires_grad]
         if len(frozen) == len(list(model.parameters())):
