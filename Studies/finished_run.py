@@ -126,8 +126,9 @@ class _RunReader:
     def mapping(self, name: str) -> dict[str, Any]:
         """A JSON document, without its digest."""
         path = self._folder / name
+        text = self.text(name)
         try:
-            document = parse_json(self.text(name), str(path))
+            document = parse_json(text, str(path))
         except InputError as error:
             raise _unreadable(path, "it is not JSON") from error
         if not isinstance(document, dict):

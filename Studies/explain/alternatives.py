@@ -100,25 +100,39 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
 
 
 def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[Designed | None, PricedHardware]:
-    """The best of the points: those that could reach most are priced first, until no other can beat the best of them."""
+    """The best of the points, of equal ones the smallest: those that could reach most come first, until no other can be it."""
     hardware, reach = points.hardware, points.reach
-    order = np.lexsort((hardware.area_mm2, -reach))
+    waiting = np.lexsort((hardware.area_mm2, -reach))
     best: Designed | None = None
-    first, size = 0, FIRST_BATCH
-    with search.run.progress.phase("designs with what was asked for", len(order)) as advance:
+    size = FIRST_BATCH
+    with search.run.progress.phase("designs with what was asked for", len(waiting)) as advance:
         while True:
-            rows = order[first : first + size]
+            rows = waiting[:size]
             priced = search.price(_some(hardware, rows), request)
             found = best_design(priced, memory_sizes(request))
-            if found is not None and (best is None or found.point.value > best.point.value * (1 + EQUAL)):
+            if found is not None and (best is None or _precedes(found.point, best.point)):
                 best = found
-            first, size = first + len(rows), size * GROWTH
-            nobody_fits = best is None  # whether a model fits does not depend on the accelerator
-            beaten = best is not None and first < len(order) and reach[order[first]] <= best.point.value * (1 + EQUAL)
-            if first >= len(order) or nobody_fits or beaten:
-                advance(len(order) - first + len(rows))
+            left = waiting[size:]
+            if best is None:
+                left = left[:0]  # whether a model fits does not depend on the accelerator
+            else:
+                level, smaller = best.point.value, hardware.area_mm2[left] < _area_mm2(best.point)
+                left = left[(reach[left] > level * (1 + EQUAL)) | ((reach[left] >= level * (1 - EQUAL)) & smaller)]
+            advance(len(waiting) - len(left))
+            waiting, size = left, size * GROWTH
+            if not len(waiting):
                 return best, priced
-            advance(len(rows))
+
+
+def _precedes(one: DesignPoint, other: DesignPoint) -> bool:
+    """Whether ``one`` brings more, or as much on a smaller chip."""
+    if one.value >= other.value * (1 - EQUAL) and _area_mm2(one) < _area_mm2(other):
+        return True
+    return one.value > other.value * (1 + EQUAL)
+
+
+def _area_mm2(point: DesignPoint) -> float:
+    return 0.0 if point.accelerator is None else point.accelerator.area_mm2
 
 
 def _some(hardware: Hardware, rows: NDArray[np.int64]) -> Hardware:

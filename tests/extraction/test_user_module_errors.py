@@ -53,7 +53,10 @@ BROKEN = {
         HEAD + "def build(): raise KeyError('width')\n" + INPUTS,
         r"build\(\) fails at .*:3 with KeyError: 'width'",
     ),
-    "no module": (HEAD + "def build(): return 3\n" + INPUTS, r"build\(\) in .* returns an object of type int; return the torch\.nn\.Module"),
+    "no module": (
+        HEAD + "def build(): return 3\n" + INPUTS,
+        r"build\(\) in .* returns an object of type int; return the torch\.nn\.Module",
+    ),
     "no function": (HEAD + "build = 3\n" + INPUTS, r"build in .* is int; make it a function"),
     "one size of batch": (
         HEAD
