@@ -52,10 +52,12 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
         for axis, column in columns.items():
             values = []
+            chosen = getattr(best.accelerator, axis)
             for value in distinct[axis]:
-                values.append(designs.best(str(value), np.flatnonzero(column == value)))
+                rows = np.flatnonzero(column == value)
+                values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
                 advance(1)
-            found.append(AxisValues(axis, None, str(getattr(best.accelerator, axis)), len(values), tuple(values)))
+            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values)))
     if len(sizes) > 1:
         found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
     return tuple(found)
@@ -92,14 +94,17 @@ def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, Desi
     values = []
     for size in sizes:
         point = points.get(size)
-        if point is None:
-            values.append(AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {}))
-            continue
-        open_bound = point.certificate.best_open_bound if point.certificate is not None else None
-        bound = point.value if point.optimal else max(point.value, open_bound or 0.0)
-        plans = {name: _summary_of(plan) for name, plan in point.models.items()}
-        values.append(AxisValue(str(size), point.status, point.value, bound, point.accelerator, size, plans))
+        nothing = AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {})
+        values.append(nothing if point is None else _of_design(str(size), point))
     return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values))
+
+
+def _of_design(value: str, point: DesignPoint) -> AxisValue:
+    """A best design of the search as that of a value which it has."""
+    open_bound = point.certificate.best_open_bound if point.certificate is not None else None
+    bound = point.value if point.optimal else max(point.value, open_bound or 0.0)
+    plans = {name: _summary_of(plan) for name, plan in point.models.items()}
+    return AxisValue(value, point.status, point.value, bound, point.accelerator, point.hbm_bytes, plans)
 
 
 def _summary_of(plan: ModelPlan) -> PlanSummary:
