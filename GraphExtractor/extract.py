@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from Common.errors import PhazeError
-from GraphExtractor.attention import register_attention, whole_operators
+from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
@@ -24,12 +24,10 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
 from GraphExtractor.replication import ExpandedLayers, Representatives, expand, keep, representatives
-from GraphExtractor.scans import whole_scans
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
 from GraphExtractor.sources.step_check import check_step
-from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.tensor_parallel import shard
-from GraphExtractor.tracing import TracedStep, trace_step
+from GraphExtractor.tracing import TracedStep, substituted_operators, trace_step
 from GraphExtractor.widths import check_key
 
 logger = logging.getLogger(__name__)
@@ -103,7 +101,7 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, whole_operators(key.attention), whole_scans(), sparse_gradients(), KnownValues():
+    with _default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
             model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label

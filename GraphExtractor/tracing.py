@@ -121,6 +121,13 @@ class _Stamper:
                 handle.remove()
 
 
+@contextmanager
+def substituted_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
+    """While active, attention, recurrences and lookups with sparse gradients are traced as the operators that they are."""
+    with whole_operators(attention, cp), whole_scans(), sparse_gradients():
+        yield
+
+
 def trace_step(
     model: torch.nn.Module,
     layer_modules: Sequence[LayerModule],
@@ -165,7 +172,7 @@ def trace_step(
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), whole_operators(attention, cp), whole_scans(), sparse_gradients():
+        with stamper.stamping(), substituted_operators(attention, cp):
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.files import beside
+from Common.settings import COMMAND_LINE
 from GraphExtractor.names import is_path
+from GraphExtractor.permission import EVERY_FILE
 from Studies.annotations import Mode
 from Studies.request import request_fields, settings_for
 
@@ -75,6 +77,11 @@ def split_weight(text: str) -> tuple[str, str | None]:
         return (head, weight) if dimension.count("=") > 1 else (text, None)
     name, equals, weight = text.partition("=")
     return (name, weight) if equals else (text, None)
+
+
+def code_allowed(given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode) -> frozenset[str] | None:
+    """The model files that may be run: any where the command line's ``given`` settings name the models, else ``run_code``."""
+    return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
 
 
 def _names_of(key: str) -> frozenset[str]:

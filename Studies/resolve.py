@@ -18,11 +18,11 @@ from Estimator.network.cluster import with_devices
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
-from GraphExtractor.permission import CodePermission, permission
+from GraphExtractor.permission import permission
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
 from Studies.checks import check_request
-from Studies.config_files import split_weight
+from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import result_key
 from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
@@ -65,12 +65,11 @@ def resolve(
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
         values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
     )
-    stated_above = settings_for(mode).read(given, COMMAND_LINE)
     request = Request(
         mode=mode,
         hardware=hardware,
         chunk_layers=chunk_layers,
-        code=CodePermission() if "model" in stated_above else permission(families, source, run_code),
+        code=permission(families, source, code_allowed(given, run_code, mode)),
         **{
             "devices": hardware.cluster.num_devices,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
-from Plans.plan import UniformPlan
+from Plans.plan import UniformPlan, plan_mapping
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.problem import Objective
@@ -73,20 +73,8 @@ def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
 
 def plan_summary(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
     """What ``plan`` chooses."""
-    return PlanSummary(
-        throughput_samples_per_s=samples_per_s,
-        micro_batch_size=plan.micro_batch_size,
-        recompute=plan.recompute.value,
-        tp=plan.tp,
-        pp=plan.pp,
-        dp=plan.dp,
-        cp=plan.cp,
-        ep=plan.ep,
-        sequence_parallel=plan.sequence_parallel,
-        zero_stage=plan.zero_stage,
-        interleave=plan.interleave,
-        group_order=plan.group_order.value,
-    )
+    chosen = plan_mapping(plan)
+    return PlanSummary(samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]})
 
 
 def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:

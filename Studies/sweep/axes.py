@@ -13,11 +13,10 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key, user_path
-from Common.settings import COMMAND_LINE
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
-from GraphExtractor.permission import EVERY_FILE, permission
+from GraphExtractor.permission import permission
 from Studies.annotations import Mode
-from Studies.config_files import MODELS, read_config, setting_beside, split_weight
+from Studies.config_files import MODELS, code_allowed, read_config, setting_beside, split_weight
 from Studies.folders import check_name, folders_of
 from Studies.request import settings_for
 
@@ -123,7 +122,7 @@ def read_sweep(
     name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
     check_name(name)
     chosen = output or own.get("output")
-    allowed = EVERY_FILE if MODELS in settings_for(Mode.SEARCH).canonical(given, COMMAND_LINE) else run_code
+    allowed = code_allowed(given, run_code, Mode.SEARCH)
     for axis in axes:
         if axis.key == MODELS:
             for withheld in permission(_model_files(axis.values), str(path), allowed).withheld:
