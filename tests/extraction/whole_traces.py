@@ -14,15 +14,20 @@ def traced_step(key, family):
 
 def step_of(model, inputs):
     """The traced step of a small model as it is, with the sum of its output for a loss; ``inputs`` are tensors by name."""
+    from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
+
+    return step_over(model, each_layer_module(model, find_layer_modules(model)), inputs)
+
+
+def step_over(model, modules, inputs):
+    """The same with these ``LayerModule``s for layers."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from GraphExtractor.graph import Attention
-    from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
     from GraphExtractor.tracing import trace_step
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    modules = each_layer_module(model, find_layer_modules(model))
     with fake:
         values = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in inputs.items()}
         for module in model.modules():
