@@ -54,40 +54,41 @@ def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTenso
 
 
 def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
-    """What layers keep together at another depth: neighbours what is between them, all blocks what feeds them all."""
+    """What layers keep together at another depth: neighbours what one of them makes, all blocks what feeds them all."""
     links: dict[int, list[SharedTensor]] = {}
     for kept in graph.shared:
-        ends = kept.layers
-        if set(range(1, blocks + 1)) <= set(ends) and blocks > 2:
-            yield from _if_several(_with_blocks(kept, blocks, layers))
-        elif ends == (ends[0], ends[0] + 1):
-            links.setdefault(ends[0], []).append(kept)
+        source, others = kept.source, {*kept.layers} - {kept.source}
+        if source is not None and others == {source + 1}:
+            links.setdefault(source, []).append(_shifted(kept, -source))
+        elif source in (None, 0) and {*range(1, blocks + 1)} <= others:
+            found = _with_blocks(kept, blocks, layers)
+            if len(found.layers) > 1:
+                yield found
         else:
             raise InputError(
-                f"the depth of {graph.key.model} cannot be changed: layers {', '.join(map(str, ends))} keep one tensor together; "
-                "extract it at the depth wanted"
+                f"the depth of {graph.key.model} cannot be changed: its layers {', '.join(map(str, kept.layers))} keep a tensor "
+                "together; extract it at the depth wanted"
             )
-    every = [[_shifted(kept, -source) for kept in links.get(source, ())] for source in range(blocks + 1)]
-    if any(link != every[1] for link in every[1:blocks]):
+    between = links.get(1, [])
+    if any(links.get(block, []) != between for block in range(1, blocks)):
         raise InputError(f"the depth of {graph.key.model} cannot be changed: its blocks keep different tensors; extract it at it")
     yield from links.get(0, ())
     for source in range(1, layers):
-        yield from (_shifted(kept, source) for kept in every[1])
-    yield from (_shifted(kept, layers) for kept in every[blocks])
-
-
-def _if_several(kept: SharedTensor) -> Iterator[SharedTensor]:
-    if len(kept.layers) > 1:
-        yield kept
+        yield from (_shifted(kept, source) for kept in between)
+    yield from (_shifted(kept, layers) for kept in links.get(blocks, ()))
 
 
 def _with_blocks(kept: SharedTensor, blocks: int, layers: int) -> SharedTensor:
-    def at(ends: tuple[int, ...]) -> tuple[int, ...]:
-        first, inner, last = ({0} & {*ends}), ({*ends} - {0, blocks + 1}), ({blocks + 1} & {*ends})
-        return (*first, *(range(1, layers + 1) if inner else ()), *(layers + 1 for _ in last))
+    """What all blocks keep, and maybe the ends."""
 
-    return SharedTensor(kept.bytes, at(kept.none), at(kept.selective), at(kept.full))
+    def at(places: tuple[int, ...]) -> tuple[int, ...]:
+        inner = range(1, layers + 1) if any(1 <= place <= blocks for place in places) else ()
+        return (*(place for place in places if place == 0), *inner, *(layers + 1 for place in places if place > blocks))
+
+    return SharedTensor(kept.source, kept.bytes, at(kept.none), at(kept.selective), at(kept.full))
 
 
 def _shifted(kept: SharedTensor, by: int) -> SharedTensor:
-    return SharedTensor(kept.bytes, *(tuple(end + by for end in ends) for ends in (kept.none, kept.selective, kept.full)))
+    assert kept.source is not None  # a link
+    places = (tuple(place + by for place in layers) for layers in (kept.none, kept.selective, kept.full))
+    return SharedTensor(kept.source + by, kept.bytes, *places)

@@ -229,12 +229,19 @@ class SavedBytes:
     """Bytes one micro-batch leaves behind for the backward pass of one layer by itself, per recomputation mode.
 
     Whatever the layer keeps counts, whoever made it and whoever else keeps it (``SharedTensor``). ``full`` is the bytes of the
-    tensors entering the layer, which is all that full recomputation keeps.
+    tensors entering the layer, which is all that full recomputation keeps. ``restored_selective`` and ``restored_full`` are the
+    bytes of what ``none`` keeps and these modes make again before they need it; they may keep what ``none`` does not.
     """
 
     none: int
     selective: int
     full: int
+    restored_selective: int = 0
+    restored_full: int = 0
+
+    def restored(self, recompute: Recompute) -> int:
+        """Bytes that ``recompute`` makes again for the layer's backward pass."""
+        return {Recompute.NONE: 0, Recompute.SELECTIVE: self.restored_selective, Recompute.FULL: self.restored_full}[recompute]
 
     def under(self, recompute: Recompute) -> int:
         """Bytes kept under ``recompute``."""
@@ -309,10 +316,11 @@ class SharedTensor:
     """Tensors of a micro-batch that the same layers keep for their backward passes: a device with several of them keeps one copy.
 
     ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending positions in
-    ``ModelGraph.sequence``. An activation between two layers may be one (a ReLU keeps what it makes, the convolution behind it
-    what it reads), and so may a table or mask that many layers read.
+    ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation between two layers may be one (a ReLU keeps
+    what it makes, the convolution behind it what it reads), and so may a table or mask that many layers read.
     """
 
+    source: int | None
     bytes: int
     none: tuple[int, ...]
     selective: tuple[int, ...]

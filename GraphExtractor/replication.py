@@ -87,7 +87,7 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
         tensors += [_moved(tensor, each) for each in places]
     kept: list[SharedTensor] = []
     for found in traced.shared:
-        places = _places(found.made, found.read, copies, starts)
+        places = _places(found.tensor.source, found.readers, copies, starts)
         if places is None:
             return None
         kept += [_moved_shared(found, each) for each in places]
@@ -95,14 +95,14 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
     return ExpandedLayers(tuple(layers), tuple(sequence), in_order, summed_shared(kept))
 
 
-def _places(made: int | None, readers: tuple[int, ...], copies: tuple[int, ...], starts: list[int]) -> list[Places] | None:
-    """Where the layers of a tensor lie, once for each of its copies: the layer that made it (None: an input) and its readers."""
-    if made is not None and readers == (made + 1,):  # a chain: every copy feeds the next
-        first = starts[made]
-        return [{made: (first + copy,), made + 1: (first + copy + 1,)} for copy in range(copies[made])]
-    layers = readers if made is None else (made, *readers)
+def _places(source: int | None, readers: tuple[int, ...], copies: tuple[int, ...], starts: list[int]) -> list[Places] | None:
+    """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None: an input) and its readers."""
+    if source is not None and readers == (source + 1,):  # a chain: every copy feeds the next
+        first = starts[source]
+        return [{source: (first + copy,), source + 1: (first + copy + 1,)} for copy in range(copies[source])]
+    layers = readers if source is None else (source, *readers)
     feeds_whole_runs = all(copies[r] == 1 or {r - 1, r + 1} <= set(layers) for r in readers)
-    if (made is not None and copies[made] > 1) or not feeds_whole_runs:
+    if (source is not None and copies[source] > 1) or not feeds_whole_runs:
         return None
     return [{layer: tuple(starts[layer] + copy for copy in range(copies[layer])) for layer in layers}]
 
@@ -113,16 +113,18 @@ def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:
 
 
 def _moved_shared(found: Shared, places: Places) -> SharedTensor:
-    kept = found.tensor
+    kept, source = found.tensor, found.tensor.source
     at = [tuple(place for layer in layers for place in places[layer]) for layers in (kept.none, kept.selective, kept.full)]
-    return SharedTensor(kept.bytes, *at)
+    return SharedTensor(None if source is None else places[source][0], kept.bytes, *at)
 
 
 def summed_shared(kept: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
-    """The same with one entry for all tensors that the same layers keep, in the order of the layers."""
+    """The same with one entry for all tensors that the same layer makes and the same keep, in the order of the layers."""
     sizes: dict[SharedTensor, int] = {}
     for tensor in kept:
         alike = replace(tensor, bytes=0)
         sizes[alike] = sizes.get(alike, 0) + tensor.bytes
     found = (replace(alike, bytes=size) for alike, size in sizes.items())
-    return tuple(sorted(found, key=lambda tensor: (tensor.layers, tensor.none, tensor.selective, tensor.full)))
+    return tuple(
+        sorted(found, key=lambda tensor: (tensor.layers, tensor.none, tensor.selective, tensor.full, tensor.source or 0))
+    )

@@ -25,17 +25,17 @@ class Keeping:
     full: frozenset[Value]
 
     def bytes(self) -> SavedBytes:
-        """Sizes of the three sets."""
-        return SavedBytes(*(sum(value.bytes for value in kept) for kept in (self.none, self.selective, self.full)))
+        """Sizes of the three sets, and of what the last two lack of the first."""
+        kept = self.none, self.selective, self.full, self.none - self.selective, self.none - self.full
+        return SavedBytes(*(sum(value.bytes for value in values) for values in kept))
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A tensor that several layers of a trace keep, the layer that ``made`` it (None: an input), and those that ``read`` it."""
+    """A tensor that several layers of a trace keep, and the ``readers`` among the layers that did not make it."""
 
     tensor: SharedTensor
-    made: int | None
-    read: tuple[int, ...]
+    readers: tuple[int, ...]
 
 
 def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Keeping, ...]:
@@ -78,9 +78,9 @@ def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequen
     found = []
     for value in readers:
         if value in keepers and len({layer for layers in keepers[value] for layer in layers}) > 1:
-            made = by_node[value.maker].layer if value.maker else None
-            read = tuple(sorted({user.layer for user in readers[value]} - {made}))
-            found.append(Shared(SharedTensor(value.bytes, *map(tuple, keepers[value])), made, read))
+            source = by_node[value.maker].layer if value.maker else None
+            others = tuple(sorted({user.layer for user in readers[value]} - {source}))
+            found.append(Shared(SharedTensor(source, value.bytes, *map(tuple, keepers[value])), others))
     return tuple(found)
 
 

@@ -238,8 +238,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
 
 def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
     """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
-    restored = layer.saved.none - layer.saved.under(recompute)
-    return layer.workspace_bytes + max(restored, 0)
+    return layer.workspace_bytes + layer.saved.restored(recompute)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

@@ -74,7 +74,8 @@ class RandomModel:
         for index, (count, expert) in enumerate(zip(counts, experts / key.ep, strict=True)):
             none = float(random.uniform(2, 6))
             alone = [round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)]
-            saved = SavedBytes(*(size + self._most_shared(index, mode, shared) for size, mode in zip(alone, MODES, strict=True)))
+            kept = [size + self._most_shared(index, mode, shared) for size, mode in zip(alone, MODES, strict=True)]
+            saved = SavedBytes(*kept, *(max(kept[0] - size, 0) for size in kept[1:]))
             last = self.tied and index == self.sequence[-1]
             read = [replace(each, rows_read=min(each.rows, each.rows_read * key.micro_batch_size)) for each in self.of(index)]
             layers.append(
@@ -106,7 +107,7 @@ class RandomModel:
             if random.random() < 0.5:
                 places = int(random.integers(len(self.sequence) - 1)) + np.arange(2)
             kept = [tuple(places[random.random(len(places)) < part].tolist()) for part in (1.0, 0.9, 0.5)]
-            tensors.append(SharedTensor(int(random.integers(0, 3000)) * micro_batch_size, *kept))
+            tensors.append(SharedTensor(None, int(random.integers(0, 3000)) * micro_batch_size, *kept))
         return tuple(tensors)
 
     def _most_shared(self, index: int, mode: Recompute, shared: Sequence[SharedTensor]) -> int:

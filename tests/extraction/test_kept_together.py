@@ -126,6 +126,9 @@ def test_every_stage_of_random_blocks_keeps_what_autograd_keeps(seed):
     saved, entering = storages(model)
     count = len(model.blocks)
     assert len(graph.sequence) == count and check_structure(graph) == []
+    for at in range(count):
+        made_again = sum(size for storage, size in saved[at].items() if storage not in entering[at])
+        assert graph.layers[at].saved.restored(Recompute.FULL) == made_again
     for mode, last in itertools.product((Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL), range(1, count + 1)):
         for first in range(last):
             members = np.zeros((1, count), np.bool_)

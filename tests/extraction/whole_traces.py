@@ -36,6 +36,12 @@ def step_over(model, modules, inputs):
     return trace_step(model, modules, values, lambda m, v: m(*v.values()).sum(), fake, Attention.FLASH)
 
 
+def kept_alone(graph, position, recompute):
+    """Bytes that a layer keeps and no other one does."""
+    shared = sum(tensor.bytes for tensor in graph.shared if position in tensor.kept_by(recompute))
+    return graph.layers[graph.sequence[position]].saved.under(recompute) - shared
+
+
 def cut_bytes(graph, position):
     """Bytes (activations, gradients) of the tensors that cross the cut before a layer."""
     crossing = [tensor for tensor in graph.tensors if tensor.source < position <= max(tensor.destinations)]
