@@ -205,7 +205,9 @@ def _described(graph: ModelGraph) -> dict[str, object]:
 
     ``sparse_parameters`` are those of tables whose gradient is that of the rows that were read.
     """
+    from GraphExtractor.graph import Recompute
     from GraphExtractor.score_mask import masked_flops, masked_scores
+    from Plans.layer_costs import layer_sizes
 
     length = graph.key.sequence_length
     layers = [graph.layers[index] for index in graph.sequence]
@@ -224,7 +226,7 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "masked_forward_gflops": sum(masked_flops(layer.forward.operators, length) for layer in layers) / 1e9,
         "masked_backward_gflops": sum(masked_flops(layer.backward.operators, length) for layer in layers) / 1e9,
         "masked_scores": masked_scores(layers),
-        "saved_bytes": sum(layer.saved.none for layer in layers),
+        "saved_bytes": layer_sizes(graph, Recompute.NONE).all_saved_bytes,
     }
 
 

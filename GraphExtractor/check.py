@@ -2,11 +2,12 @@
 
 import logging
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import networkx as nx
 
-from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind, Recompute
 from GraphExtractor.models.base import ModelFamily
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,24 @@ def check_structure(graph: ModelGraph) -> list[str]:
             graph.sequence
         ):
             found.append(f"tensor from layer {tensor.source} to {tensor.destinations} does not run forward")
+    return found or _shared_violations(graph)
+
+
+def _shared_violations(graph: ModelGraph) -> list[str]:
+    """What several layers keep is part of what each of them keeps."""
+    found = []
+    for mode in Recompute:
+        kept: Counter[int] = Counter()
+        for tensor in graph.shared:
+            layers = tensor.kept_by(mode)
+            if tensor.bytes < 0 or len(set(layers)) < len(layers) or not set(layers) <= set(range(len(graph.sequence))):
+                found.append(f"{tensor.bytes} shared bytes are kept by layers {layers}")
+            kept.update(dict.fromkeys(layers, tensor.bytes))
+        found += [
+            f"layer {layer} shares {kept[layer]} bytes of the {graph.layers[graph.sequence[layer]].saved.under(mode)} it keeps"
+            for layer in range(len(graph.sequence))
+            if kept[layer] > graph.layers[graph.sequence[layer]].saved.under(mode)
+        ]
     return found
 
 

@@ -67,7 +67,7 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
         expanded = _expanded(key, family, modules, {}, build_model(key, family, fake), fake)
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
-    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes)
+    return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared)
 
 
 def _representatives(model: torch.nn.Module, modules: LayerModules) -> dict[str, Representatives]:

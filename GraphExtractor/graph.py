@@ -17,7 +17,7 @@ from Common.choices import Attention as Attention
 from Common.choices import Recompute as Recompute
 from GraphExtractor.names import label
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 DTYPE_BYTES = {
     "bfloat16": 2,
@@ -226,14 +226,22 @@ class OperatorGraph:
 
 @dataclass(frozen=True)
 class SavedBytes:
-    """Bytes one micro-batch leaves behind for the backward pass of one layer, per recomputation mode.
+    """Bytes one micro-batch leaves behind for the backward pass of one layer by itself, per recomputation mode.
 
-    ``full`` is the bytes of the tensors entering the layer, which is all that full recomputation keeps.
+    Whatever the layer keeps counts, whoever made it and whoever else keeps it (``SharedTensor``). ``full`` is the bytes of the
+    tensors entering the layer, which is all that full recomputation keeps. ``restored_selective`` and ``restored_full`` are the
+    bytes of what ``none`` keeps and these modes make again before they need it; they may keep what ``none`` does not.
     """
 
     none: int
     selective: int
     full: int
+    restored_selective: int = 0
+    restored_full: int = 0
+
+    def restored(self, recompute: Recompute) -> int:
+        """Bytes that ``recompute`` makes again for the layer's backward pass."""
+        return {Recompute.NONE: 0, Recompute.SELECTIVE: self.restored_selective, Recompute.FULL: self.restored_full}[recompute]
 
     def under(self, recompute: Recompute) -> int:
         """Bytes kept under ``recompute``."""
@@ -304,6 +312,31 @@ class LayerTensor:
 
 
 @dataclass(frozen=True)
+class SharedTensor:
+    """Tensors of a micro-batch that the same layers keep for their backward passes: a device with several of them keeps one copy.
+
+    ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending positions in
+    ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation between two layers may be one (a ReLU keeps
+    what it makes, the convolution behind it what it reads), and so may a table or mask that many layers read.
+    """
+
+    source: int | None
+    bytes: int
+    none: tuple[int, ...]
+    selective: tuple[int, ...]
+    full: tuple[int, ...]
+
+    def kept_by(self, recompute: Recompute) -> tuple[int, ...]:
+        """The layers that keep it under ``recompute``."""
+        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}[recompute]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """All layers that keep it under some mode."""
+        return tuple(sorted({*self.none, *self.selective, *self.full}))
+
+
+@dataclass(frozen=True)
 class GraphKey:
     """What a model graph was made for.
 
@@ -331,7 +364,8 @@ class ModelGraph:
     """A training step of a model, per device of its tensor-, context- and expert-parallel groups.
 
     ``layers`` are the distinct layers; ``sequence[i]`` is the index into ``layers`` of the i-th layer executed. Layers depend
-    on each other through ``tensors`` alone, which need not make a chain of them.
+    on each other through ``tensors`` alone, which need not make a chain of them. ``shared`` are the tensors that several layers
+    keep: what layers on one device save is the sum of ``LayerGraph.saved`` with each of these counted once.
     ``block_parameter_count`` is the part of ``total_parameter_count`` that one repeated block adds; 0 where blocks differ.
     """
 
@@ -341,4 +375,5 @@ class ModelGraph:
     tensors: tuple[LayerTensor, ...]
     total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
     block_parameter_count: int = 0
+    shared: tuple[SharedTensor, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)

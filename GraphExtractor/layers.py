@@ -12,7 +12,7 @@ from GraphExtractor.fusion import Group, Readers, fuse
 from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, SparseTable, Yields
 from GraphExtractor.linking import linked
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
-from GraphExtractor.saved import Keeping, keeping, peak_temporaries
+from GraphExtractor.saved import Keeping, Shared, keeping, peak_temporaries, shared
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Source, Value, ValueTable, operator_name
@@ -20,11 +20,12 @@ from GraphExtractor.values import Source, Value, ValueTable, operator_name
 
 @dataclass(frozen=True)
 class TracedLayers:
-    """All layers of a traced step, in order, and the tensors between them (positions are those of the trace)."""
+    """All layers of a traced step, in order, the tensors between them and what several keep (positions are of the trace)."""
 
     places: tuple[LayerPlace, ...]
     layers: tuple[LayerGraph, ...]
     tensors: tuple[LayerTensor, ...]
+    shared: tuple[Shared, ...]
 
 
 def layers_of(step: TracedStep) -> TracedLayers:
@@ -56,7 +57,7 @@ def layers_of(step: TracedStep) -> TracedLayers:
         )
         for layer in range(step.layer_count)
     )
-    return TracedLayers(step.places, layers, _tensors(operators, users))
+    return TracedLayers(step.places, layers, _tensors(operators, users), shared(operators, users, kept))
 
 
 def _layer(

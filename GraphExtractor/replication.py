@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from GraphExtractor.graph import LayerGraph, LayerTensor
+from GraphExtractor.graph import LayerGraph, LayerTensor, SharedTensor
 from GraphExtractor.layer_modules import structure
 
 if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.layers import TracedLayers
+    from GraphExtractor.saved import Shared
+
+Places = Mapping[int, tuple[int, ...]]  # of each traced layer in the sequence
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,12 @@ class Representatives:
 
 @dataclass(frozen=True)
 class ExpandedLayers:
-    """Distinct layers, the sequence of all layers over them, and the tensors between the layers of the sequence."""
+    """Distinct layers, the sequence of all layers over them, and the tensors between them and that several of them keep."""
 
     layers: tuple[LayerGraph, ...]
     sequence: tuple[int, ...]
     tensors: tuple[LayerTensor, ...]
+    shared: tuple[SharedTensor, ...]
 
 
 def representatives(blocks: torch.nn.Module) -> Representatives:
@@ -77,22 +81,50 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
         sequence += [layers.index(layer)] * copies[position]
     tensors: list[LayerTensor] = []
     for tensor in traced.tensors:
-        expanded = _expand_tensor(tensor, copies, starts)
-        if expanded is None:
+        places = _places(tensor.source, tensor.destinations, copies, starts)
+        if places is None:
             return None
-        tensors += expanded
-    return ExpandedLayers(tuple(layers), tuple(sequence), tuple(sorted(tensors, key=lambda tensor: tensor.source)))
+        tensors += [_moved(tensor, each) for each in places]
+    kept: list[SharedTensor] = []
+    for found in traced.shared:
+        places = _places(found.tensor.source, found.readers, copies, starts)
+        if places is None:
+            return None
+        kept += [_moved_shared(found, each) for each in places]
+    in_order = tuple(sorted(tensors, key=lambda tensor: tensor.source))
+    return ExpandedLayers(tuple(layers), tuple(sequence), in_order, summed_shared(kept))
 
 
-def _expand_tensor(tensor: LayerTensor, copies: tuple[int, ...], starts: list[int]) -> list[LayerTensor] | None:
-    source, readers = tensor.source, tensor.destinations
-
-    def at(first: int, destinations: tuple[int, ...]) -> LayerTensor:
-        return LayerTensor(first, destinations, tensor.bytes, tensor.gradient_bytes)
-
-    if readers == (source + 1,):  # a chain: every copy feeds the next
-        return [at(starts[source] + copy, (starts[source] + copy + 1,)) for copy in range(copies[source])]
-    feeds_whole_runs = all(copies[r] == 1 or {r - 1, r + 1} <= {source, *readers} for r in readers)
-    if copies[source] > 1 or not feeds_whole_runs:
+def _places(source: int | None, readers: tuple[int, ...], copies: tuple[int, ...], starts: list[int]) -> list[Places] | None:
+    """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None: an input) and its readers."""
+    if source is not None and readers == (source + 1,):  # a chain: every copy feeds the next
+        first = starts[source]
+        return [{source: (first + copy,), source + 1: (first + copy + 1,)} for copy in range(copies[source])]
+    layers = readers if source is None else (source, *readers)
+    feeds_whole_runs = all(copies[r] == 1 or {r - 1, r + 1} <= set(layers) for r in readers)
+    if (source is not None and copies[source] > 1) or not feeds_whole_runs:
         return None
-    return [at(starts[source], tuple(starts[r] + copy for r in readers for copy in range(copies[r])))]
+    return [{layer: tuple(starts[layer] + copy for copy in range(copies[layer])) for layer in layers}]
+
+
+def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:
+    ends = tuple(place for layer in tensor.destinations for place in places[layer])
+    return replace(tensor, source=places[tensor.source][0], destinations=ends)
+
+
+def _moved_shared(found: Shared, places: Places) -> SharedTensor:
+    kept, source = found.tensor, found.tensor.source
+    at = [tuple(place for layer in layers for place in places[layer]) for layers in (kept.none, kept.selective, kept.full)]
+    return SharedTensor(None if source is None else places[source][0], kept.bytes, *at)
+
+
+def summed_shared(kept: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
+    """The same with one entry for all tensors that the same layer makes and the same keep, in the order of the layers."""
+    sizes: dict[SharedTensor, int] = {}
+    for tensor in kept:
+        alike = replace(tensor, bytes=0)
+        sizes[alike] = sizes.get(alike, 0) + tensor.bytes
+    found = (replace(alike, bytes=size) for alike, size in sizes.items())
+    return tuple(
+        sorted(found, key=lambda tensor: (tensor.layers, tensor.none, tensor.selective, tensor.full, tensor.source or 0))
+    )

@@ -1,17 +1,17 @@
 """What a layer keeps for its backward pass, and the temporaries it needs beyond that, exactly as the traced graph has it.
 
-A tensor is counted once, however many views of it are kept; parameters and buffers are not counted. A tensor kept by one
-layer counts there, even if the layer before made it (a layer's input belongs to the layer that saves it); a tensor that
-several layers keep or read, such as rotary tables, counts at its maker.
+A layer keeps what its backward operators read, whoever made it: its own results, its inputs, tables and masks. A tensor
+counts once, however many views of it are kept; parameters and buffers do not count. What several layers keep is told besides,
+since layers on one device keep it once.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers
-from GraphExtractor.graph import SavedBytes, Yields
+from GraphExtractor.graph import SavedBytes, SharedTensor, Yields
 from GraphExtractor.operators import TracedOperator
 from GraphExtractor.values import Source, Value
 
@@ -25,8 +25,17 @@ class Keeping:
     full: frozenset[Value]
 
     def bytes(self) -> SavedBytes:
-        """Sizes of the three sets."""
-        return SavedBytes(*(sum(value.bytes for value in kept) for kept in (self.none, self.selective, self.full)))
+        """Sizes of the three sets, and of what the last two lack of the first."""
+        kept = self.none, self.selective, self.full, self.none - self.selective, self.none - self.full
+        return SavedBytes(*(sum(value.bytes for value in values) for values in kept))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A tensor that several layers of a trace keep, and the ``readers`` among the layers that did not make it."""
+
+    tensor: SharedTensor
+    readers: tuple[int, ...]
 
 
 def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Keeping, ...]:
@@ -34,41 +43,45 @@ def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count
     by_node = {traced.node: traced for traced in operators}
     made_again = {traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT}
     kept: list[set[Value]] = [set() for _ in range(layer_count)]
-    of_core: list[set[Value]] = [set() for _ in range(layer_count)]  # what core attention reads from outside
+    selective: list[set[Value]] = [set() for _ in range(layer_count)]
     entering: list[set[Value]] = [set() for _ in range(layer_count)]
-
-    def count(users: Iterable[TracedOperator], layers: list[set[Value]], value: Value, maker: TracedOperator | None) -> None:
-        found = sorted({user.layer for user in users})
-        if found:
-            layers[found[0] if len(found) == 1 or maker is None else maker.layer].add(value)
-
     for value, users in readers.items():
         if value.backward or value.source is Source.PARAMETER or value.node.op == "get_attr":
             continue
         maker = by_node[value.maker] if value.maker else None
-        forward = [user for user in users if not user.backward]
-        count((user for user in users if user.backward), kept, value, maker)
-        if maker is None or not (maker.core_attention or maker.node in made_again):
-            count((user for user in forward if user.core_attention), of_core, value, maker)
-        if value.source is not Source.CONSTANT:
-            count((user for user in forward if maker is None or user.layer != maker.layer), entering, value, maker)
-    return tuple(
-        Keeping(frozenset(kept[layer]), _selective(kept[layer], readers, by_node) | of_core[layer], frozenset(entering[layer]))
-        for layer in range(layer_count)
-    )
+        for user in users:
+            own = maker is not None and maker.layer == user.layer
+            if user.backward:
+                kept[user.layer].add(value)
+                if not (own and _of_core(value.maker, by_node) and _of_core(user.forward, by_node)):  # which core makes again
+                    selective[user.layer].add(value)
+                continue
+            if user.core_attention and not (maker is not None and (maker.core_attention or maker.node in made_again)):
+                selective[user.layer].add(value)
+            if value.source is not Source.CONSTANT and not own:
+                entering[user.layer].add(value)
+    return tuple(Keeping(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True))
 
 
-def _selective(kept: Collection[Value], readers: Readers, by_node: Mapping[Node, TracedOperator]) -> frozenset[Value]:
-    """What core attention does not make again, or something else in the backward pass needs."""
+def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
+    return node is not None and by_node[node].core_attention
 
-    def of_core(node: Node | None) -> bool:
-        return node is not None and by_node[node].core_attention
 
-    return frozenset(
-        value
-        for value in kept
-        if not of_core(value.maker) or any(user.backward and not of_core(user.forward) for user in readers.get(value, ()))
-    )
+def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Keeping]) -> tuple[Shared, ...]:
+    """What more than one layer keeps, in the order in which it is first read."""
+    by_node = {traced.node: traced for traced in operators}
+    keepers: dict[Value, tuple[list[int], list[int], list[int]]] = {}
+    for layer, each in enumerate(kept):
+        for mode, values in enumerate((each.none, each.selective, each.full)):
+            for value in values:
+                keepers.setdefault(value, ([], [], []))[mode].append(layer)
+    found = []
+    for value in readers:
+        if value in keepers and len({layer for layers in keepers[value] for layer in layers}) > 1:
+            source = by_node[value.maker].layer if value.maker else None
+            others = tuple(sorted({user.layer for user in readers[value]} - {source}))
+            found.append(Shared(SharedTensor(source, value.bytes, *map(tuple, keepers[value])), others))
+    return tuple(found)
 
 
 def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]) -> int:

@@ -16,27 +16,20 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Bytes that cross the boundary before a set of layers: activations, their gradients, and what several layers read.
-
-    Arrays of shape (sets,). ``copied_bytes`` are those of the activations that are saved where they are made, and once more,
-    for every micro-batch in flight, by a stage that starts there and reads them or hands them on.
-    """
+    """Bytes of activations and of their gradients that cross the boundary before a set of layers; arrays of shape (sets,)."""
 
     activation_bytes: FloatArray
     gradient_bytes: FloatArray
-    copied_bytes: FloatArray
 
 
 def crossing(tensors: Iterable[LayerTensor], members: NDArray[np.bool_]) -> Crossing:
     """What crosses into each of the sets ``members`` (sets, layers), which hold all that needs their layers."""
-    activations, gradients, copied = (np.zeros(len(members)) for _ in range(3))
+    activations, gradients = np.zeros((2, len(members)))
     for tensor in tensors:
         crosses = ~members[:, tensor.source] & members[:, list(tensor.destinations)].any(axis=1)
         activations[crosses] += tensor.bytes
         gradients[crosses] += tensor.gradient_bytes
-        if len(tensor.destinations) > 1:
-            copied[crosses] += tensor.bytes
-    return Crossing(activations, gradients, copied)
+    return Crossing(activations, gradients)
 
 
 def boundary_crossing(tensors: Iterable[LayerTensor], layers: int, order: Sequence[int] | None = None) -> Crossing:
@@ -45,12 +38,11 @@ def boundary_crossing(tensors: Iterable[LayerTensor], layers: int, order: Sequen
     Arrays of shape (layers,). A tensor crosses from the place behind its source to the last that needs it.
     """
     place = range(layers) if order is None else np.argsort(order).tolist()
-    steps = np.zeros((3, layers + 1))
+    steps = np.zeros((2, layers + 1))
     for tensor in tensors:
         first, stop = place[tensor.source] + 1, max((place[end] for end in tensor.destinations), default=0) + 1
         if first < stop:
-            sent = (tensor.bytes, tensor.gradient_bytes, tensor.bytes if len(tensor.destinations) > 1 else 0)
-            for row, each in enumerate(sent):
+            for row, each in enumerate((tensor.bytes, tensor.gradient_bytes)):
                 steps[row, first] += each
                 steps[row, stop] -= each
     return Crossing(*np.cumsum(steps, axis=1)[:, :-1])

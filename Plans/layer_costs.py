@@ -33,6 +33,7 @@ from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import ALONE, DeviceGroups, GroupNetwork
 
 FloatArray = NDArray[np.float64]
+Members = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,8 @@ class PassCosts:
 class LayerSizes:
     """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the model is ``sequence[i]``.
 
-    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch. Tables with sparse
+    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch. ``saved_bytes`` are
+    those of each layer by itself, ``shared_bytes`` those that several save (``saved_by`` counts them once). Tables with sparse
     gradients are told apart by their sizes, as how many rows of each a batch touches grows up to the table.
     """
 
@@ -86,6 +88,8 @@ class LayerSizes:
     expert_parameters: FloatArray
     tied_parameters: FloatArray
     saved_bytes: FloatArray
+    shared_bytes: FloatArray  # (shared tensors,)
+    shared_by: Members  # (layers, shared tensors): whether a layer of the model saves it
     workspace_bytes: FloatArray
     forward_flops: FloatArray
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
@@ -100,8 +104,23 @@ class LayerSizes:
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters, those of experts and saved bytes of every layer in execution order, shape (layers, 3)."""
-        return np.stack([self.parameters, self.expert_parameters, self.saved_bytes], axis=1)[self.distinct]
+        """Parameters and those of experts of every layer in execution order, shape (layers, 2)."""
+        return np.stack([self.parameters, self.expert_parameters], axis=1)[self.distinct]
+
+    def saved_by(self, members: Members) -> FloatArray:
+        """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each tensor once; shape (stages,).
+
+        A tensor that layers of several stages save is saved by each of these stages, which gets it from the one before.
+        """
+        alone: FloatArray = members @ self.saved_bytes[self.distinct]
+        times_saved = members.astype(np.float32) @ self.shared_by.astype(np.float32)
+        again: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
+        return alone - again
+
+    @property
+    def all_saved_bytes(self) -> int:
+        """What all layers on one device save of a micro-batch."""
+        return int(self.saved_by(np.ones((1, len(self.sequence)), np.bool_))[0])
 
     @cached_property
     def tables_of_layers(self) -> FloatArray:
@@ -203,6 +222,11 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
         expert_parameters=column([layer.expert_parameter_count for layer, _ in layers]),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
         saved_bytes=column([layer.saved.under(mode) for layer, mode in layers]),
+        shared_bytes=column([tensor.bytes for tensor in graph.shared]),
+        shared_by=np.array(
+            [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
+            dtype=np.bool_,
+        ).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=column([workspace_bytes(layer, mode) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
@@ -214,8 +238,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
 
 def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
     """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
-    restored = layer.saved.none - layer.saved.under(recompute)
-    return layer.workspace_bytes + max(restored, 0)
+    return layer.workspace_bytes + layer.saved.restored(recompute)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

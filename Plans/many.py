@@ -139,7 +139,7 @@ class PreparedPlans:
         tiers = np.arange(len(self._machine.cluster.tiers), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
-        sizes = chunk_sizes(self.sizes, slice(None), firsts, self._crossing.copied_bytes[firsts], self._whole_bytes)
+        sizes = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
         return _Group(
             rows=rows,
             pp=pp,

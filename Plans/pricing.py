@@ -60,7 +60,7 @@ class PricedPlan:
         """What crosses the boundary before every chunk; arrays of shape (chunks,)."""
         graph, order = self.costs.graph, self.plan.layer_order
         found = self.costs.crossing if order is None else boundary_crossing(graph.tensors, len(graph.sequence), order)
-        return Crossing(*(each[self.firsts] for each in (found.activation_bytes, found.gradient_bytes, found.copied_bytes)))
+        return Crossing(found.activation_bytes[self.firsts], found.gradient_bytes[self.firsts])
 
     @cached_property
     def rates(self) -> PlanRates:
@@ -76,7 +76,7 @@ class PricedPlan:
     def sizes(self) -> StageSizes:
         """Sizes of every chunk."""
         whole = whole_bytes(self.plan.optimizer, self.machine)
-        return chunk_sizes(self.costs.sizes, self._order, self.firsts, self.crossing.copied_bytes, whole)
+        return chunk_sizes(self.costs.sizes, self._order, self.firsts, whole)
 
     @property
     def tied_parameters(self) -> float:

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.layer_costs import LayerCosts, LayerSizes, PassCosts
+from Plans.layer_costs import LayerCosts, LayerSizes, Members, PassCosts
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Members = NDArray[np.bool_]
 Order = IntArray | slice  # of the layers as chunks hold them; all of a slice is execution order
 
 PASS_FIELDS = tuple(field.name for field in fields(PassCosts))
@@ -41,7 +40,7 @@ class StageTimes(NamedTuple):
 class StageSizes(NamedTuple):
     """Sizes of stages that no hardware changes; arrays of shape (stages,).
 
-    ``saved_bytes`` are those of a micro-batch in flight, with copies of what other stages read as well. ``workspace_bytes`` has
+    ``saved_bytes`` are those of a micro-batch in flight, see ``LayerSizes.saved_by``. ``workspace_bytes`` has
     shape (stages, 4): the largest of the layers' with what ZeRO 0 to 3 holds unsharded of it (``TrainingPolicy.whole_bytes``).
     ``tables`` (stages, kinds) is how many tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3).
     """
@@ -80,29 +79,29 @@ def chunk_times(costs: LayerCosts, configuration: int, order: Order, firsts: Int
     return times_of(np.add.reduceat(time_columns(costs, configuration)[order], firsts, axis=0))
 
 
-def chunk_sizes(
-    sizes: LayerSizes, order: Order, firsts: IntArray, copied_bytes: FloatArray, whole_bytes: FloatArray
-) -> StageSizes:
-    """Sizes of such chunks; ``copied_bytes`` (chunks,) and ``whole_bytes`` (4,) as in ``stage_sizes``."""
+def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray) -> StageSizes:
+    """Sizes of such chunks; ``whole_bytes`` (4,) as in ``stage_sizes``."""
     summed, working = sizes.summed[order], sizes.working_bytes(whole_bytes)[order]
-    parameters, experts, saved = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
-    layers = np.diff(firsts, append=len(summed)).astype(np.float64)
+    parameters, experts = (np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T)
+    counts = np.diff(firsts, append=len(summed))
+    layers = counts.astype(np.float64)
+    members = np.zeros((len(firsts), len(summed)), np.bool_)
+    members[np.repeat(np.arange(len(firsts)), counts), np.arange(len(summed))[order]] = True
     tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
     workspace = np.maximum.reduceat(working, firsts, axis=0)
-    return StageSizes(layers, parameters, experts, saved + copied_bytes, workspace, tables, sizes.table_sizes)
+    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes)
 
 
-def stage_sizes(sizes: LayerSizes, members: Members, copied_bytes: FloatArray, whole_bytes: FloatArray) -> StageSizes:
+def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
     """Sizes of the stages whose layers are ``members``, shape (stages, layers).
 
-    ``copied_bytes`` (stages,) is what a stage saves besides of tensors that several layers read; ``whole_bytes`` (4,) what a
-    device holds per parameter of a layer at work beyond its part, by ZeRO stage.
+    ``whole_bytes`` (4,) is what a device holds per parameter of a layer at work beyond its part, by ZeRO stage.
     """
-    parameters, experts, saved = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
+    parameters, experts = (np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T)
     workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
     tables = members.astype(np.float64) @ sizes.tables_of_layers
     layers = members.sum(axis=1).astype(np.float64)
-    return StageSizes(layers, parameters, experts, saved + copied_bytes, workspace, tables, sizes.table_sizes)
+    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes)
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

@@ -20,7 +20,17 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
-from GraphExtractor.graph import GraphKey, LayerGraph, LayerTensor, ModelGraph, OperatorGraph, Recompute, SavedBytes, SparseTable
+from GraphExtractor.graph import (
+    GraphKey,
+    LayerGraph,
+    LayerTensor,
+    ModelGraph,
+    OperatorGraph,
+    Recompute,
+    SavedBytes,
+    SharedTensor,
+    SparseTable,
+)
 from Plans.groups import DeviceGroups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Plans.plan import GroupOrder, UniformPlan
@@ -37,6 +47,7 @@ FloatArray = NDArray[np.float64]
 Generator = np.random.Generator
 
 NOTHING = OperatorGraph((), ())
+MODES = Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL  # as ``SavedBytes`` lists them
 STREAM_BYTES_PER_S = 1e3  # of a step of the optimizer; all numbers here are of order 1
 
 
@@ -59,9 +70,12 @@ class RandomModel:
         held = np.array(self.parameters) / key.tp
         experts = held * self.expert_share
         counts = held - experts + experts / key.ep
+        shared = self.kept_together(key.micro_batch_size)
         for index, (count, expert) in enumerate(zip(counts, experts / key.ep, strict=True)):
             none = float(random.uniform(2, 6))
-            saved = SavedBytes(*(round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)))
+            alone = [round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)]
+            kept = [size + self._most_shared(index, mode, shared) for size, mode in zip(alone, MODES, strict=True)]
+            saved = SavedBytes(*kept, *(max(kept[0] - size, 0) for size in kept[1:]))
             last = self.tied and index == self.sequence[-1]
             read = [replace(each, rows_read=min(each.rows, each.rows_read * key.micro_batch_size)) for each in self.of(index)]
             layers.append(
@@ -82,7 +96,24 @@ class RandomModel:
             )
         sizes = random.integers(0, 3, (len(self.sequence), 2)).tolist()
         tensors = tuple(LayerTensor(start, end, *sizes[start]) for start, end in enumerate(self.ends) if end)
-        return ModelGraph(key, tuple(layers), self.sequence, tensors, 1)
+        return ModelGraph(key, tuple(layers), self.sequence, tensors, 1, shared=shared)
+
+    def kept_together(self, micro_batch_size: int) -> tuple[SharedTensor, ...]:
+        """Tensors that some layers keep under each mode of recomputation: neighbours, all, or any."""
+        random = np.random.default_rng([self.seed, 3])
+        tensors = []
+        for _ in range(int(random.integers(0, 4)) if len(self.sequence) > 1 else 0):
+            places = np.flatnonzero(random.random(len(self.sequence)) < random.choice([0.3, 0.7, 1.0]))
+            if random.random() < 0.5:
+                places = int(random.integers(len(self.sequence) - 1)) + np.arange(2)
+            kept = [tuple(places[random.random(len(places)) < part].tolist()) for part in (1.0, 0.9, 0.5)]
+            tensors.append(SharedTensor(None, int(random.integers(0, 3000)) * micro_batch_size, *kept))
+        return tuple(tensors)
+
+    def _most_shared(self, index: int, mode: Recompute, shared: Sequence[SharedTensor]) -> int:
+        """What any layer like ``index`` shares: all of them keep as much, alone or together."""
+        places = [place for place, each in enumerate(self.sequence) if each == index]
+        return max(sum(tensor.bytes for tensor in shared if place in tensor.kept_by(mode)) for place in places)
 
     def of(self, layer: int) -> tuple[SparseTable, ...]:
         """Tables of a distinct layer, as a sample reads them."""

@@ -93,6 +93,6 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     crosses = crossing(graph.tensors, lattice.members)
     members = lattice.members[whole] & ~lattice.members[lattice.part]
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
-    found = stage_sizes(sizes, members, crosses.copied_bytes[whole], whole_bytes)
+    found = stage_sizes(sizes, members, whole_bytes)
     _, examples, like = np.unique(found.counts, axis=0, return_index=True, return_inverse=True)
     return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

@@ -11,7 +11,7 @@ from sampled_models import SMALL, SMALL_LENGTH
 
 from Common.errors import InputError
 from GraphExtractor.depth import with_layers
-from GraphExtractor.graph import Attention, GraphKey, LayerTensor
+from GraphExtractor.graph import Attention, GraphKey, LayerTensor, SharedTensor
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.storage import graph_path, load_or_extract
@@ -87,12 +87,13 @@ def test_impossible_dimensions_are_refused(name, message):
         canonical_name(name)
 
 
-@pytest.mark.parametrize("layers", [2, 7])
+@pytest.mark.parametrize("layers", [1, 2, 7])
 @pytest.mark.parametrize("family", SMALL)
 def test_a_stretched_graph_is_the_traced_one(family, layers, extracted):
     made, traced = (extracted(canonical_name(SMALL[family].format(depth)), sequence_length=SMALL_LENGTH) for depth in (4, layers))
     assert replace(with_layers(made, layers), key=traced.key) == traced
-    assert with_layers(with_layers(made, layers), 4) == made
+    if layers > 1:
+        assert with_layers(with_layers(made, layers), 4) == made
 
 
 @pytest.mark.parametrize("family", ["gpt", "llama"])
@@ -115,15 +116,19 @@ def test_a_depth_that_cannot_be_made_is_refused(extracted):
     graph = extracted("llama2")
     with pytest.raises(InputError, match="positive whole number"):
         with_layers(graph, 0)
-    with pytest.raises(InputError, match="single block"):
-        with_layers(graph, 1)
-    assert with_layers(extracted("gpt2"), 1).sequence == (0, 1, 2)
     skip = replace(graph, tensors=(*graph.tensors, LayerTensor(0, (1, 33), 2, 2)))
     with pytest.raises(InputError, match="from layer 0 to layers 1, 33"):
         with_layers(skip, 40)
     uneven = replace(graph, tensors=(*graph.tensors, LayerTensor(7, (8,), 2, 2)))
     with pytest.raises(InputError, match="send different tensors"):
         with_layers(uneven, 40)
+    blocks = tuple(range(1, 33))
+    kept = replace(graph, shared=(*graph.shared, SharedTensor(None, 2, (1, 4), blocks[:2], ())))
+    with pytest.raises(InputError, match="its layers 1, 2, 4 keep a tensor together"):
+        with_layers(kept, 40)
+    kept = replace(graph, shared=(*graph.shared, SharedTensor(7, 2, (7, 8), (7, 8), (8,))))
+    with pytest.raises(InputError, match="keep different tensors"):
+        with_layers(kept, 40)
     alternating = replace(graph, sequence=(0, *[1, 2] * 16, 2))
     with pytest.raises(InputError, match="not one chain of a single block"):
         with_layers(alternating, 40)

@@ -2,14 +2,16 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from Common.errors import InputError
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import GraphKey, OperatorKind, Yields
+from GraphExtractor.graph import GraphKey, OperatorKind, Recompute, SharedTensor, Yields
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import allowed_widths
+from Plans.layer_costs import layer_sizes
 
 PUBLISHED_GMACS = {"resnet-50": 4.09, "resnet-152": 11.51}  # torchvision
 
@@ -59,10 +61,24 @@ def test_a_bottleneck_is_three_convolutions_with_batch_norms(model, extracted):
 
 
 def test_a_bottleneck_keeps_what_its_norms_and_activations_read(extracted):
-    block, family = extracted("resnet-50", 4).layers[2], find_model("resnet-50")
-    maps = 1 + 1 + 1 + 1 + 4 + 4  # in units of the base: each convolution's result, and each ReLU's
-    assert block.saved.none == pytest.approx(2 * 4 * 56 * 56 * family.base * maps, rel=0.001)
-    assert block.saved.full == 2 * 4 * 56 * 56 * family.base * 4
+    graph = extracted("resnet-50", 4)
+    block, base = graph.layers[2], 2 * 4 * 56 * 56 * find_model("resnet-50").base
+    maps = 1 + 1 + 1 + 1 + 4 + 4  # each convolution's result, and each ReLU's
+    assert block.saved.none == pytest.approx(base * (4 + maps), rel=0.001)  # and the image it reads
+    assert block.saved.full == base * 4
+    assert SharedTensor(2, base * 4, (2, 3), (2, 3), (3,)) in graph.shared  # a ReLU's result, which the next block reads
+
+
+@pytest.mark.parametrize("mode", [Recompute.NONE, Recompute.SELECTIVE])
+def test_a_stage_of_bottlenecks_keeps_the_image_it_was_sent(mode, extracted):
+    """Counted by hand: with the stem the first stage keeps one image less, as its own ReLU made what the second block reads."""
+    graph = extracted("resnet-50", 4)
+    base = 2 * 4 * 56 * 56 * find_model("resnet-50").base
+    stem, first, second = (graph.layers[place].saved.under(mode) for place in range(3))
+    cuts = np.array([[place in stage for place in range(18)] for stage in [(0, 1), (2,), (3,), (2, 3), (1, 2)]])
+    both = 2 * second - base * 4
+    assert layer_sizes(graph, mode).saved_by(cuts).tolist() == [stem + first, second, second, both, first + second - base * 4]
+    assert both == pytest.approx(base * (4 + 2 * (1 + 1 + 1 + 1 + 4 + 4)), rel=0.001)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sampled_models import SAMPLED
+from whole_traces import kept_alone
 
-from GraphExtractor.graph import Attention, GraphKey, Recompute
+from GraphExtractor.graph import Attention, GraphKey, Recompute, SharedTensor
 from GraphExtractor.models.registry import canonical_name, find_model
+from Plans.layer_costs import layer_sizes
 
 TWO_LAYERS_OF_22B = canonical_name("gpt:layers=2,hidden=6144,heads=64,vocabulary=51200,sequence_length=2048")
 
@@ -19,7 +22,7 @@ def hidden_states(graph):
 @pytest.mark.parametrize("model", ["megatrongpt3", "megatrongpt2-xl", "gpt2", "bertlarge", "megatronbert"])
 def test_flash_layer_keeps_34_sbh(model, extracted):
     graph = extracted(model)
-    assert graph.layers[1].saved.none == pytest.approx(34 * hidden_states(graph), rel=0.01)
+    assert kept_alone(graph, 1, Recompute.NONE) == pytest.approx(34 * hidden_states(graph), rel=0.01)  # masks besides
 
 
 def test_eager_layer_keeps_34_plus_5_as_over_h(extracted):
@@ -58,7 +61,8 @@ def test_embedding_and_head_keep_what_korthikanti_et_al_2022_say(tp, extracted):
 def test_full_recomputation_keeps_what_enters_the_block(model, extracted):
     graph = extracted(model)
     saved = graph.layers[1].saved
-    assert saved.full == saved.under(Recompute.FULL) == 2 * hidden_states(graph)
+    shared = sum(tensor.bytes for tensor in graph.shared)  # rotary tables and masks, which enter every block
+    assert saved.full == saved.under(Recompute.FULL) == 2 * hidden_states(graph) + shared
     assert saved.full < saved.selective < saved.none
 
 
@@ -84,10 +88,15 @@ def test_selective_recomputation_of_eager_attention_runs_both_products_and_softm
     assert {o.forward_id for o in block.backward.operators if o.id in reached} <= {operator.id for operator in core}
 
 
-def test_rotary_tables_are_kept_once_by_the_layer_that_makes_them(extracted):
+@pytest.mark.parametrize("mode", Recompute)
+def test_rotary_tables_are_kept_once_by_each_stage_with_blocks(mode, extracted):
     graph = extracted("llama2")
-    ids, tables = 4096 * 8, 2 * 4096 * 128 * 2
-    assert graph.layers[0].saved.none == ids + tables
+    ids, tables, blocks = 4096 * 8, 2 * 4096 * 128 * 2, tuple(range(1, 33))
+    assert graph.layers[0].saved.none == ids
+    assert graph.shared == (SharedTensor(0, tables, blocks, blocks, blocks),)
+    cuts = np.array([[place // 17 == stage for place in range(34)] for stage in range(2)])
+    block, head = graph.layers[1].saved.under(mode) - tables, graph.layers[2].saved.none
+    assert layer_sizes(graph, mode).saved_by(cuts).tolist() == [ids + 16 * block + tables, 16 * block + tables + head]
 
 
 @pytest.mark.parametrize("attention", Attention)
@@ -95,7 +104,7 @@ def test_rotary_tables_are_kept_once_by_the_layer_that_makes_them(extracted):
     "model",
     ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"],
 )
-def test_sum_over_layers_is_what_autograd_keeps(model, attention):
+def test_layers_together_keep_what_autograd_keeps(model, attention):
     """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -124,7 +133,7 @@ def test_sum_over_layers_is_what_autograd_keeps(model, attention):
         kept = sum(storage.nbytes() for storage in storages.values())
     graph = extract_graph(key, family)
     assert loss.numel() == 1
-    assert sum(graph.layers[index].saved.none for index in graph.sequence) == pytest.approx(kept, rel=1e-3)
+    assert layer_sizes(graph, Recompute.NONE).all_saved_bytes == pytest.approx(kept, rel=1e-3)
 
 
 def test_temporaries_include_the_logits_in_both_precisions(extracted):

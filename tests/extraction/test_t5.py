@@ -8,7 +8,16 @@ import pytest
 from Common.errors import InputError
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import Attention, CollectiveGroup, CollectiveKind, GraphKey, LayerTensor, OperatorKind, Yields
+from GraphExtractor.graph import (
+    Attention,
+    CollectiveGroup,
+    CollectiveKind,
+    GraphKey,
+    LayerTensor,
+    OperatorKind,
+    SharedTensor,
+    Yields,
+)
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.models.t5 import T5
 from GraphExtractor.sources.config_values import ConfigValues, InexpressibleError
@@ -121,9 +130,13 @@ def test_selective_recomputation_keeps_biases_once(t5):
     eager = t5(attention=Attention.EAGER)
     pairs = FAMILY.heads * LENGTH**2
     blocks = layers(eager)
-    assert blocks[1].saved.selective - blocks[ENCODER].saved.selective == 2 * pairs + 8 * LENGTH**2  # and the buckets
-    assert blocks[ENCODER].saved.none - blocks[ENCODER].saved.selective == 5 * pairs
-    assert blocks[DECODER].saved.none - blocks[DECODER].saved.selective == 2 * 5 * pairs
+    assert blocks[1].saved.selective - blocks[ENCODER].saved.selective == 8 * LENGTH**2  # the buckets
+    encoder = tuple(range(1, 1 + BLOCKS))
+    assert SharedTensor(1, 2 * pairs, (), encoder, encoder[1:]) in eager.shared
+    for position, attentions_of in ((ENCODER, 1), (DECODER, 2)):
+        saved = blocks[position].saved
+        assert saved.restored_selective == attentions_of * 5 * pairs
+        assert saved.none - saved.selective == saved.restored_selective - 2 * pairs  # the bias, which its addition does not keep
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -161,7 +174,8 @@ def test_sequence_parallelism_cuts_both_sequences(tp, t5):
             assert Counter(each.kind for each in collectives(block_pass)) == {gather: gathers, scatter: scatters}
             assert {each.payload_bytes for each in collectives(block_pass)} == {HIDDEN}
         assert layer.forward.flops == layers(dense)[position].forward.flops
-        assert tp * layer.saved.full == layers(dense)[position].saved.full
+        bias = 2 * FAMILY.heads * LENGTH**2 // tp  # cut by heads either way
+        assert tp * (layer.saved.full - bias) == layers(dense)[position].saved.full - bias
     for position in (EMBEDDING, DECODER_EMBEDDING):  # looked up whole, then cut
         layer = layers(graph)[position]
         assert [each.kind for each in collectives(layer.forward)] == [CollectiveKind.ALL_REDUCE]

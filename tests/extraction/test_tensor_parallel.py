@@ -5,11 +5,12 @@ from collections import Counter
 import networkx as nx
 import pytest
 from sampled_models import SMALL_BLOOM, SMALL_MPT, SMALL_OPT
+from whole_traces import kept_alone
 
 from Common.errors import InputError
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
-from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, Yields
+from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, Recompute, Yields
 from GraphExtractor.models.registry import find_model, listed_models
 from GraphExtractor.widths import allowed_widths
 
@@ -67,12 +68,13 @@ def test_embedding_and_loss_are_vocabulary_parallel(model, extracted):
 def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
     graph = extracted(model, tp=2, sequence_parallel=True)
     assert check_structure(graph) == check_invariants(graph) == []
-    block, dense = graph.layers[1], extracted(model, tp=2).layers[1]
+    whole = extracted(model, tp=2)
+    block, dense = graph.layers[1], whole.layers[1]
     for block_pass, gathers in ((block.forward, 2), (block.backward, 4)):  # in backward also the inputs, for weight gradients
         scatters = {CollectiveKind.ALL_GATHER: gathers, CollectiveKind.REDUCE_SCATTER: 2}
         assert Counter(c.kind for c in collectives(block_pass)) == scatters
         assert {c.payload_bytes for c in collectives(block_pass)} == {c.payload_bytes for c in collectives(dense.forward)}
-    assert 2 * block.saved.full == dense.saved.full
+    assert 2 * kept_alone(graph, 1, Recompute.FULL) == kept_alone(whole, 1, Recompute.FULL)  # all need the whole rotary tables
     assert block.forward.flops == dense.forward.flops
 
     def norm_elements(layer):

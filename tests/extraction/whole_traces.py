@@ -14,21 +14,32 @@ def traced_step(key, family):
 
 def step_of(model, inputs):
     """The traced step of a small model as it is, with the sum of its output for a loss; ``inputs`` are tensors by name."""
+    from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
+
+    return step_over(model, each_layer_module(model, find_layer_modules(model)), inputs)
+
+
+def step_over(model, modules, inputs):
+    """The same with these ``LayerModule``s for layers."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from GraphExtractor.graph import Attention
-    from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
     from GraphExtractor.tracing import trace_step
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    modules = each_layer_module(model, find_layer_modules(model))
     with fake:
         values = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in inputs.items()}
         for module in model.modules():
             for name, parameter in list(module.named_parameters(recurse=False)):
                 setattr(module, name, torch.nn.Parameter(torch.empty(parameter.shape)))
     return trace_step(model, modules, values, lambda m, v: m(*v.values()).sum(), fake, Attention.FLASH)
+
+
+def kept_alone(graph, position, recompute):
+    """Bytes that a layer keeps and no other one does."""
+    shared = sum(tensor.bytes for tensor in graph.shared if position in tensor.kept_by(recompute))
+    return graph.layers[graph.sequence[position]].saved.under(recompute) - shared
 
 
 def cut_bytes(graph, position):
