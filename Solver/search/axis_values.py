@@ -18,7 +18,7 @@ from Plans.plan import UniformPlan, plan_mapping
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.problem import Objective
-from Solver.results import AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 from Solver.search.costs import pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.joint import Choice
@@ -57,7 +57,7 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
                 rows = np.flatnonzero(column == value)
                 values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
                 advance(1)
-            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values)))
+            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS))
     if len(sizes) > 1:
         found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
     return tuple(found)
@@ -84,7 +84,7 @@ def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, Desi
         point = points.get(size)
         nothing = AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {})
         values.append(nothing if point is None else _of_design(str(size), point))
-    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values))
+    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values), AxisScope.DESIGNS)
 
 
 def _of_design(value: str, point: DesignPoint) -> AxisValue:

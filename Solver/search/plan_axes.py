@@ -18,7 +18,7 @@ from Plans.results import Status
 from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.plan_search.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plan_search.shape_plans import ShapePlans
-from Solver.results import AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 from Solver.search.axis_values import plan_summary
 from Solver.search.costs import Part, Shape
 from Solver.search.points import PROVEN, PointGroup
@@ -201,7 +201,9 @@ class _Model:
 
     def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
         values = tuple(self._value(_text(value), each) for value, each in zip(wanted.shown, found, strict=True))
-        return AxisValues(wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values)
+        designed = self._run.hardware.accelerator(self._row) is not None
+        scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
+        return AxisValues(wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope)
 
     def _value(self, value: str, found: Fastest) -> AxisValue:
         if found.plan is None:

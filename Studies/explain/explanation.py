@@ -18,7 +18,18 @@ from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
-from Studies.wording import EQUAL, UNITS, accelerator_text, listed, part_text, plan_text, times_what, whole_plan_text
+from Studies.wording import (
+    EQUAL,
+    UNITS,
+    accelerator_text,
+    capitalised,
+    listed,
+    part_text,
+    plan_text,
+    tight_memory_text,
+    times_what,
+    whole_plan_text,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -41,7 +52,14 @@ def explain(run: FinishedRun) -> Explanation:
         limits_in_words=tuple(limit.words for limit in limits) or (_no_limits(run, best),),
         time_in_words=tuple(time),
         alternatives=(),
+        warnings=tuple(_warnings(run, best)),
     )
+
+
+def _warnings(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
+    tight = run.result.tight_memory
+    if tight is not None:
+        yield f"{capitalised(tight_memory_text(tight, best))}."
 
 
 def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
@@ -119,7 +137,7 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     if best.accelerator is not None:
         yield from _next_accelerators(run, best, best.accelerator)
     yield from _sizes(run, best)
-    yield from other_plans(run, best)
+    yield from other_plans(best)
 
 
 def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Accelerator) -> Iterator[str]:
