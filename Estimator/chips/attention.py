@@ -73,7 +73,20 @@ def _streamed_again(passes: FloatArray, streamed_rows: int, mask: ScoreMask | No
 
 @lru_cache(maxsize=4096)  # of thousands of chips many have a buffer of one size
 def streamed_rows_past(mask: ScoreMask, passes: int, *, keys_kept: bool) -> int:
-    """Keys that stream past all of ``passes`` even tiles of a device's queries, or queries past those of the keys."""
+    """Keys that stream past all of ``passes`` even tiles of a device's queries, or queries past those of the keys.
+
+    Where a device has two chunks more tiles can stream less, because their ends happen to lie better: those are taken then. As
+    every row of the streamed side meets at least as many tiles as its scores fill, only few numbers of tiles can be better.
+    """
     side = mask.columns if keys_kept else mask.rows
-    bounds = -(-np.arange(passes + 1, dtype=np.int64) * side // passes)
+    least = _past_tiles(mask, side, passes, keys_kept=keys_kept)
+    for more in range(passes + 1, side + 1 if mask.devices > 1 else 0):
+        if mask.left >= least * -(-side // more):
+            break
+        least = min(least, _past_tiles(mask, side, more, keys_kept=keys_kept))
+    return least
+
+
+def _past_tiles(mask: ScoreMask, side: int, tiles: int, *, keys_kept: bool) -> int:
+    bounds = -(-np.arange(tiles + 1, dtype=np.int64) * side // tiles)
     return int((met_rows(mask, bounds) if keys_kept else met_columns(mask, bounds)).sum())
