@@ -211,6 +211,11 @@ class _Rows:
         found: IntArray = places[slower]
         return found
 
+    def energy_j(self, places: IntArray) -> FloatArray:
+        """Joules per sample of the best points found of several configurations, shape (places,)."""
+        choices = [self.best(int(place)) for place in places]
+        return np.array([each.group.energy_j[each.point] for each in choices])
+
     def best(self, place: int) -> Choice:
         """The best point found of one configuration."""
         row = int(self.rows[place])
@@ -243,10 +248,39 @@ class Designs:
             again = self._with_more_effort(value, rows[bound > most * (1.0 + PROVEN)])
             if again is not None and again.reached >= most:
                 return again
-        ties = np.flatnonzero(found >= most * (1.0 - ROUNDING))
-        place = int(ties[self.run.hardware.area_mm2[rows[ties]].argmin()])
-        choices = [each.best(place) for each in known]
-        return self._value(value, self.run.hardware.accelerator(int(rows[place])), choices, most, ceiling)
+        row, choices = self._smallest(known, rows, most)
+        return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
+
+    def _smallest(self, known: Sequence[_Rows], rows: IntArray, most: float) -> tuple[int, list[Choice]]:
+        """The smallest of the configurations ``rows`` that reach ``most``, with its points.
+
+        What reaches it was looked for among those that none is faster than, of whatever size: so it is looked for again among the
+        smaller ones, until none of them can.
+        """
+        area_mm2 = self.run.hardware.area_mm2
+        enough = most * (1.0 - ROUNDING)
+        while True:
+            ties = np.flatnonzero(self._mean([each.found for each in known]) >= enough)
+            energy_j = self._mean([each.energy_j(ties) for each in known])
+            place = int(ties[np.lexsort((energy_j, area_mm2[rows[ties]]))[0]])
+            row, choices = int(rows[place]), [each.best(place) for each in known]
+            rows = rows[area_mm2[rows] < area_mm2[row]]
+            known = [_Rows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
+            if not len(rows) or not self._reaches(known, enough):
+                return row, choices
+
+    def _reaches(self, known: Sequence[_Rows], enough: float) -> bool:
+        """Whether one of the configurations does, evaluating points best first until one does or none can."""
+        for _ in range(MOST_EVALUATED):
+            if (self._mean([each.found for each in known]) >= enough).any():
+                return True
+            potential = self._mean([each.potential for each in known])
+            place = int(potential.argmax())
+            if potential[place] < enough:
+                return False
+            for each in known:
+                each.refine(place)
+        return False
 
     def _candidates(self, rows: IntArray) -> list[NDArray[np.bool_]]:
         """Per model, which points could matter: shape (shapes, rows). What nothing fits never does.

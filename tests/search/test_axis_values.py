@@ -94,6 +94,20 @@ def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(se
     check_designs(case, searched(case, monkeypatch))
 
 
+@pytest.mark.parametrize("seed", range(560, 572))
+def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
+    found = searched(case, monkeypatch)
+    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.area_mm2
+    designs = Designs.of(case.run(), found.groups)
+    for rows in some_values(case):
+        if np.isfinite(true[rows].max()):
+            equal = rows[true[rows] >= true[rows].max() * (1 - 1e-12)]
+            chip = designs.best("value", rows).accelerator
+            assert chip is not None
+            assert chip.area_mm2 == area_mm2[equal].min()
+
+
 def check_designs(case: Case, found: Searched) -> None:
     before = [group.status.copy() for group in found.groups]
     true, designs = true_values(case, list(found.groups)), Designs.of(case.run(), found.groups)
