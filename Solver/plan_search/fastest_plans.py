@@ -79,6 +79,13 @@ class FastestPlans:
                     self._known_s[slot] = seconds
             self._known_s[self._values + axis] = self._known_s[slots].max()
 
+    def expect(self, codes: Sequence[int], seconds: float) -> None:
+        """Some plan with the values ``codes`` (axes,) is known to take ``seconds``: only faster ones are looked for."""
+        for axis, code in enumerate(codes):
+            slots = self._slots[axis]
+            self._known_s[slots.start + code] = min(self._known_s[slots.start + code], seconds)
+            self._known_s[self._values + axis] = self._known_s[slots].max()
+
     def search(self, parts: Iterable[PlansWithValues], advance: Advance) -> None:
         """Take all plans of ``parts`` into account, those that take long last: by then others may have made them useless."""
         later = []

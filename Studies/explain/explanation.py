@@ -49,7 +49,8 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=tuple(_lead(run, best)),
         limits=limits,
-        limits_in_words=tuple(limit.words for limit in limits) or (_no_limits(run, best),),
+        limits_in_words=(*(limit.words for limit in limits), *_misfits(run, best))
+        or ("This run does not state what limits it.",),
         time_in_words=tuple(time),
         alternatives=(),
         warnings=tuple(_warnings(run, best)),
@@ -62,15 +63,15 @@ def _warnings(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
         yield f"{capitalised(tight_memory_text(tight, best))}."
 
 
-def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
-    """In their place, whether memory keeps plans out; the limits of devices are not priced."""
+def _misfits(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
+    """Whether the memory of a device keeps plans out."""
     if best.accelerator is not None or not len(run.plans):
-        return "This run does not state what limits it."
+        return
     (plan,) = best.models.values()
     misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
     compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
     do_not = f"{misfits:,} {'does' if misfits == 1 else 'do'} not fit"
-    return f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
+    yield f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
