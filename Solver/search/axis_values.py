@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
-MOST_PRICED_AGAIN = 64  # accelerators of one value whose schedules are given more effort
+PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
 AXES = tuple(each.name for each in fields(Accelerator) if each.name != "area_mm2")
 MEMORY = "hbm_bytes"
 
@@ -222,6 +222,14 @@ class _Rows:
         return self.points.choice(int(np.where(self.mask[:, place], self.points.found[:, row], -np.inf).argmax()), row)
 
 
+@dataclass(frozen=True)
+class _Again:
+    """What is known once some accelerators were priced again: the best design if it is one of them, and what none exceeds."""
+
+    best: AxisValue | None
+    ceiling: float
+
+
 @dataclass(frozen=True, eq=False)
 class Designs:
     """All designs of the search of ``run`` with as much memory as they may have."""
@@ -245,9 +253,10 @@ class Designs:
         if np.isinf(most):
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {})
         if ceiling > most * (1.0 + PROVEN):
-            again = self._with_more_effort(value, rows[bound > most * (1.0 + PROVEN)])
-            if again is not None and again.reached >= most:
-                return again
+            again = self._with_more_effort(value, rows, bound, most)
+            if again.best is not None:
+                return again.best
+            ceiling = max(most, again.ceiling)
         row, choices = self._smallest(known, rows, most)
         return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
 
@@ -316,18 +325,31 @@ class Designs:
         )
         return mean
 
-    def _with_more_effort(self, value: str, rows: IntArray) -> AxisValue | None:
-        """The best design on ``rows``, scheduled with as much effort as a search spends; None where they are many."""
-        hardware = self.run.hardware
-        if len(rows) > MOST_PRICED_AGAIN or not isinstance(hardware, DesignedChips):
-            return None
-        chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()]))
-        optimum = chips.optimum(max(self.run.problem.memory_bytes))
-        if optimum is None:
-            return None
-        bound = optimum.value if optimum.proven else max(optimum.value, optimum.best_open_bound or np.inf)
-        choices = [optimum.choices[model.name] for model in self.run.problem.models]
-        return self._value(value, chips.run.hardware.accelerator(optimum.row), choices, optimum.value, bound)
+    def _with_more_effort(self, value: str, rows: IntArray, bound: FloatArray, most: float) -> _Again:
+        """The best design on ``rows`` if it is better than ``most`` or proven, scheduled with as much effort as a search spends.
+
+        ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced again, the nearest first.
+        """
+        hardware, best, ceiling = self.run.hardware, None, -np.inf
+        open_ = rows[np.argsort(-bound, kind="stable")][: int((bound > most * (1.0 + PROVEN)).sum())]
+        bounds = -np.sort(-bound)[: len(open_)]
+        if isinstance(hardware, DesignedChips):
+            for _ in range(MOST_ROUNDS):
+                if not len(open_):
+                    break
+                few, open_, bounds = open_[:PRICED_AGAIN], open_[PRICED_AGAIN:], bounds[PRICED_AGAIN:]
+                chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]))
+                optimum = chips.optimum(max(self.run.problem.memory_bytes))
+                if optimum is None:
+                    continue
+                ceiling = max(ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf)
+                if optimum.value >= most:
+                    choices = [optimum.choices[model.name] for model in self.run.problem.models]
+                    most, best = optimum.value, (chips.run.hardware.accelerator(optimum.row), choices)
+                left = bounds > most * (1.0 + PROVEN)
+                open_, bounds = open_[left], bounds[left]
+        ceiling = max(ceiling, float(bounds.max(initial=-np.inf)))
+        return _Again(None if best is None else self._value(value, *best, most, max(most, ceiling)), ceiling)
 
     def _value(self, value: str, chip: Accelerator | None, choices: Sequence[Choice], reached: float, bound: float) -> AxisValue:
         plans, held = {}, 0.0

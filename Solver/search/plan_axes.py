@@ -115,11 +115,23 @@ class _Model:
         self._cluster = run.hardware.cluster
         self._space = next(model.space for model in run.problem.models if model.name == self._name)
         known = [(_as_known(group, place, row), shape) for group in groups for place, shape in enumerate(group.shapes)]
-        self._shapes = [shape for _, shape in sorted(known, key=lambda one: one[0])]
-        self._searched = [_Listed(shape, part, part.plans) for shape in self._shapes for part in shape.parts]
+        self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
 
     def axes(self) -> list[AxisValues]:
-        """What every value of every axis allows."""
+        """What every value of every axis allows, schedules that keep it from being proven solved with the most effort."""
+        found = self._axes()
+        unproven = any(value.status is Status.FEASIBLE for axis in found for value in axis.values)
+        if not unproven or all(shape.excess[self._row] <= 1.0 for shape in self._shapes):
+            return found
+        hardware, row = self._run.hardware, self._row
+        self._take([shape.proven_at(hardware, row) if shape.excess[row] > 1.0 else shape for shape in self._shapes])
+        return self._axes()
+
+    def _take(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        self._searched = [_Listed(shape, part, part.plans) for shape in shapes for part in shape.parts]
+
+    def _axes(self) -> list[AxisValues]:
         wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
         every = [axis for axis in wanted if axis.every_plan and self._space.thinned]
         searched = [axis for axis in wanted if axis not in every]
