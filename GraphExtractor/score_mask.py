@@ -7,16 +7,20 @@ al. 2022, appendix B; Korthikanti et al. 2022, appendix A): ``Operator.flops``. 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from GraphExtractor.graph import LayerGraph, Operator, OperatorKind
+
+Span = tuple[int, int]  # first, and the one behind the last
 
 
 @dataclass(frozen=True)
 class ScoreMask:
     """A mask of ``rows`` x ``columns`` scores: ``causal`` and ``window`` as ``Operator`` has them.
 
-    Rows that are fewer than the columns they divide are the part of one of so many devices, each with as many of the early and
-    of the late rows (zig-zag), so that each has its share of the scores of the whole square.
+    Rows that are fewer than the columns they divide are the part of one of so many devices. The sequence is cut into twice as
+    many chunks, of which device d has the d-th from the front and the d-th from behind (zig-zag, as Llama 3 was trained). Under
+    a causal mask all devices have as many scores; a window leaves fewer to the first rows, and without such a mask to the last.
     """
 
     rows: int
@@ -39,20 +43,49 @@ class ScoreMask:
         """Columns behind its own that a row sees at most."""
         return 0 if self.causal else self.before
 
-    @property
-    def left(self) -> int:
-        """Scores of one device that the mask leaves, rounded up."""
-        square = self.columns + self._reached(self.before) + self._reached(self.behind)
-        return -(-square // self.devices)
+    @cached_property
+    def chunks(self) -> tuple[Span, ...]:
+        """Rows of the device with most scores, which the others wait for: one span of them, or an early and a late one."""
+        if self.devices == 1:
+            return ((0, self.rows),)
+        return max(map(self.chunks_of, range(self.devices)), key=self._scores)
 
-    def _reached(self, most: int) -> int:
-        """Sum over the rows of the columns on one side of their own, ``most`` at most."""
-        return most * (most + 1) // 2 + (self.columns - 1 - most) * most
+    def chunks_of(self, device: int) -> tuple[Span, Span]:
+        """Rows of a device."""
+        bounds = [chunk * self.columns // (2 * self.devices) for chunk in (device, device + 1)]
+        late = [
+            chunk * self.columns // (2 * self.devices) for chunk in (2 * self.devices - 1 - device, 2 * self.devices - device)
+        ]
+        return (bounds[0], bounds[1]), (late[0], late[1])
+
+    @cached_property
+    def left(self) -> int:
+        """Scores that the mask leaves to the device with most of them."""
+        return self._scores(self.chunks)
+
+    @property
+    def left_of_all(self) -> int:
+        """Scores of the whole square that the mask leaves."""
+        return self._scores_before(self.columns)
+
+    def _scores(self, chunks: Iterable[Span]) -> int:
+        return sum(self._scores_before(end) - self._scores_before(first) for first, end in chunks)
+
+    def _scores_before(self, row: int) -> int:
+        """Scores left in the rows before ``row``."""
+        behind = _sum_of_least(self.columns, self.behind) - _sum_of_least(self.columns - row, self.behind)
+        return row + _sum_of_least(row, self.before) + behind
 
     @property
     def share(self) -> float:
-        """Part of all scores that the mask leaves."""
+        """Part of the scores of the device with most of them that the mask leaves."""
         return self.left / (self.rows * self.columns)
+
+
+def _sum_of_least(count: int, most: int) -> int:
+    """Sum of 0, 1, 2, ..., ``most`` at most, over so many."""
+    rising = min(count, most)
+    return rising * (rising - 1) // 2 + (count - rising) * most
 
 
 def mask_of(operator: Operator) -> ScoreMask | None:
@@ -73,7 +106,8 @@ def score_mask(rows: int, columns: int, causal: bool, window: int | None) -> Sco
 def masked_flops(operators: Iterable[Operator], sequence_length: int) -> int:
     """FLOPs of the matrix products that are those of scores that masks leave out, whether or not a kernel computes them.
 
-    ``sequence_length`` is that of the rows of causal attention in separate products, whose shapes do not tell.
+    Of devices that share a sequence it is the mean: FLOPs of a model do not depend on how it is split. ``sequence_length`` is
+    that of the rows of causal attention in separate products, whose shapes do not tell.
     """
     return sum(_masked(operator, sequence_length) for operator in operators)
 
@@ -82,7 +116,7 @@ def _masked(operator: Operator, sequence_length: int) -> int:
     mask = mask_of(operator)
     if mask is None and operator.causal and operator.core_attention and operator.kind is OperatorKind.GEMM:
         mask = ScoreMask(sequence_length, sequence_length, True, operator.window)
-    return 0 if mask is None else operator.flops - operator.flops * mask.left // (mask.rows * mask.columns)
+    return 0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
 
 
 def masked_scores(layers: Iterable[LayerGraph]) -> str:

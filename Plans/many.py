@@ -176,8 +176,8 @@ def _held(saved_bytes: FloatArray, pp: int, rounds: int) -> FloatArray:
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
     """For every stage the first one whose chunks have the same ``columns`` (chunks, columns), shape (pp,)."""
     stages = np.ascontiguousarray(np.moveaxis(columns.reshape(-1, pp, columns.shape[1]), 1, 0)).reshape(pp, -1)
-    _, first, place = np.unique(stages, axis=0, return_index=True, return_inverse=True)
-    return np.asarray(first[place.reshape(-1)])
+    first: dict[bytes, int] = {}
+    return np.array([first.setdefault(stage.tobytes(), place) for place, stage in enumerate(stages)], dtype=np.int64)
 
 
 def _alike(times: StageTimes, group: _Group) -> IntArray:

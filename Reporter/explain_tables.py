@@ -18,6 +18,8 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
     """Write an explanation with its alternatives."""
     line = min(LINE, screen_width(stream) or LINE)
     print_lines(wrap(explanation.answer, line), stream)
+    for warning in explanation.warnings:
+        print_lines(wrap(f"Warning: {warning}", line), stream)
     sections = {
         "how far it leads": explanation.lead,
         "what limits it": explanation.limits_in_words,

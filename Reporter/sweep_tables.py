@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from Common.choices import Objective
-from Common.numbers import FINE_DIGITS, number, share
+from Common.numbers import FINE_DIGITS, number, percent, share
 from Common.progress import duration
 from GraphExtractor.names import label
 from Reporter.text_tables import TextTable, new_table
@@ -42,7 +42,8 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
         return f"{result.status.value}: {result.reason}" if result.reason else result.status.value
     plan = f", {_degrees(result.plans[0])}" if len(result.plans) == 1 else ""
     proven = "proven" if result.optimal else "not proven"
-    return f"{_value_text(result)} {UNITS[Objective(result.objective)]} on {_where(result, settings)}{plan}, {proven}"
+    tight = f", fills {share(result.memory_share or 0.0)} of the memory" if result.most_share is not None else ""
+    return f"{_value_text(result)} {UNITS[Objective(result.objective)]} on {_where(result, settings)}{plan}, {proven}{tight}"
 
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
@@ -67,12 +68,16 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
     objectives = {result.objective for result in results}
     unit = UNITS[Objective(objectives.pop())] if len(objectives) == 1 else "objective"
     chips = sorted({name for result in results for name in result.over_references})
+    shares = {result.most_share for result in results if result.most_share is not None}
+    room = [f"within {percent(min(shares))} of memory"] if shares else []
     columns = (
         "point",
         "model",
         *(key.replace("_", " ") for key in swept),
         unit,
+        *room,
         "chip",
+        "memory",
         "micro-batch",
         "recompute",
         "tp x pp x dp",
@@ -81,13 +86,15 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
     expert = any(plan.speedup_over_expert is not None for result in results for plan in result.plans)
     columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven", "run")
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
-    spared = ("run", "recompute", "micro-batch", *(f"vs {chip}" for chip in chips), "vs expert", "proven", "MFU", "tp x pp x dp")
+    versus = *(f"vs {chip}" for chip in chips), "vs expert"
+    spared = ("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory", "tp x pp x dp")
     table = new_table(f"{sweep.name}: {len(done)} of {len(points)} points", columns, words=words, spared=spared)
     for point, result in zip(done, results, strict=True):
         head = [str(point.number), _model_text(point.settings), *(value_text(point.settings[key]) for key in swept)]
         over = [f"{result.over_references[chip]:.2f}x" if chip in result.over_references else "-" for chip in chips]
         for position, plan in enumerate(result.plans):
-            shared = [*head, _value_text(result), _where(result, point.settings)]
+            memory = "-" if result.memory_share is None else share(result.memory_share)
+            shared = [*head, _value_text(result), *([_room_text(result)] if room else []), _where(result, point.settings), memory]
             rest = [*over, "yes" if result.optimal else "no", f"{sweep.store.name}/{point.key}"]
             table.add_row(
                 *(shared if position == 0 else [""] * len(shared)),
@@ -122,6 +129,13 @@ def _has_result(point: SweptPoint) -> bool:
 
 def _value_text(result: PointResult) -> str:
     return number(result.value or 0.0, FINE_DIGITS)
+
+
+def _room_text(result: PointResult) -> str:
+    """What the best reaches that leaves room in memory; nothing where the optimum does."""
+    if result.most_share is None:
+        return ""
+    return "nothing fits" if result.value_with_room is None else number(result.value_with_room, FINE_DIGITS)
 
 
 def _where(result: PointResult, settings: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Records of what a search answers."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
@@ -67,13 +68,22 @@ class AxisValue:
     plans: dict[str, PlanSummary]
 
 
+class AxisScope(StrEnum):
+    """What values of an axis are compared among: everything else may be another there."""
+
+    DESIGNS = "all accelerators of the space with all plans"
+    PLANS_ON_THE_CHIP = "plans on the best accelerator alone"
+    PLANS_ON_THE_DEVICE = "plans on the given device"
+
+
 @dataclass(frozen=True)
 class AxisValues:
     """What every value of one axis allows, in the axis's order; the optimum has the value ``chosen``.
 
     Axes of the accelerator (fields of ``Accelerator``, and ``hbm_bytes``) are about whole designs, in units of the objective, and
     have no ``model``. Axes of the plan (fields of ``ModelPlan``) are about the fastest plan of ``model`` on the best hardware,
-    in samples per second. Of ``values_there_are`` some are left out where they are many.
+    in samples per second; ``scope`` says so (None in records of before). Of ``values_there_are`` some are left out where they
+    are many.
     """
 
     axis: str
@@ -81,6 +91,7 @@ class AxisValues:
     chosen: str
     values_there_are: int
     values: tuple[AxisValue, ...]
+    scope: AxisScope | None = None
 
     @property
     def optimum(self) -> AxisValue:

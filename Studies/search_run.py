@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from Common.files import check_writable
 from Common.progress import Progress
@@ -19,6 +19,7 @@ from Solver.search.schedule_records import KeptSchedules, PricedOperator
 from Solver.search.search import ScoredPoint, Searched, search
 from Studies.file_contents import file_contents
 from Studies.folders import REPOSITORY
+from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
 from Studies.problem import hardware_of, hardware_report, search_problem
@@ -49,10 +50,11 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     result, best = searched.result, searched.result.best
     if best is not None:
         with run.phase("limits"):
-            best = replace(best, limits=limits_of(run, best))
+            best = replace(best, limits=limits_of(run, best, searched.groups))
             tight = tight_memory(run, best)
         with run.phase("axes"):
-            best = replace(best, axes=(*accelerator_axes(run, searched.groups, result.per_hbm), *_plan_axes(run, searched)))
+            points = [group.stored_as for group in searched.groups]
+            best = replace(best, axes=kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points).axes)
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
         result = replace(result, best=best, hardware=chosen, tight_memory=tight)
     with run.phase("files"):
@@ -109,9 +111,17 @@ def _operators(run: Run, searched: Searched) -> Iterator[PricedOperator]:
                 yield from streamed_operators(run, choice)
 
 
-def _plan_axes(run: Run, searched: Searched) -> tuple[AxisValues, ...]:
+@dataclass(frozen=True)
+class _Axes:
+    """What is kept of them."""
+
+    axes: tuple[AxisValues, ...]
+
+
+def _axes(run: Run, searched: Searched) -> _Axes:
     best, (_, row) = searched.result.best, _best_group(searched)
-    return () if best is None else plan_axes(run, searched.groups, best, row)
+    of_plans = () if best is None else plan_axes(run, searched.groups, best, row)
+    return _Axes((*accelerator_axes(run, searched.groups, searched.result.per_hbm), *of_plans))
 
 
 def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from Estimator.chips.score_tiles import met_columns, met_rows
 from Estimator.chips.systolic import divide_up
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES
@@ -38,7 +39,8 @@ def attention_traffic(
     """
     scores = gemms[0]
     head = scores.k
-    if len(gemms) <= FORWARD_PRODUCTS:
+    backward = len(gemms) > FORWARD_PRODUCTS
+    if not backward:
         kept_rows, streamed_rows = scores.m, scores.n
         value_head = gemms[-1].n
         kept_row: float = head * element_bytes + (value_head + 1) * ACCUMULATOR_BYTES + STATISTICS_BYTES
@@ -52,32 +54,39 @@ def attention_traffic(
         streamed_again = streamed_row + head * ACCUMULATOR_BYTES  # the query gradients are read and written
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
-    again = _streamed_again(passes, kept_rows, streamed_rows, mask) * scores.batch * streamed_again
+    again = _streamed_again(passes, streamed_rows, mask, keys_kept=backward) * scores.batch * streamed_again
     scores_bytes = scores.batch * scores.m * scores.n * element_bytes
     again = np.minimum(again, 2 * len(gemms) * scores_bytes)  # every product moves them, and the softmax moves them back
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, queries), compulsory_bytes - queries + again
 
 
-def _streamed_again(passes: FloatArray, kept_rows: int, streamed_rows: int, mask: ScoreMask | None) -> FloatArray:
+def _streamed_again(passes: FloatArray, streamed_rows: int, mask: ScoreMask | None, *, keys_kept: bool) -> FloatArray:
     """Rows streamed beyond once each, for each number of ``passes``."""
     if mask is None:
         return (passes - 1) * streamed_rows
-    of_device = kept_rows * streamed_rows / mask.columns**2  # a device's part of what streams in the whole square
-    tiles = mask.columns // kept_rows
     distinct, index = np.unique(passes, return_inverse=True)
-    streamed = np.array([of_device * streamed_in_square(mask, tiles * int(each)) for each in distinct])
+    streamed = np.array([streamed_rows_past(mask, int(each), keys_kept=keys_kept) for each in distinct])
     again: FloatArray = np.maximum(streamed - streamed_rows, 0.0)[index.reshape(passes.shape)]
     return again
 
 
 @lru_cache(maxsize=4096)  # of thousands of chips many have a buffer of one size
-def streamed_in_square(mask: ScoreMask, passes: int) -> int:
-    """Rows that stream past all of ``passes`` even tiles of the square of a mask.
+def streamed_rows_past(mask: ScoreMask, passes: int, *, keys_kept: bool) -> int:
+    """Keys that stream past all of ``passes`` even tiles of a device's queries, or queries past those of the keys.
 
-    It does not matter whether queries or keys are kept: the square looks the same from either side, but turned round.
+    Where a device has two chunks more tiles can stream less, because their ends happen to lie better: those are taken then. As
+    every row of the streamed side meets at least as many tiles as its scores fill, only few numbers of tiles can be better.
     """
-    bounds = -(-np.arange(passes + 1, dtype=np.int64) * mask.columns // passes)
-    first = np.maximum(bounds[:-1] - mask.before, 0)
-    behind_last = np.minimum(bounds[1:] + mask.behind, mask.columns)
-    return int((behind_last - first).sum())
+    side = mask.columns if keys_kept else mask.rows
+    least = _past_tiles(mask, side, passes, keys_kept=keys_kept)
+    for more in range(passes + 1, side + 1 if mask.devices > 1 else 0):
+        if mask.left >= least * -(-side // more):
+            break
+        least = min(least, _past_tiles(mask, side, more, keys_kept=keys_kept))
+    return least
+
+
+def _past_tiles(mask: ScoreMask, side: int, tiles: int, *, keys_kept: bool) -> int:
+    bounds = -(-np.arange(tiles + 1, dtype=np.int64) * side // tiles)
+    return int((met_rows(mask, bounds) if keys_kept else met_columns(mask, bounds)).sum())

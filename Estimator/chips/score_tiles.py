@@ -2,7 +2,8 @@
 
 Each product of fused attention works on every score once: QK^T and dP make them, AV, dQ, dV and dK sum over them. An array holds
 a tile of two of a product's dimensions and streams the third. Where both dimensions of the scores are held, folds without a score
-that is left are skipped; where one streams, a fold streams only the part of it that meets the tile it holds.
+that is left are skipped; where one streams, a fold streams only the part of it that meets the tile it holds. Of devices that
+share a sequence that with most scores is priced: a tile of its rows may hold the end of one chunk and the beginning of the other.
 """
 
 from dataclasses import dataclass
@@ -59,23 +60,60 @@ def _executed(mask: ScoreMask, axes: ScoreAxes, dataflow: Dataflow, rows: int, c
     }[dataflow]
     row_tile, column_tile = tile[axes.rows], tile[axes.columns]
     if row_tile and column_tile:
-        share = met_tiles(mask, row_tile, column_tile) / (-(-mask.columns // row_tile) * -(-mask.columns // column_tile))
+        share = met_tiles(mask, row_tile, column_tile) / (-(-mask.rows // row_tile) * -(-mask.columns // column_tile))
         return share, share
-    before, behind = (mask.before, mask.behind) if row_tile else (mask.behind, mask.before)
-    part = 1.0 if row_tile else mask.rows / mask.columns  # of the rows that stream past columns a device has its part
-    spans = _spans(mask.columns, row_tile or column_tile, before, behind)
-    met = part * (spans[1] - spans[0])
-    whole = part * mask.columns
+    if row_tile:
+        met, whole = met_columns(mask, _bounds(mask.rows, row_tile)), float(mask.columns)
+    else:
+        met, whole = met_rows(mask, _bounds(mask.columns, column_tile)), float(mask.rows)
     return float(np.maximum(met, move).mean() / max(whole, move)), float(met.mean() / whole)
 
 
 def met_tiles(mask: ScoreMask, row_tile: int, column_tile: int) -> int:
-    """Tiles of the square of a mask with a score that is left."""
-    first, end = _spans(mask.columns, row_tile, mask.before, mask.behind)
-    return int(((end - 1) // column_tile - first // column_tile + 1).sum())
+    """Tiles of the device with most scores that have a score which is left."""
+    first, end = spans_of_rows(mask, _bounds(mask.rows, row_tile))
+    first, end = first // column_tile, np.where(end > first, (end - 1) // column_tile + 1, first // column_tile)
+    return int(_united(first, end).sum())
 
 
-def _spans(side: int, tile: int, before: int, behind: int) -> tuple[IntArray, IntArray]:
-    """First position of the other axis that each tile meets, and the one behind its last."""
-    starts = np.arange(0, side, tile, dtype=np.int64)
-    return np.maximum(starts - before, 0), np.minimum(np.minimum(starts + tile, side) + behind, side)
+def met_columns(mask: ScoreMask, bounds: IntArray) -> IntArray:
+    """Columns with a score that is left in each tile of the device's rows, which reach from one of ``bounds`` to the next."""
+    return _united(*spans_of_rows(mask, bounds))
+
+
+def met_rows(mask: ScoreMask, bounds: IntArray) -> IntArray:
+    """Rows of the device with a score that is left in each tile of the columns, from one of ``bounds`` to the next."""
+    first, end = np.maximum(bounds[:-1] - mask.behind, 0), np.minimum(bounds[1:] + mask.before, mask.columns)
+    met: IntArray = np.sum(
+        [np.maximum(np.minimum(end, last) - np.maximum(first, start), 0) for start, last in mask.chunks], axis=0
+    )
+    return met
+
+
+def spans_of_rows(mask: ScoreMask, bounds: IntArray) -> tuple[IntArray, IntArray]:
+    """First column that each tile of the device's rows meets, and the one behind its last: shape (chunks, tiles).
+
+    Where a tile has no row of a chunk they are the same.
+    """
+    spans, passed = [], 0
+    for start, last in mask.chunks:
+        rows = np.clip(bounds - passed, 0, last - start) + start
+        first, end = np.maximum(rows[:-1] - mask.before, 0), np.minimum(rows[1:] + mask.behind, mask.columns)
+        spans.append((first, np.where(rows[1:] > rows[:-1], end, first)))
+        passed += last - start
+    firsts, ends = zip(*spans, strict=True)
+    return np.stack(firsts), np.stack(ends)
+
+
+def _united(first: IntArray, end: IntArray) -> IntArray:
+    """How many positions the spans of one or two chunks hold together, shape (tiles,)."""
+    sizes: IntArray = (end - first).sum(axis=0)
+    if len(first) == 1:
+        return sizes
+    shared: IntArray = np.maximum(np.minimum(end[0], end[1]) - np.maximum(first[0], first[1]), 0)
+    return sizes - shared
+
+
+def _bounds(side: int, tile: int) -> IntArray:
+    """Where tiles begin, and where the last one ends."""
+    return np.append(np.arange(0, side, tile, dtype=np.int64), side)

@@ -192,7 +192,7 @@ class TensorCoreModel:
         return gemm.batch * traffic[self._array_of]
 
     def _executed(self, work: TensorWork, dataflow: Dataflow) -> list[Executed]:
-        """What is left of each product under a mask, alike however it is split: parts are dealt out evenly (zig-zag)."""
+        """What is left of each product under a mask, alike however its cores split it: parts are dealt out evenly."""
         axes = FORWARD if len(work.gemms) == len(FORWARD) else BACKWARD
         if work.mask is None:
             axes = axes[:1] * len(work.gemms)

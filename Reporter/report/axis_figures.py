@@ -11,7 +11,7 @@ from Plans.results import Status
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
-from Solver.results import AxisValue, AxisValues, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, PlanSummary
 from Studies.wording import EQUAL, accelerator_text, listed
 
 PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
@@ -60,7 +60,12 @@ def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
         f"{'' if unproven else ': exact, and proven to be the best'}. The ring marks the value that the optimum has."
     )
     if unproven:
-        how += " Filled dots are proven to be the best; above a hollow one the grey line reaches to what is not ruled out."
+        how += (
+            " Filled dots are proven to be the best; a hollow one is the best found, at least what can be reached, and the grey "
+            "line above it ends at what can be reached at most."
+        )
+    if any(axis.scope is AxisScope.PLANS_ON_THE_CHIP for axis in sensitivity.axes):
+        how += " All plans are on the best accelerator: with another value another accelerator might be better."
     some = [axis_title(axis) for axis in sensitivity.axes if axis.values_there_are > len(axis.values)]
     left_out = f"Of {listed(some)} powers of two are shown, both ends and the optimum's value." if some else ""
     return (how, left_out) if left_out else (how,)
@@ -257,6 +262,6 @@ def _plan_text(plan: PlanSummary) -> str:
 def _cells(axis: AxisValues, value: AxisValue) -> tuple[str, str, str, str]:
     if value.status is Status.INFEASIBLE:
         return "", "", "yes", "nothing fits"
-    proven = "yes" if value.status is Status.OPTIMAL else f"at most {number(value.bound)}"
-    best = axis.optimum.reached
-    return number(value.reached), f"{value.reached / best:.1%}" if best else "", proven, design_text(axis, value)
+    reached, best = number(value.reached), axis.optimum.reached
+    proven = "yes" if value.status is Status.OPTIMAL else f"no: at least {reached}, at most {number(value.bound)}"
+    return reached, f"{value.reached / best:.1%}" if best else "", proven, design_text(axis, value)

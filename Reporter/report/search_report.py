@@ -36,7 +36,6 @@ from Studies.wording import (
     listed,
     part_text,
     plan_extras,
-    tight_memory_text,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ def search_report(run: FinishedRun) -> Report:
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
-    tight = run.result.tight_memory
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
@@ -79,7 +77,7 @@ def search_report(run: FinishedRun) -> Report:
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
         (*_sections(run, best, points, explanation.limits), sources),
-        () if tight is None else (f"{capitalised(tight_memory_text(tight, best))}.",),
+        explanation.warnings,
     )
 
 

@@ -48,7 +48,7 @@ class StageGraph:
     sizes: StageSizes
     crossing: Crossing  # into every node
     tied_parameters: float
-    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers, parameters, experts and tables as
+    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers of each kind as
     examples: IntArray  # edges
 
     @property
@@ -75,7 +75,8 @@ class StageGraph:
     def times(self, layers: FloatArray) -> StageTimes:
         """Seconds of every stage from those of the layers, ``time_columns`` (layers, 13)."""
         sums = self.lattice.members.astype(np.float64) @ layers
-        return times_of(np.maximum(sums[self.stages.whole] - sums[self.stages.part], 0.0))
+        of_examples = sums[self.stages.whole[self.examples]] - sums[self.stages.part[self.examples]]
+        return times_of(np.maximum(of_examples, 0.0)[self.like])
 
 
 def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
@@ -94,5 +95,6 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     members = lattice.members[whole] & ~lattice.members[lattice.part]
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
     found = stage_sizes(sizes, members, whole_bytes)
-    _, examples, like = np.unique(found.counts, axis=0, return_index=True, return_inverse=True)
+    kinds = lattice.members.astype(np.float64) @ np.eye(len(sizes.parameters))[sizes.distinct]
+    _, examples, like = np.unique(kinds[whole] - kinds[lattice.part], axis=0, return_index=True, return_inverse=True)
     return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

@@ -17,11 +17,12 @@ from Plans.plan import UniformPlan
 from Plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.cuts.cut_bounds import FIRST, FIXED_BYTES, PART, ROUNDING, SAVED_BYTES, Problem, bound_cut
 from Solver.cuts.cut_search import cut_s, search_cuts
-from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads, fill_prices
+from Solver.cuts.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plan_search.bounds import plan_bounds_s
 from Solver.plan_search.shape_plans import DegreesKey, ShapePlans
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
@@ -92,28 +93,24 @@ class ConfigurationPlans:
         incumbent_s: float = np.inf,
         hint: Hint | None = None,
         most_steps: int | None = None,
-        among: NDArray[np.bool_] | None = None,
     ) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
-        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound. Plans that are not
-        ``among`` those of interest, shape (plans,), count as infeasible.
+        A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps its bound.
         """
         most_steps = MOST_STEPS if most_steps is None else most_steps
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
         bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
-        if among is not None:
-            bounds_s[~among] = np.inf
         status[np.isinf(bounds_s)] = PlanStatus.INFEASIBLE
-        best_s, best = incumbent_s, _Found(None, None, np.inf, True)
+        best_s, best = incumbent_s, Found(None, None, np.inf, True)
         order = np.argsort(bounds_s, kind="stable")
         order = order[: int(np.isfinite(bounds_s).sum())]
         if hint is not None:
             best = self._as_hinted(hint, best_s)
         elif len(order):
             index = int(order[0])
-            best = self._searched(index, best_s, FIRST_STEPS)
+            best = self.searched(index, best_s, FIRST_STEPS)
             if not best.fits:
                 status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
             elif best.complete:
@@ -132,7 +129,7 @@ class ConfigurationPlans:
             if cheap_s < min(tight_s, enough_s):
                 index = int(order[place])
                 place += 1
-                tight_s = self._bound(index, best_s)
+                tight_s = self.bound(index, best_s)
                 if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
                     status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
                     bounds_s[index] = max(bounds_s[index], best_s)
@@ -144,7 +141,7 @@ class ConfigurationPlans:
             if not shortly and not (again and again[0][0] < enough_s):
                 break
             bound_s, index = heapq.heappop(first if shortly else again)
-            found = self._searched(index, best_s, FIRST_STEPS if shortly else most_steps)
+            found = self.searched(index, best_s, FIRST_STEPS if shortly else most_steps)
             if not found.fits:
                 status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
                 continue
@@ -189,15 +186,10 @@ class ConfigurationPlans:
     def _stage_prices(self, index: int) -> Priced:
         """All stages priced for the degrees of a plan, which other plans share."""
         shared = self.shared
-        key, rates = shared.degrees_key(index), shared.rates(index)
+        key = shared.degrees_key(index)
         if not self._follows(index):
             if key not in self._priced:
-                graph = shared.stages
-                edges = len(graph.stages.whole)
-                priced = Priced(*(np.empty(edges) for _ in range(5)))
-                tied = graph.tied_parameters if key.single else 0.0
-                fill_prices(rates, self.times, graph.sizes, np.arange(edges), tied, priced)
-                self._priced[key] = priced
+                self._priced[key] = shared.stage_prices(index, self.times)
             return self._priced[key]
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
@@ -229,14 +221,14 @@ class ConfigurationPlans:
             self.memory_bytes * (1.0 + ROUNDING),
         )
 
-    def _bound(self, index: int, incumbent_s: float) -> float:
+    def bound(self, index: int, incumbent_s: float) -> float:
         """A bound of all cuts of a plan; infinite where none fits, or none beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
         bound_s: float = bound_cut(self._problem(index), incumbent_s, self._tables)
         return bound_s
 
-    def _as_hinted(self, hint: Hint, incumbent_s: float) -> _Found:
+    def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
         """What ``hint`` names, where it fits and beats ``incumbent_s``."""
         index, nodes = hint.index, hint.nodes
         if nodes is None:
@@ -244,42 +236,51 @@ class ConfigurationPlans:
         problem = self._problem(index)
         seconds = cut_s(problem, np.array(nodes))
         if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
-            return _Found(None, None, np.inf, complete=False)
-        return _Found(self._with_stages(index, nodes), hint, seconds, complete=False, memory_bytes=_memory_bytes(problem, nodes))
+            return Found(None, None, np.inf, complete=False)
+        return Found(self._with_stages(index, nodes), hint, seconds, complete=False, memory_bytes=_memory_bytes(problem, nodes))
 
-    def _searched(self, index: int, incumbent_s: float, most_steps: int) -> _Found:
+    def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
         problem = self._problem(index)
         if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
-            return _Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
+            return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
-            return _Found(None, None, np.inf, found.complete)
+            return Found(None, None, np.inf, found.complete)
         path = tuple(nodes.tolist())
         held = _memory_bytes(problem, path)
-        return _Found(self._with_stages(index, path), Hint(index, path), found.seconds, found.complete, memory_bytes=held)
+        return Found(self._with_stages(index, path), Hint(index, path), found.seconds, found.complete, memory_bytes=held)
 
-    def _equal_chunks(self, index: int, incumbent_s: float) -> _Found:
+    def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
         """An interleaved plan; the first that is asked for prices all that may beat ``incumbent_s``."""
         shared = self.shared
         place = int(np.searchsorted(shared.interleaved_rows, index))
         if np.isnan(self._interleaved_s[place]):
-            wanted = (self.bounds_s[shared.interleaved_rows] < incumbent_s) & np.isnan(self._interleaved_s)
+            wanted = self.bounds_s[shared.interleaved_rows] < incumbent_s
             wanted[place] = True
-            rows = np.flatnonzero(wanted)
-            prices = shared.interleaved_plans.priced(self.costs, self.configuration, rows)
-            self._interleaved_s[rows], self._interleaved_bytes[rows] = prices.iteration_s, prices.memory_bytes
+            self.interleaved(shared.interleaved_rows[wanted])
         seconds, fullest = float(self._interleaved_s[place]), float(self._interleaved_bytes[place])
-        if fullest > self.memory_bytes * (1.0 + ROUNDING):
-            return _Found(None, None, np.inf, True, fits=False)
+        if np.isinf(seconds):
+            return Found(None, None, np.inf, True, fits=False)
         if seconds >= incumbent_s * (1.0 - ROUNDING):
-            return _Found(None, None, np.inf, True)
+            return Found(None, None, np.inf, True)
         plan = shared.plans.plan(index)
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
-        return _Found(replace(plan, stage_layers=sizes), Hint(index, None), seconds, True, memory_bytes=fullest)
+        return Found(replace(plan, stage_layers=sizes), Hint(index, None), seconds, True, memory_bytes=fullest)
+
+    def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the interleaved plans ``rows``."""
+        places = np.searchsorted(self.shared.interleaved_rows, rows)
+        unknown = places[np.isnan(self._interleaved_s[places])]
+        if len(unknown):
+            prices = self.shared.interleaved_plans.priced(self.costs, self.configuration, unknown)
+            fits = prices.memory_bytes <= self.memory_bytes * (1.0 + ROUNDING)
+            self._interleaved_s[unknown] = np.where(fits, prices.iteration_s, np.inf)
+            self._interleaved_bytes[unknown] = prices.memory_bytes
+        return self._interleaved_s[places], self._interleaved_bytes[places]
 
     def _with_stages(self, index: int, nodes: Sequence[int]) -> UniformPlan:
         stages = self.shared.stages.layers_of(nodes)
@@ -290,7 +291,7 @@ class ConfigurationPlans:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and whether one fits in memory."""
 
     plan: UniformPlan | None

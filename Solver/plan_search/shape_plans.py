@@ -18,7 +18,7 @@ from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import PlanRates
-from Plans.stage_totals import times_of
+from Plans.stage_totals import StageTimes, times_of
 from Solver.cuts.cut_bounds import ROUNDING
 from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
@@ -288,23 +288,23 @@ class ShapePlans:
             single=bool(plans.pp[index] == 1),
         )
 
+    def stage_prices(self, index: int, times: StageTimes) -> Priced:
+        """All stages with ``times`` in full under plan ``index``; those with as many layers of each kind are priced once."""
+        graph, shared = self.stages, self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
+        priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))
+        fill_prices(self.rates(index), times, graph.sizes, graph.examples, shared, priced)
+        alike = graph.examples[graph.like]
+        return Priced(*(each[alike] for each in priced))
+
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Synchronisation, step and bytes (all but activations) of every stage under plan ``index``, shape (edges,) each.
 
-        They do not depend on the hardware's speed where nothing overlaps with computation; stages of as many layers and
-        parameters differ in their workspace alone.
+        They do not depend on the hardware's speed where nothing overlaps with computation.
         """
         key = self.degrees_key(index)
         if key not in self._after:
-            graph, rates = self.stages, self.rates(index)
-            edges = len(graph.stages.whole)
-            priced = Priced(*(np.empty(edges) for _ in range(5)))
-            times = times_of(np.zeros((edges, 13)))
-            fill_prices(rates, times, graph.sizes, graph.examples, graph.tied_parameters if key.single else 0.0, priced)
-            workspace = graph.sizes.workspace_bytes[:, rates.zero_stage]
-            state = priced.fixed_bytes[graph.examples] - workspace[graph.examples]
-            after, step = priced.after_s[graph.examples], priced.step_s[graph.examples]
-            self._after[key] = after[graph.like], step[graph.like], state[graph.like] + workspace
+            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 13))))
+            self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
 
     @property

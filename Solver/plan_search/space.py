@@ -96,6 +96,11 @@ class PlanSpace:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
         return _listed(self, shape, layers, cluster)
 
+    @property
+    def thinned(self) -> bool:
+        """Whether ``plans`` may be fewer than ``every_plan``."""
+        return self.dp_degrees is None and not self.use_all_devices
+
     def every_plan(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """The same with those that others dominate."""
         groups = self.devices // (shape.tp * shape.cp)
@@ -151,5 +156,4 @@ class PlanSpace:
 @lru_cache(maxsize=64)  # a search, its reference chips and its limits list the same plans
 def _listed(space: PlanSpace, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
     plans = space.every_plan(shape, layers, cluster)
-    several = space.dp_degrees is None and not space.use_all_devices
-    return plans.some(undominated(plans, cluster)) if several else plans
+    return plans.some(undominated(plans, cluster)) if space.thinned else plans

@@ -18,7 +18,7 @@ from Plans.plan import UniformPlan, plan_mapping
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.problem import Objective
-from Solver.results import AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 from Solver.search.costs import pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.joint import Choice
@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
-MOST_PRICED_AGAIN = 64  # accelerators of one value whose schedules are given more effort
+PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
 AXES = tuple(each.name for each in fields(Accelerator) if each.name != "area_mm2")
 MEMORY = "hbm_bytes"
 
@@ -57,7 +57,7 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
                 rows = np.flatnonzero(column == value)
                 values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
                 advance(1)
-            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values)))
+            found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS))
     if len(sizes) > 1:
         found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
     return tuple(found)
@@ -84,7 +84,7 @@ def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, Desi
         point = points.get(size)
         nothing = AxisValue(str(size), Status.INFEASIBLE, 0.0, 0.0, None, size, {})
         values.append(nothing if point is None else _of_design(str(size), point))
-    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values))
+    return AxisValues(MEMORY, None, str(best.hbm_bytes), len(values), tuple(values), AxisScope.DESIGNS)
 
 
 def _of_design(value: str, point: DesignPoint) -> AxisValue:
@@ -211,10 +211,23 @@ class _Rows:
         found: IntArray = places[slower]
         return found
 
+    def energy_j(self, places: IntArray) -> FloatArray:
+        """Joules per sample of the best points found of several configurations, shape (places,)."""
+        choices = [self.best(int(place)) for place in places]
+        return np.array([each.group.energy_j[each.point] for each in choices])
+
     def best(self, place: int) -> Choice:
         """The best point found of one configuration."""
         row = int(self.rows[place])
         return self.points.choice(int(np.where(self.mask[:, place], self.points.found[:, row], -np.inf).argmax()), row)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """What is known once some accelerators were priced again: the best design if it is one of them, and what none exceeds."""
+
+    best: AxisValue | None
+    ceiling: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,13 +253,43 @@ class Designs:
         if np.isinf(most):
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {})
         if ceiling > most * (1.0 + PROVEN):
-            again = self._with_more_effort(value, rows[bound > most * (1.0 + PROVEN)])
-            if again is not None and again.reached >= most:
-                return again
-        ties = np.flatnonzero(found >= most * (1.0 - ROUNDING))
-        place = int(ties[self.run.hardware.area_mm2[rows[ties]].argmin()])
-        choices = [each.best(place) for each in known]
-        return self._value(value, self.run.hardware.accelerator(int(rows[place])), choices, most, ceiling)
+            again = self._with_more_effort(value, rows, bound, most)
+            if again.best is not None:
+                return again.best
+            ceiling = max(most, again.ceiling)
+        row, choices = self._smallest(known, rows, most)
+        return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
+
+    def _smallest(self, known: Sequence[_Rows], rows: IntArray, most: float) -> tuple[int, list[Choice]]:
+        """The smallest of the configurations ``rows`` that reach ``most``, with its points.
+
+        What reaches it was looked for among those that none is faster than, of whatever size: so it is looked for again among the
+        smaller ones, until none of them can.
+        """
+        area_mm2 = self.run.hardware.area_mm2
+        enough = most * (1.0 - ROUNDING)
+        while True:
+            ties = np.flatnonzero(self._mean([each.found for each in known]) >= enough)
+            energy_j = self._mean([each.energy_j(ties) for each in known])
+            place = int(ties[np.lexsort((energy_j, area_mm2[rows[ties]]))[0]])
+            row, choices = int(rows[place]), [each.best(place) for each in known]
+            rows = rows[area_mm2[rows] < area_mm2[row]]
+            known = [_Rows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
+            if not len(rows) or not self._reaches(known, enough):
+                return row, choices
+
+    def _reaches(self, known: Sequence[_Rows], enough: float) -> bool:
+        """Whether one of the configurations does, evaluating points best first until one does or none can."""
+        for _ in range(MOST_EVALUATED):
+            if (self._mean([each.found for each in known]) >= enough).any():
+                return True
+            potential = self._mean([each.potential for each in known])
+            place = int(potential.argmax())
+            if potential[place] < enough:
+                return False
+            for each in known:
+                each.refine(place)
+        return False
 
     def _candidates(self, rows: IntArray) -> list[NDArray[np.bool_]]:
         """Per model, which points could matter: shape (shapes, rows). What nothing fits never does.
@@ -282,18 +325,31 @@ class Designs:
         )
         return mean
 
-    def _with_more_effort(self, value: str, rows: IntArray) -> AxisValue | None:
-        """The best design on ``rows``, scheduled with as much effort as a search spends; None where they are many."""
-        hardware = self.run.hardware
-        if len(rows) > MOST_PRICED_AGAIN or not isinstance(hardware, DesignedChips):
-            return None
-        chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in rows.tolist()]))
-        optimum = chips.optimum(max(self.run.problem.memory_bytes))
-        if optimum is None:
-            return None
-        bound = optimum.value if optimum.proven else max(optimum.value, optimum.best_open_bound or np.inf)
-        choices = [optimum.choices[model.name] for model in self.run.problem.models]
-        return self._value(value, chips.run.hardware.accelerator(optimum.row), choices, optimum.value, bound)
+    def _with_more_effort(self, value: str, rows: IntArray, bound: FloatArray, most: float) -> _Again:
+        """The best design on ``rows`` if it is better than ``most`` or proven, scheduled with as much effort as a search spends.
+
+        ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced again, the nearest first.
+        """
+        hardware, best, ceiling = self.run.hardware, None, -np.inf
+        open_ = rows[np.argsort(-bound, kind="stable")][: int((bound > most * (1.0 + PROVEN)).sum())]
+        bounds = -np.sort(-bound)[: len(open_)]
+        if isinstance(hardware, DesignedChips):
+            for _ in range(MOST_ROUNDS):
+                if not len(open_):
+                    break
+                few, open_, bounds = open_[:PRICED_AGAIN], open_[PRICED_AGAIN:], bounds[PRICED_AGAIN:]
+                chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]))
+                optimum = chips.optimum(max(self.run.problem.memory_bytes))
+                if optimum is None:
+                    continue
+                ceiling = max(ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf)
+                if optimum.value >= most:
+                    choices = [optimum.choices[model.name] for model in self.run.problem.models]
+                    most, best = optimum.value, (chips.run.hardware.accelerator(optimum.row), choices)
+                left = bounds > most * (1.0 + PROVEN)
+                open_, bounds = open_[left], bounds[left]
+        ceiling = max(ceiling, float(bounds.max(initial=-np.inf)))
+        return _Again(None if best is None else self._value(value, *best, most, max(most, ceiling)), ceiling)
 
     def _value(self, value: str, chip: Accelerator | None, choices: Sequence[Choice], reached: float, bound: float) -> AxisValue:
         plans, held = {}, 0.0

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import Recompute
+from Common.progress import Advance
 from Estimator.network.cluster import Cluster
 from Plans.many_rates import UniformPlans
 from Plans.plan import GroupOrder, UniformPlan
 from Plans.results import Status
-from Solver.cuts.cut_bounds import ROUNDING
-from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
+from Solver.plan_search.best_plan import ConfigurationPlans
+from Solver.plan_search.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plan_search.shape_plans import ShapePlans
-from Solver.results import AxisValue, AxisValues, DesignPoint, ModelPlan
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 from Solver.search.axis_values import plan_summary
 from Solver.search.costs import Part, Shape
 from Solver.search.points import PROVEN, PointGroup
 from Solver.search.run import Run
 
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
 Value = int | str | bool
 
 MOST_VALUES = 48  # of an axis: of more, powers of two, both ends and what the optimum has
-KEPT = 16  # plans on the configuration with all that was priced of them
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class PlanAxis:
 
     name: str
     of_shape: Callable[[UniformPlan], Value] | None = None
-    of_plans: Callable[[UniformPlans], NDArray[np.int64] | BoolArray] | None = None
+    of_plans: Callable[[UniformPlans], IntArray | BoolArray] | None = None
     alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None
     every_plan: bool = False  # those too that a search need not list, because others with another value are no slower
 
@@ -75,7 +76,8 @@ AXES = (
 def plan_axes(run: Run, groups: Sequence[PointGroup], best: DesignPoint, row: int) -> tuple[AxisValues, ...]:
     """Every axis of which plans of a model have several values on the best hardware, configuration ``row``, by model.
 
-    Memory may be as large as the problem allows. ``groups`` are those of the search, whose points stay as they are.
+    Memory may be as large as the problem allows. ``groups`` are those of the search, whose points stay as they are. Of equally
+    fast plans that of ``best`` is named, else the one found first.
     """
     found: list[AxisValues] = []
     for model, plan in best.models.items():
@@ -87,12 +89,21 @@ def plan_axes(run: Run, groups: Sequence[PointGroup], best: DesignPoint, row: in
 
 @dataclass(frozen=True, eq=False)
 class _Listed:
-    """Plans of one part of a shape on the configuration; ``bounds_s`` (plans,) is what none of them is below."""
+    """Plans of one part of a shape."""
 
     shape: Shape
     part: Part
     plans: ShapePlans
-    bounds_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An axis with the values that are shown, in order, of so many ``there_are``; the optimum has ``chosen``."""
+
+    axis: PlanAxis
+    shown: Sequence[Value]
+    chosen: Value
+    there_are: int
 
 
 class _Model:
@@ -100,35 +111,51 @@ class _Model:
 
     def __init__(self, run: Run, groups: Sequence[PointGroup], row: int, chosen: ModelPlan) -> None:
         self._run, self._groups, self._row, self._chosen = run, groups, row, chosen
-        self._memory_bytes = float(groups[0].key.memory_bytes)
-        self._priced = lru_cache(maxsize=KEPT)(self._price)
-        shapes = [(shape, part) for group in groups for shape in group.shapes for part in shape.parts]
-        self._searched = [self._listed(shape, part, part.plans) for shape, part in shapes]
+        self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
+        self._cluster = run.hardware.cluster
+        self._space = next(model.space for model in run.problem.models if model.name == self._name)
+        known = [(_as_known(group, place, row), shape) for group in groups for place, shape in enumerate(group.shapes)]
+        self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
 
     def axes(self) -> list[AxisValues]:
-        """What every value of every axis allows."""
-        wanted = {axis: values for axis in AXES if len(values := self._values(axis)) > 1}
-        found = []
-        label = f"fastest plan of {self._groups[0].key.model} with every value of the axes"
-        with self._run.progress.phase(label, sum(map(len, wanted.values()))) as advance:
-            for axis, every in wanted.items():
-                chosen = self._chosen_value(axis)
-                shown = _shown(every, chosen)
-                listed = self._every_plan(shown) if axis.every_plan else self._searched
-                best = []
-                for value in shown:
-                    best.append(self._best(axis, value, listed))
-                    advance(1)
-                advance(len(every) - len(shown))
-                found.append(AxisValues(axis.name, self._groups[0].key.model, _text(chosen), len(every), tuple(best)))
-        return found
+        """What every value of every axis allows, schedules that keep it from being proven solved with the most effort."""
+        found = self._axes()
+        unproven = any(value.status is Status.FEASIBLE for axis in found for value in axis.values)
+        if not unproven or all(shape.excess[self._row] <= 1.0 for shape in self._shapes):
+            return found
+        hardware, row = self._run.hardware, self._row
+        self._take([shape.proven_at(hardware, row) if shape.excess[row] > 1.0 else shape for shape in self._shapes])
+        return self._axes()
+
+    def _take(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        self._searched = [_Listed(shape, part, part.plans) for shape in shapes for part in shape.parts]
+
+    def _axes(self) -> list[AxisValues]:
+        wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
+        every = [axis for axis in wanted if axis.every_plan and self._space.thinned]
+        searched = [axis for axis in wanted if axis not in every]
+        found: dict[PlanAxis, AxisValues] = {}
+        parts = len(self._searched)
+        label = f"fastest plan of {self._name} with every value of the axes"
+        with self._run.progress.phase(label, parts * (bool(searched) + len(every))) as advance:
+            if searched:
+                found |= self._fastest([wanted[axis] for axis in searched], self._searched, advance)
+            for axis in every:
+                found |= self._fastest([wanted[axis]], self._every_plan(wanted[axis].shown), advance)
+        return [found[axis] for axis in wanted]
+
+    def _wanted(self, axis: PlanAxis) -> _Wanted:
+        """What is shown of an axis."""
+        every, chosen = self._values(axis), self._chosen_value(axis)
+        return _Wanted(axis, _shown(every, chosen), chosen, len(every))
 
     def _values(self, axis: PlanAxis) -> list[Value]:
         """All values that plans have, in order."""
         if axis.of_shape is not None:
             values = {axis.of_shape(each.shape.plan) for each in self._searched}
         elif axis.every_plan:
-            values = {value for shape in self._shapes() for value in np.unique(self._unthinned(shape).dp).tolist()}
+            values = {value for shape in self._shapes for value in np.unique(self._unthinned(shape).dp).tolist()}
         else:
             assert axis.of_plans is not None
             columns = [axis.of_plans(each.plans.plans) for each in self._searched]
@@ -141,73 +168,78 @@ class _Model:
         value: Value = getattr(whole, axis.name)
         return value
 
-    def _shapes(self) -> list[Shape]:
-        return [shape for group in self._groups for shape in group.shapes]
-
     def _unthinned(self, shape: Shape) -> UniformPlans:
-        space = next(model.space for model in self._run.problem.models if model.name == self._groups[0].key.model)
-        return space.every_plan(shape.plan, len(shape.graph.sequence), self._run.hardware.cluster)
+        return self._space.every_plan(shape.plan, len(shape.graph.sequence), self._cluster)
 
-    def _every_plan(self, degrees: Sequence[Value]) -> list[_Listed]:
+    def _every_plan(self, degrees: Sequence[Value]) -> Iterator[_Listed]:
         """All plans that have one of the data parallel ``degrees``."""
-        listed = []
-        for shape in self._shapes():
+        for shape in self._shapes:
             plans = self._unthinned(shape)
             plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
-            for experts, rows in plans.by_experts(self._run.hardware.cluster).items():
+            for experts, rows in plans.by_experts(self._cluster).items():
                 part = next(each for each in shape.parts if each.experts == experts)
-                own = ShapePlans(shape.graph, part.costs.sizes, plans.some(rows), part.plans.machine)
-                listed.append(self._listed(shape, part, own))
-        return listed
+                yield _Listed(shape, part, ShapePlans(shape.graph, part.costs.sizes, plans.some(rows), part.plans.machine))
 
-    def _listed(self, shape: Shape, part: Part, plans: ShapePlans) -> _Listed:
-        return _Listed(shape, part, plans, self._priced(plans, part).bounds_s)
+    def _fastest(self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance) -> dict[PlanAxis, AxisValues]:
+        """The fastest of the plans ``listed`` with every value of several axes."""
+        fastest, chosen = FastestPlans([len(each.shown) for each in wanted]), self._chosen
+        codes = [each.shown.index(each.chosen) for each in wanted]
+        fastest.offer(codes, self._chosen_plan, chosen.time_per_batch_s, chosen.memory_bytes)
+        parts = (self._with_values(each, [self._codes(one, each) for one in wanted]) for each in listed)
+        fastest.search(parts, advance)
+        return {one.axis: self._axis_values(one, fastest.of_axis(place)) for place, one in enumerate(wanted)}
 
-    def _price(self, plans: ShapePlans, part: Part) -> ConfigurationPlans:
-        return ConfigurationPlans(plans, part.costs, self._row, self._memory_bytes)
+    def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
+        priced = partial(ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes)
+        return PlansWithValues(priced, np.array(codes), float(each.shape.excess[self._row]))
 
-    def _best(self, axis: PlanAxis, value: Value, listed: Sequence[_Listed]) -> AxisValue:
-        """The fastest plan that has ``value``."""
-        having = [(each, mask, _least(each.bounds_s[mask])) for each in listed if (mask := self._having(axis, value, each)).any()]
-        best: BestPlan | None = None
-        best_s, least_s = np.inf, np.inf
-        for each, mask, bound_s in sorted(having, key=lambda one: one[2]):
-            if bound_s < best_s * (1.0 - ROUNDING):
-                found = self._priced(each.plans, each.part).best(best_s, among=mask)
-                bound_s = found.bound_s
-                if found.plan is not None:
-                    best, best_s = found, found.iteration_s
-            least_s = min(least_s, bound_s / float(each.shape.excess[self._row]))
-        if best is None or best.plan is None:
-            return AxisValue(_text(value), Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
-        samples = self._groups[0].batch_samples
-        reached, bound = samples / best_s, samples / min(least_s, best_s)
-        proven = bound <= reached * (1.0 + PROVEN) and not any(group.omitted for group in self._groups)
-        status = Status.OPTIMAL if proven else Status.FEASIBLE
-        chip, plans = self._run.hardware.accelerator(self._row), {self._groups[0].key.model: plan_summary(best.plan, reached)}
-        sizes = sorted(self._run.problem.memory_bytes)
-        memory_bytes = next((size for size in sizes if best.memory_bytes <= size), sizes[-1])
-        return AxisValue(_text(value), status, reached, bound, chip, memory_bytes, plans)
+    @property
+    def _chosen_plan(self) -> UniformPlan:
+        """That of the optimum, but for its stages."""
+        chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
+        modes = {"recompute": Recompute(chosen["recompute"]), "group_order": GroupOrder(chosen["group_order"])}
+        return replace(self._space.base, **(chosen | modes))
 
-    def _having(self, axis: PlanAxis, value: Value, each: _Listed) -> BoolArray:
-        """Which plans have ``value``, shape (plans,)."""
-        plans = each.plans.plans
+    def _codes(self, wanted: _Wanted, each: _Listed) -> IntArray:
+        """Which of the values shown the plans have, shape (plans,)."""
+        axis, plans = wanted.axis, each.plans.plans
+        place = {value: place for place, value in enumerate(wanted.shown)}
         if axis.of_shape is not None:
-            return np.full(len(plans), axis.of_shape(each.shape.plan) == value)
+            return np.full(len(plans), place.get(axis.of_shape(each.shape.plan), NONE))
         assert axis.of_plans is not None
-        column = axis.of_plans(plans)
-        having: BoolArray = column == (value == GroupOrder.PIPELINE_INNER.value if axis.name == "group_order" else value)
-        return having | axis.alike(plans, self._run.hardware.cluster) if axis.alike is not None else having
+        values, which = np.unique(axis.of_plans(plans), return_inverse=True)
+        codes = np.array([place.get(_named(axis, value), NONE) for value in values.tolist()], np.int64)[which.reshape(-1)]
+        return codes if axis.alike is None else np.where(axis.alike(plans, self._cluster), EVERY, codes)
+
+    def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
+        values = tuple(self._value(_text(value), each) for value, each in zip(wanted.shown, found, strict=True))
+        designed = self._run.hardware.accelerator(self._row) is not None
+        scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
+        return AxisValues(wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope)
+
+    def _value(self, value: str, found: Fastest) -> AxisValue:
+        if found.plan is None:
+            return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
+        samples, omitted = self._groups[0].batch_samples, any(group.omitted for group in self._groups)
+        reached, bound = samples / found.iteration_s, samples / min(found.bound_s, found.iteration_s)
+        status = Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
+        sizes = sorted(self._run.problem.memory_bytes)
+        memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])
+        chip = self._run.hardware.accelerator(self._row)
+        return AxisValue(value, status, reached, bound, chip, memory_bytes, {self._name: plan_summary(found.plan, reached)})
+
+
+def _as_known(group: PointGroup, place: int, row: int) -> float:
+    """About how long the best plan of a shape takes on configuration ``row``, as far as the search asked; only for the order."""
+    point = place * group.configurations + row
+    known: float = min(group.iteration_s[point], group.bound_s[point])
+    return known
 
 
 def _named(axis: PlanAxis, value: Value) -> Value:
     if axis.name != "group_order":
         return value
     return GroupOrder.PIPELINE_INNER.value if value else GroupOrder.DATA_INNER.value
-
-
-def _least(bounds_s: NDArray[np.float64]) -> float:
-    return float(bounds_s.min(initial=np.inf))
 
 
 def _text(value: Value) -> str:

@@ -47,6 +47,11 @@ class PointStore:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
+    @property
+    def name(self) -> str:
+        """The hash; empty without a folder."""
+        return "" if self._folder is None else self._folder.name
+
     def bounds(self, compute: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
         """The group's bounds: stored ones, else ``compute()``, which are then stored."""
         if self._folder is None:

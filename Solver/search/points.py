@@ -123,6 +123,11 @@ class PointGroup:
         bound: FloatArray = self.batch_samples / bound_s
         return bound
 
+    @property
+    def stored_as(self) -> str:
+        """Content key of everything that decides what its points are; empty where nothing is kept."""
+        return self._store.name
+
     def rows(self, points: IntArray) -> IntArray:
         """Configurations of ``points``."""
         return points % self.configurations

@@ -18,7 +18,18 @@ from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
-from Studies.wording import EQUAL, UNITS, accelerator_text, listed, part_text, plan_text, times_what, whole_plan_text
+from Studies.wording import (
+    EQUAL,
+    UNITS,
+    accelerator_text,
+    capitalised,
+    listed,
+    part_text,
+    plan_text,
+    tight_memory_text,
+    times_what,
+    whole_plan_text,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -38,21 +49,29 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=tuple(_lead(run, best)),
         limits=limits,
-        limits_in_words=tuple(limit.words for limit in limits) or (_no_limits(run, best),),
+        limits_in_words=(*(limit.words for limit in limits), *_misfits(run, best))
+        or ("This run does not state what limits it.",),
         time_in_words=tuple(time),
         alternatives=(),
+        warnings=tuple(_warnings(run, best)),
     )
 
 
-def _no_limits(run: FinishedRun, best: DesignPoint) -> str:
-    """In their place, whether memory keeps plans out; the limits of devices are not priced."""
+def _warnings(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
+    tight = run.result.tight_memory
+    if tight is not None:
+        yield f"{capitalised(tight_memory_text(tight, best))}."
+
+
+def _misfits(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
+    """Whether the memory of a device keeps plans out."""
     if best.accelerator is not None or not len(run.plans):
-        return "This run does not state what limits it."
+        return
     (plan,) = best.models.values()
     misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
     compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
     do_not = f"{misfits:,} {'does' if misfits == 1 else 'do'} not fit"
-    return f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
+    yield f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
 
 
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
@@ -119,7 +138,7 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     if best.accelerator is not None:
         yield from _next_accelerators(run, best, best.accelerator)
     yield from _sizes(run, best)
-    yield from other_plans(run, best)
+    yield from other_plans(best)
 
 
 def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Accelerator) -> Iterator[str]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from Common.numbers import at_least, percent
 from GraphExtractor.names import label
-from Solver.results import DesignPoint, ModelPlan
-from Studies.finished_run import FinishedRun
+from Plans.results import Status
+from Solver.results import AxisValue, AxisValues, DesignPoint
 from Studies.wording import EQUAL, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEW = 5  # values of an axis that are named
 AXES = {
@@ -26,51 +22,43 @@ AXES = {
     "interleave": "number of chunks per stage",
     "zero_stage": "ZeRO stage",
     "group_order": "order of the groups",
+    "overlap_gradients": "overlap of gradients",
 }
+SWITCHED = {"true": "on", "false": "off"}
 
 
-def other_plans(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
-    """For every axis of the plan that ``plans.parquet`` is about, what plans with other values of it take."""
-    models = run.plans["model"].unique().tolist()
-    for model in models:
-        name = f" of {label(model)}" if len(best.models) > 1 else ""
-        for axis in AXES:
-            yield from _other_values(run.plans[run.plans["model"] == model], best.models[model], axis, name)
+def other_plans(best: DesignPoint) -> Iterator[str]:
+    """For every axis of the plan that has several values, how much longer the fastest plans with the others take."""
+    for axis in best.axes:
+        if axis.model is not None and axis.axis in AXES:
+            yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")
 
 
-def _other_values(plans: pd.DataFrame, plan: ModelPlan, axis: str, of_the_model: str) -> Iterator[str]:
-    mine, words = getattr(plan, axis), f"{AXES[axis]}{of_the_model}"
-    others = plans[plans[axis] != mine]
-    rows = []
-    for value, part in others.groupby(axis, observed=True):
-        fits = part[part["status"] != "infeasible"]
-        if not len(fits):
-            rows.append((float("inf"), f"{_shown(value)} does not fit"))
-            continue
-        evaluated_s, bound_s = float(fits["time_per_batch_s"].min()), float(fits["time_per_batch_bound_s"].min())
-        rows.append((bound_s, f"{_shown(value)} {_longer(evaluated_s, bound_s, plan.time_per_batch_s)}"))
-    if not rows:
-        return
-    rows.sort()
-    said = [text for _, text in rows[:FEW]]
-    if len(rows) > FEW:
-        least = rows[FEW][0] / plan.time_per_batch_s - 1
-        rest = f"take {at_least(least, 'longer')}" if least < float("inf") else "do not fit"
-        said.append(f"{len(rows) - FEW} others {rest if least > EQUAL else 'can at best be as fast'}")
-    yield f"{words[0].upper()}{words[1:]} {_shown(mine)} is best, all else chosen anew: {listed(said)}."
+def _other_values(axis: AxisValues, of_the_model: str) -> str:
+    words, best = f"{AXES[axis.axis]}{of_the_model}", axis.optimum.reached
+    others = sorted((value for value in axis.values if value.value != axis.chosen), key=lambda value: -value.bound)
+    named = others if len(others) <= FEW + 1 else others[:FEW]
+    said = [f"{_shown(value.value)} {_longer(value, best)}" for value in named]
+    if len(others) > len(named):
+        nearest = others[FEW]
+        least = best / nearest.bound - 1 if nearest.status is not Status.INFEASIBLE else None
+        rest = "do not fit" if least is None else f"take {at_least(least, 'longer')}" if least > EQUAL else "are no faster"
+        which = " compared" if len(axis.values) < axis.values_there_are else ""
+        said.append(f"{len(others) - len(named)} others{which} {rest}")
+    return f"{words[0].upper()}{words[1:]} {_shown(axis.chosen)} is best, all else chosen anew: {listed(said)}."
 
 
-def _longer(evaluated_s: float, bound_s: float, best_s: float) -> str:
-    """How much longer plans take: the fastest evaluated ``evaluated_s`` (nan: none is), none less than ``bound_s``."""
-    least, most = bound_s / best_s - 1, evaluated_s / best_s - 1
+def _longer(value: AxisValue, best: float) -> str:
+    """How much longer the fastest plan with ``value`` takes than one that reaches ``best``."""
+    if value.status is Status.INFEASIBLE:
+        return "does not fit"
+    least, most = best / value.bound - 1, best / value.reached - 1
     if most <= least + EQUAL:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
-    if not most > least:  # nothing evaluated
-        return f"takes {at_least(least, 'longer')}" if least > EQUAL else "can at best be as fast"
     known = least > EQUAL and not percent(least).startswith("less") and percent(least) != percent(most)
     return f"takes {percent(least)} to {percent(most)} longer" if known else f"takes at most {percent(most)} longer"
 
 
-def _shown(value: object) -> str:
+def _shown(value: str) -> str:
     """A value of an axis as people say it."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return SWITCHED.get(value, value)

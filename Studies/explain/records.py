@@ -46,6 +46,7 @@ class Explanation:
     limits_in_words: tuple[str, ...]
     time_in_words: tuple[str, ...]  # where the time of an iteration goes, and what fills the memory
     alternatives: tuple[Alternative, ...]
+    warnings: tuple[str, ...] = ()  # what could go wrong with it
 
 
 @dataclass(frozen=True)

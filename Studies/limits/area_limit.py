@@ -19,7 +19,16 @@ from Studies.wording import EQUAL, accelerator_text, listed
 MORE_MM2 = 1.0
 
 
-def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> Limit | None:
+@dataclass(frozen=True)
+class AreaGain:
+    """What a larger budget brings, as fractions: 1 mm² more, and growing the best chip ``into`` another (None: nothing)."""
+
+    one: float
+    plenty: float
+    into: Accelerator | None
+
+
+def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> AreaGain | None:
     """What a larger area budget would bring: 1 mm² more exactly, beyond it by growing one axis of the best chip alone.
 
     None where the accelerators are not those that the design space generates.
@@ -33,12 +42,18 @@ def area_limit(run: Run, hardware: DesignedChips, best: DesignPoint, base: float
     much = [each for each in grown if each.area_mm2 > budget + MORE_MM2]
     found = [_best_of(run, hardware, chips, best.hbm_bytes) for chips in (slightly, much)]
     one, plenty = gain_of(found[0].value, base), gain_of(max(each.value for each in found), base)
+    into = next((each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL)), None)
+    return AreaGain(one, plenty, into if plenty else None)
+
+
+def area_limit(space: DesignSpace, chip: Accelerator, gain: AreaGain) -> Limit:
+    """The limit that the area is for the best ``chip``, in words."""
+    budget, one, plenty = space.budget_mm2, gain.one, gain.plenty
     used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm²"
-    if plenty == 0.0:
+    if gain.into is None:
         words = f"Chip area does not bind: {used}, and no chip of one mm² more, nor this one with more of anything, is better."
     else:
-        into_chip = next(each.chip for each in found if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL))
-        into = f"{accelerator_text(into_chip)} ({number(into_chip.area_mm2)} mm²)"
+        into = f"{accelerator_text(gain.into)} ({number(gain.into.area_mm2)} mm²)"
         words = f"Chip area {binds(plenty)}: {used}; {steps(one, 'one more mm² of budget', plenty, f'growing it to {into}')}."
     edges = _at_the_edge(space, chip)
     if edges:

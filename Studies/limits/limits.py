@@ -1,74 +1,93 @@
 """What limits the best design: what more of each resource would bring on the same chip, its plan chosen anew."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from Common.files import code_version, content_key, load_or_set_aside, write_atomically
 from Common.numbers import number, size_text
-from Common.records import from_json, to_json
-from Common.sealed import sealed, unsealed
 from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Solver.hardware import DesignedChips
 from Solver.problem import SearchProblem
 from Solver.results import DesignPoint, Limit
+from Solver.search.points import PointGroup
 from Solver.search.requery import PricedHardware, priced, with_spaces
 from Solver.search.run import Run
-from Studies.limits.area_limit import area_limit
+from Studies.kept_answers import kept_answer
+from Studies.limits.area_limit import AreaGain, area_gain, area_limit
+from Studies.limits.device_limits import value_with_memory
 from Studies.limits.gains import binds, gain_of, steps
-from Studies.limits.resources import Circumstances, Resource, resources
+from Studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
 from Studies.wording import EQUAL
 
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
-STUDIES = Path(__file__).resolve().parent.parent  # whose resources and words these are
 
 
 @dataclass(frozen=True)
-class _Limits:
-    """What is kept of a finished answer."""
+class _Gain:
+    """What one unit more of a resource and any amount of it bring, as fractions."""
 
-    limits: tuple[Limit, ...]
+    resource: str
+    one: float
+    plenty: float
 
 
-def limits_of(run: Run, best: DesignPoint) -> tuple[Limit, ...]:
+@dataclass(frozen=True)
+class _Gains:
+    """What is kept of a finished answer: values, whose words are made anew."""
+
+    gains: tuple[_Gain, ...]
+    area: AreaGain | None
+
+
+def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tuple[Limit, ...]:
     """The limits of ``best``, the optimum of ``run``, as an earlier run of the same question found them, if one did.
 
-    None are told on devices that exist.
+    ``groups`` are the points of the search. On devices that exist only memory is told (``device_limits`` says why).
     """
-    hardware, folder = run.hardware, run.stores.points
-    if not isinstance(hardware, DesignedChips) or best.accelerator is None:
-        return ()
-    if folder is None:
-        return _found(run, hardware, best, best.accelerator)
-    point = to_json(replace(best, models={}, certificate=None)).decode()
-    path = folder / f"limits-{content_key(run.pricing, code_version(STUDIES), run.problem, point)}.json"
-    kept = load_or_set_aside(path, _kept)
-    if kept is None:
-        kept = _Limits(_found(run, hardware, best, best.accelerator))
-        write_atomically(path, sealed(to_json(kept)), private=True)
-    return kept.limits
-
-
-def _kept(path: Path) -> _Limits:
-    return from_json(_Limits, unsealed(path.read_bytes(), str(path)), str(path))
-
-
-def _found(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator) -> tuple[Limit, ...]:
+    hardware, accelerator = run.hardware, best.accelerator
+    if not isinstance(hardware, DesignedChips) or accelerator is None:
+        kept = kept_answer(run, "limits", _Gains, best, lambda: _of_device(run, groups, best), *_kept_points(groups))
+        (memory,) = kept.gains
+        words = _memory_text(best, memory.one, memory.plenty)
+        return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
     given = Circumstances(hardware.platform, hardware.cluster, best.hbm_bytes)
     more = resources(given, _most_devices(run.problem, best))
+    kept = kept_answer(run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more))
+    limits = []
+    for resource, gain in zip(more, kept.gains, strict=True):
+        words = _memory_text(best, gain.one, gain.plenty) if resource.unit == "GiB" else _text(resource, gain.one, gain.plenty)
+        limits.append(Limit(resource.name, resource.unit, resource.amount, gain.one, gain.plenty, words))
+    if kept.area is not None and hardware.space is not None:
+        limits.append(area_limit(hardware.space, accelerator, kept.area))
+    return tuple(limits)
+
+
+def _of_device(run: Run, groups: Sequence[PointGroup], best: DesignPoint) -> _Gains:
+    with run.progress.phase("limits of the best plan", 2) as advance:
+        gains = []
+        for memory_bytes in (best.hbm_bytes + GIB, best.hbm_bytes + MUCH_MEMORY):
+            gains.append(gain_of(value_with_memory(groups, best, memory_bytes), best.value))
+            advance(1)
+    return _Gains((_Gain(MEMORY, *gains),), None)
+
+
+def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
+    return [group.stored_as for group in groups]
+
+
+def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator, more: Sequence[Resource]) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
         chip = _Chip(run, hardware, accelerator)
-        base = chip.value(given)
-        limits = []
+        base = chip.value(Circumstances(hardware.platform, hardware.cluster, best.hbm_bytes))
+        gains = []
         for resource in more:
             plenty = chip.gain(resource.plenty, base)
             one = min(chip.gain(resource.one, base), plenty) if plenty else 0.0
-            words = _memory_text(best, one, plenty) if resource.unit == "GiB" else _text(resource, one, plenty)
-            limits.append(Limit(resource.name, resource.unit, resource.amount, one, plenty, words))
+            gains.append(_Gain(resource.name, one, plenty))
             advance(1)
-        area = area_limit(run, hardware, best, base)
+        area = area_gain(run, hardware, best, base)
         advance(1)
-    return (*limits, *([] if area is None else [area]))
+    return _Gains(tuple(gains), area)
 
 
 class _Chip:

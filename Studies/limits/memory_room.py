@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from Common.files import code_version, content_key, load_or_set_aside, write_atomically
-from Common.records import from_json, to_json
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint, TightMemory
 from Solver.search.requery import priced
 from Solver.search.run import Run
-from Studies.limits.limits import STUDIES
+from Studies.kept_answers import kept_answer
 
 MOST_SHARE = 0.95  # of a memory: allocators leave gaps, and what a framework keeps for itself varies by some per cent
 
@@ -28,16 +26,7 @@ def tight_memory(run: Run, best: DesignPoint) -> TightMemory | None:
     used_share = max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes
     if used_share <= MOST_SHARE:
         return None
-    folder = run.stores.points
-    if folder is None:
-        return _found(run, best, used_share)
-    point = to_json(replace(best, models={}, certificate=None, limits=())).decode()
-    path = folder / f"room-{content_key(run.pricing, code_version(STUDIES), run.problem, point)}.json"
-    kept = load_or_set_aside(path, lambda file: from_json(_Kept, file.read_bytes(), str(file)))
-    if kept is None:
-        kept = _Kept(_found(run, best, used_share))
-        write_atomically(path, to_json(kept))
-    return kept.tight_memory
+    return kept_answer(run, "room", _Kept, best, lambda: _Kept(_found(run, best, used_share))).tight_memory
 
 
 def _found(run: Run, best: DesignPoint, used_share: float) -> TightMemory:

@@ -8,6 +8,7 @@ from Common.units import GIB
 from Estimator.chips.accelerator import Platform
 from Estimator.network.cluster import Cluster, Tier, grown_to
 
+MEMORY, MUCH_MEMORY = "HBM capacity", 2**20 * GIB  # bytes: more than any plan needs
 GIGA = 1e9
 MICRO = 1e-6
 PLENTY = 1e9  # times as much as there is: as good as any amount
@@ -66,13 +67,13 @@ def resources(given: Circumstances, most_devices: int) -> list[Resource]:
     hbm, buffer = platform.hbm_bandwidth_bytes_per_s, platform.glb_bandwidth_bytes_per_cycle * hertz
     found = [
         Resource(
-            "HBM capacity",
+            MEMORY,
             "GiB",
             hbm_gib,
             hbm_gib + 1.0,
             "one more GiB",
             replace(given, hbm_bytes=given.hbm_bytes + GIB),
-            replace(given, hbm_bytes=given.hbm_bytes + 2**20 * GIB),
+            replace(given, hbm_bytes=given.hbm_bytes + MUCH_MEMORY),
         ),
         bandwidth("HBM bandwidth", hbm, with_hbm),
         bandwidth("on-chip buffer bandwidth", buffer, with_buffer),

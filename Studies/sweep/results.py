@@ -42,7 +42,9 @@ class PlanRow:
 class PointResult:
     """The result of one point. ``value`` is that of the objective and ``bound`` what nothing searched can exceed.
 
-    ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size of the space.
+    ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size of the space. The optimum
+    fills ``memory_share`` of a device; where that leaves little room, the best that fills at most ``most_share`` reaches
+    ``value_with_room`` (None: nothing fits in it).
     """
 
     status: Status
@@ -56,6 +58,9 @@ class PointResult:
     plans: tuple[PlanRow, ...]
     over_references: dict[str, float]
     design_points: int
+    memory_share: float | None = None
+    most_share: float | None = None
+    value_with_room: float | None = None
 
 
 def point_result(result: SearchResult) -> PointResult:
@@ -68,6 +73,7 @@ def point_result(result: SearchResult) -> PointResult:
         for chip in result.references
         if chip.hbm_bytes == best.hbm_bytes and chip.best_over_reference is not None
     }
+    tight = result.tight_memory
     return PointResult(
         status=best.status,
         optimal=best.optimal,
@@ -80,6 +86,9 @@ def point_result(result: SearchResult) -> PointResult:
         plans=tuple(_plan_row(model, plan) for model, plan in best.models.items()),
         over_references=over,
         design_points=result.counts.space,
+        memory_share=max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes,
+        most_share=None if tight is None else tight.most_share,
+        value_with_room=None if tight is None or tight.runner_up is None else tight.runner_up.value,
     )
 
 

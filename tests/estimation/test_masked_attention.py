@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Dataflow
-from Estimator.chips.attention import attention_traffic, streamed_in_square
+from Estimator.chips.attention import attention_traffic, streamed_rows_past
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, executed, met_tiles
 from Estimator.chips.systolic import divide_up
 from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, Yields
 from GraphExtractor.score_mask import ScoreMask, mask_of, masked_flops, score_mask
 
-SIDES = st.integers(1, 40)
 WINDOWS = st.one_of(st.none(), st.integers(0, 45))
 
 
-def scores(mask):
+def square(mask):
     """Whether each score of the whole square is left."""
     rows, columns = np.indices((mask.columns, mask.columns))
     distance = rows - columns
@@ -31,9 +30,26 @@ def scores(mask):
     return left
 
 
-masks = st.builds(
-    lambda side, causal, window: ScoreMask(side, side, causal or window is None, window), SIDES, st.booleans(), WINDOWS
-)
+def of_devices(mask):
+    """The same by device, each with its early and its late rows."""
+    chunks = [chunk * mask.columns // (2 * mask.devices) for chunk in range(2 * mask.devices + 1)]
+    rows = [list(range(*pair)) for pair in pairwise(chunks)]
+    whole = square(mask)
+    return [whole[rows[device] + rows[2 * mask.devices - 1 - device]] for device in range(mask.devices)]
+
+
+def slowest(mask):
+    """Those of the first device that has most."""
+    return max(of_devices(mask), key=np.sum)
+
+
+@st.composite
+def any_mask(draw):
+    rows, causal, window = draw(st.integers(1, 16)), draw(st.booleans()), draw(WINDOWS)
+    return ScoreMask(rows, rows * draw(st.integers(1, 5)), causal or window is None, window)
+
+
+masks = any_mask()
 
 
 def starts(side, tile):
@@ -42,62 +58,85 @@ def starts(side, tile):
 
 @given(masks)
 def test_the_scores_left_are_those_counted_one_by_one(mask):
-    assert mask.left == scores(mask).sum()
+    assert mask.left == slowest(mask).sum()
+    assert mask.left_of_all == square(mask).sum()
+    assert all(len(device) == mask.rows for device in of_devices(mask))
 
 
 @given(masks, st.integers(1, 16), st.integers(1, 16))
 def test_a_tile_is_met_where_any_of_its_scores_is_left(mask, height, width):
-    left = scores(mask)
-    side = mask.columns
+    left = slowest(mask)
+    rows, columns = left.shape
     met = sum(
-        left[row : row + height, column : column + width].any() for row in starts(side, height) for column in starts(side, width)
+        left[row : row + height, column : column + width].any()
+        for row in starts(rows, height)
+        for column in starts(columns, width)
     )
     assert met_tiles(mask, height, width) == met
 
 
-@given(masks, st.integers(1, 40))
-def test_past_each_tile_streams_what_meets_it(mask, passes):
+@given(masks, st.integers(1, 80), st.booleans())
+def test_past_each_tile_streams_what_meets_it(mask, passes, keys_kept):
     """Queries kept and keys streamed, or turned round."""
-    passes = min(passes, mask.columns)
-    left = scores(mask)
-    bounds = [-(-each * mask.columns // passes) for each in range(passes + 1)]
-    tiles = [left[first:end].any(axis=0).sum() for first, end in pairwise(bounds)]
-    assert streamed_in_square(mask, passes) == sum(tiles)
+    left = slowest(mask).T if keys_kept else slowest(mask)
+    passes = min(passes, len(left))
+
+    def past(tiles):
+        bounds = [-(-each * len(left) // tiles) for each in range(tiles + 1)]
+        return sum(left[first:end].any(axis=0).sum() for first, end in pairwise(bounds))
+
+    least = past(passes) if mask.devices == 1 else min(map(past, range(passes, len(left) + 1)))
+    assert streamed_rows_past(mask, passes, keys_kept=keys_kept) == least
 
 
-@given(masks, st.integers(1, 39))
-def test_more_tiles_never_stream_less(mask, passes):
-    if passes < mask.columns:
-        assert streamed_in_square(mask, passes) <= streamed_in_square(mask, passes + 1)
+@given(masks, st.integers(1, 80), st.booleans())
+def test_more_tiles_never_stream_less(mask, passes, keys_kept):
+    if passes < (mask.columns if keys_kept else mask.rows):
+        more = streamed_rows_past(mask, passes + 1, keys_kept=keys_kept)
+        assert streamed_rows_past(mask, passes, keys_kept=keys_kept) <= more
 
 
 @given(masks, st.integers(1, 9), st.integers(1, 9), st.integers(0, 12), st.sampled_from(list(Dataflow)))
 def test_an_array_runs_the_folds_that_meet_a_score(mask, rows, columns, move, dataflow):
     """Of every product of both passes: a fold takes as long as it streams, or as the next tile needs to move."""
-    left, side, width = scores(mask), mask.columns, 3
+    left, width = slowest(mask), 3
+    height, side = left.shape
     for axes in {*FORWARD, *BACKWARD}:
         sizes = [width] * 3
-        sizes[axes.rows] = sizes[axes.columns] = side
+        sizes[axes.rows], sizes[axes.columns] = height, side
         held = {"output": (rows, 0, columns), "weight": (0, rows, columns), "input": (columns, rows, 0)}[
             dataflow.name.split("_")[0].lower()
         ]
         row_tile, column_tile = held[axes.rows], held[axes.columns]
-        cycles = whole = work = 0.0
-        for row in starts(side, row_tile or side):
+        streams = side if row_tile else height
+        cycles = whole = work = folds = 0.0
+        for row in starts(height, row_tile or height):
             for column in starts(side, column_tile or side):
-                tile = left[row : row + (row_tile or side), column : column + (column_tile or side)]
+                tile, folds = left[row : row + (row_tile or height), column : column + (column_tile or side)], folds + 1
                 if row_tile and column_tile:
                     cycles, work, whole = cycles + tile.any(), work + tile.any(), whole + 1
                 else:
                     met = tile.any(axis=0 if row_tile else 1).sum()
-                    cycles, work, whole = cycles + max(met, move), work + met, whole + side
-        folds = whole / side
+                    cycles, work, whole = cycles + max(met, move), work + met, whole + streams
         expected = (
-            (cycles / whole, work / whole) if row_tile and column_tile else (cycles / (folds * max(side, move)), work / whole)
+            (cycles / whole, work / whole) if row_tile and column_tile else (cycles / (folds * max(streams, move)), work / whole)
         )
         array = (np.array([rows]), np.array([columns]), np.array([float(move)]))
         found = executed(mask, axes, dataflow, *array)
         assert (found.cycles[0], found.work[0]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("cp", "excess"), [(2, 1.07), (4, 1.07), (8, 1.07)])
+def test_at_32k_tokens_the_slowest_device_of_a_window_is_above_the_mean_and_all_wait_for_it(cp, excess):
+    mask = ScoreMask(32768 // cp, 32768, True, 4095)
+    mean = mask.left_of_all / cp
+    assert 1.0 < mask.left / mean < excess
+    alone = ScoreMask(32768, 32768, True, 4095)
+    arrays = np.array([128]), np.array([128]), np.array([128.0])
+    for axes in {*FORWARD, *BACKWARD}:
+        for dataflow in Dataflow:
+            share, of_one = (executed(each, axes, dataflow, *arrays).work[0] for each in (mask, alone))
+            assert share > of_one * (1.0 if cp > 2 else 0.999)
 
 
 def attention(rows, columns, causal=True, window=None, width=64, heads=4, phase=Phase.FORWARD):
@@ -144,9 +183,8 @@ def test_devices_that_share_a_sequence_have_equal_parts_of_its_scores(chunk, cp)
     """Device d of a zig-zag has the d-th chunk from the front and the d-th from behind: each has as many scores."""
     side = 2 * cp * chunk
     mask = score_mask(side // cp, side, True, None)
-    left = scores(mask)
-    chunks = left.reshape(2 * cp, chunk, side).sum(axis=(1, 2))
-    assert {int(chunks[device] + chunks[-1 - device]) for device in range(cp)} == {mask.left}
+    assert {int(device.sum()) for device in of_devices(mask)} == {mask.left}
+    assert mask.left * cp == mask.left_of_all
 
 
 @given(masks, st.integers(1, 4), st.integers(200, 4000), st.integers(0, 2000), st.sampled_from(Phase))
@@ -165,6 +203,8 @@ def test_flops_of_masked_scores_are_what_is_counted_and_not_left():
     separate = replace(operator, kind=OperatorKind.GEMM, gemms=operator.gemms[:1])
     assert masked_flops([separate], side) == separate.flops - 2 * 64 * 4 * side * (side + 1) // 2
     assert masked_flops([replace(operator, causal=False)], side) == 0
+    window = {"causal": True, "window": 2}  # each of four devices counts the mean, whatever the slowest computes
+    assert 4 * masked_flops([attention(side // 4, side, **window)], side) == masked_flops([attention(side, side, **window)], side)
     assert mask_of(separate) is None and mask_of(attention(side, side + 1)) is None
 
 

@@ -32,4 +32,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     """A small model on eight A100."""
     folder = tmp_path_factory.mktemp("explained-plans")
-    return open_run(Path(solved(resolve(PLANS, {"output": str(folder / "out")})).run_directory))
+    return open_run(Path(solved(resolve(PLANS, {"output": str(folder / "out")}), limits=True).run_directory))

@@ -6,6 +6,7 @@ import pytest
 
 from Common.progress import SilentProgress
 from Plans.results import Status
+from Solver.results import AxisScope
 from Studies.explain.alternatives import alternative
 from Studies.explain.constraints import OF_A_PLAN, read_constraint
 from Studies.explain.repeat import repeat_search
@@ -32,5 +33,11 @@ def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(wh
                 continue
             assert found.point is not None and value.status is Status.OPTIMAL
             assert value.reached == pytest.approx(found.point.value, rel=1e-9), (axis.axis, value)
+    scopes = {(axis.model is None, axis.scope) for axis in best.axes}
+    if which == "finished":
+        assert scopes == {(True, AxisScope.DESIGNS), (False, AxisScope.PLANS_ON_THE_CHIP)}
+        assert "plans on the best accelerator alone" in (run.folder / "best.json").read_text()
+    else:
+        assert scopes == {(False, AxisScope.PLANS_ON_THE_DEVICE)}
     assert compared > (20 if which == "finished" else 10)
     assert {axis.axis for axis in best.axes if axis.model} >= {"pp", "dp", "recompute", "micro_batch_size"}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from Common.progress import SilentProgress
+from Solver.search.requery import priced
 from Studies.explain.repeat import request_of, run_of
 from Studies.limits.limits import limits_of
 from tests.search.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
@@ -115,11 +116,55 @@ def test_limits_are_kept_once_and_what_they_were_made_from_not_at_all(finished):
     folders = [path for path in (finished.folder / "points").iterdir() if path.is_dir()]
     assert len(folders) == 4  # micro-batch and HBM sizes
     (kept,) = (finished.folder / "points").glob("limits-*.json")
+    (axes,) = (finished.folder / "points").glob("axes-*.json")
     estimates = [path.name for path in (finished.folder / "Estimator").rglob("*.npz")]
     run = run_of(request_of(finished), SilentProgress())
-    assert limits_of(run, finished.result.best) == finished.result.best.limits
-    again = limits_of(replace(run, stores=replace(run.stores, points=None)), finished.result.best)
+    found = replace(run, stores=replace(run.stores, points=finished.folder / "points"))
+    assert limits_of(found, finished.result.best, ()) == finished.result.best.limits
+    again = limits_of(run, finished.result.best, ())
     assert [each.words for each in again] == [each.words for each in finished.result.best.limits]
     assert np.allclose([each.unlimited_gain for each in again], [each.unlimited_gain for each in finished.result.best.limits])
-    assert sorted((finished.folder / "points").iterdir()) == sorted([*folders, kept])
+    assert sorted((finished.folder / "points").iterdir()) == sorted([*folders, kept, axes])
     assert [path.name for path in (finished.folder / "Estimator").rglob("*.npz")] == estimates
+
+
+def test_values_are_kept_and_words_made_anew(finished, monkeypatch):
+    """What a number looks like may change without a run being asked again."""
+    run = run_of(request_of(finished), SilentProgress())
+    found = replace(run, stores=replace(run.stores, points=finished.folder / "points"))
+    monkeypatch.setattr("Studies.limits.limits._of_chip", lambda *_: pytest.fail("priced again"))
+    monkeypatch.setattr("Studies.limits.limits.number", lambda value, *_: f"<{value:g}>")
+    told = limits_of(found, finished.result.best, ())
+    assert [each.unlimited_gain for each in told] == [each.unlimited_gain for each in finished.result.best.limits]
+    assert any("<" in each.words for each in told)
+
+
+@pytest.mark.parametrize("more_gib", [1, 2**20])
+def test_more_memory_on_a_device_brings_what_a_search_with_it_finds(tight_plans, more_gib):
+    run, best = tight_plans
+    (memory,) = limits_of(run, best, priced(run, run.hardware).groups(best.hbm_bytes))
+    more = priced(run, run.hardware).design(best.hbm_bytes + more_gib * 2**30)
+    gain = memory.one_more_gain if more_gib == 1 else memory.unlimited_gain
+    assert gain == pytest.approx(more.value / best.value - 1, abs=1e-9)
+    assert memory.binds and "binds" in memory.words
+
+
+@pytest.fixture(scope="module")
+def tight_plans(finished_plans):
+    """The problem of ``finished_plans`` on devices with so little memory that more would help, and its optimum."""
+    run = run_of(request_of(finished_plans), SilentProgress())
+    alone = priced(run, run.hardware)
+    roomy = alone.design(max(run.problem.memory_bytes))
+    (plan,) = roomy.models.values()
+    little = next(
+        size
+        for part in range(999, 0, -1)
+        if (at := alone.design(size := int(plan.memory_bytes * part / 1000))) is None or at.value < roomy.value
+    )
+    return replace(run, problem=replace(run.problem, memory_bytes=(little,))), alone.design(little)
+
+
+def test_a_run_on_devices_tells_the_limit_of_its_memory(finished_plans):
+    (memory,) = finished_plans.result.best.limits
+    assert memory.resource == "HBM capacity"
+    assert memory.amount == finished_plans.result.best.hbm_bytes / 2**30

@@ -1,5 +1,6 @@
 """What leaving room in memory costs, against searches of the optimum's hardware with less memory."""
 
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -9,12 +10,16 @@ import pytest
 from Common.errors import InputError
 from Common.progress import SilentProgress
 from Common.units import GIB
+from Reporter.explain_tables import print_explanation
+from Reporter.sweep_tables import result_text
 from Solver.results import TightMemory
 from Solver.search.requery import priced
+from Studies.explain.explanation import explain
 from Studies.explain.repeat import request_of, run_of
 from Studies.finished_run import open_run
 from Studies.limits.memory_room import MOST_SHARE, tight_memory
-from Studies.wording import tight_memory_text
+from Studies.sweep.results import point_result
+from Studies.wording import capitalised, tight_memory_text
 from tests.explain.test_limits import value_on
 from tests.search.small_study import small_study, solved
 
@@ -60,6 +65,27 @@ def test_it_is_told_in_words_and_in_best_json(tight):
         assert words in text
     whole = json.loads((tight.folder / "best.json").read_text())
     assert whole["tight_memory"]["runner_up"]["value"] == room.runner_up.value
+
+
+def test_an_explanation_warns_of_it(tight, finished):
+    best, room = tight.result.best, tight.result.tight_memory
+    (warning,) = explain(tight).warnings
+    assert warning == f"{capitalised(tight_memory_text(room, best))}."
+    stream = io.StringIO()
+    print_explanation(explain(tight), stream)
+    assert "Warning: The optimum fills 97% of the memory" in stream.getvalue()
+    assert explain(finished).warnings == ()
+
+
+def test_the_row_of_a_sweep_names_the_share_and_the_runner_up(tight, finished):
+    room = tight.result.tight_memory
+    row = point_result(tight.result)
+    assert (row.memory_share, row.most_share, row.value_with_room) == (room.used_share, MOST_SHARE, room.runner_up.value)
+    assert result_text(row, {}).endswith(", fills 97.0% of the memory")
+    roomy = point_result(finished.result)
+    assert roomy.memory_share == used(finished.result.best)
+    assert (roomy.most_share, roomy.value_with_room) == (None, None)
+    assert "fills" not in result_text(roomy, {})
 
 
 def test_a_run_from_before_it_was_told_is_still_read(tight, tmp_path):

@@ -37,7 +37,7 @@ from Reporter.report.stages import stages_of
 from Reporter.report.theme import DARK, LIGHT
 from Reporter.report.time_figures import TERMS, limits_figure
 from Reporter.report.why import why
-from Solver.results import AxisValue, AxisValues, DesignPoint, Limit, ModelPlan, PlanSummary
+from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, Limit, ModelPlan, PlanSummary
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
@@ -268,8 +268,11 @@ def test_values_that_do_not_fit_or_are_not_proven_say_so() -> None:
     assert panel.caption == "Nothing fits with 1."
     rows = rows_in(panel, "reached")
     assert [(row["value"], row["bound"], row["proven"]) for row in rows] == [("2", "", "1"), ("4", "99", "0")]
-    assert [row[4] for row in axis_table(sensitivity).rows] == ["yes", "yes", "at most 99"]
-    assert "not ruled out" in sensitivity_words(sensitivity)[0]
+    assert [row[4] for row in axis_table(sensitivity).rows] == ["yes", "yes", "no: at least 90, at most 99"]
+    assert "at most" in sensitivity_words(sensitivity)[0]
+    assert "another accelerator might be better" not in sensitivity_words(sensitivity)[0]
+    on_the_chip = replace(sensitivity, axes=(replace(axis, scope=AxisScope.PLANS_ON_THE_CHIP),))
+    assert sensitivity_words(on_the_chip)[0].endswith("with another value another accelerator might be better.")
     assert tornado.table is not None and tornado.table.rows == (("pipeline depth pp", "2", "4", "nothing", "4", "nothing"),)
     assert tornado_figure(replace(sensitivity, axes=(replace(axis, values=(nothing, fits)),))) is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ from random_searches import Case, random_case
 from Common.choices import Objective, Recompute
 from Plans.plan import GroupOrder
 from Plans.results import Status
-from Solver.results import AxisValues
+from Solver.hardware import PricedGraph
+from Solver.results import AxisValue, AxisValues
 from Solver.search import costs as search_costs
 from Solver.search.axis_values import Designs
 from Solver.search.plan_axes import plan_axes
@@ -94,6 +96,20 @@ def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(se
     check_designs(case, searched(case, monkeypatch))
 
 
+@pytest.mark.parametrize("seed", range(560, 572))
+def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
+    found = searched(case, monkeypatch)
+    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.area_mm2
+    designs = Designs.of(case.run(), found.groups)
+    for rows in some_values(case):
+        if np.isfinite(true[rows].max()):
+            equal = rows[true[rows] >= true[rows].max() * (1 - 1e-12)]
+            chip = designs.best("value", rows).accelerator
+            assert chip is not None
+            assert chip.area_mm2 == area_mm2[equal].min()
+
+
 def check_designs(case: Case, found: Searched) -> None:
     before = [group.status.copy() for group in found.groups]
     true, designs = true_values(case, list(found.groups)), Designs.of(case.run(), found.groups)
@@ -137,21 +153,51 @@ def test_the_fastest_plan_of_every_value_is_that_of_enumeration(seed: int, monke
     check_plans(case, plan_axes(case.run(), found.groups, best, row), row)
 
 
+@pytest.mark.parametrize("seed", range(640, 648))
+def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search leaves schedules open; asked with the most effort they turn out as short as they can be."""
+    case = random_case(seed, most_layers=4, excess=1.5)
+    found = searched(case, monkeypatch)
+    best = found.result.best
+    if best is None:
+        return
+    row = next(one.row for one in found.scored if one.point.hbm_bytes == best.hbm_bytes)
+
+    def refined(self: object, modes: object, graph: object, experts: object, rows: object, effort: object) -> PricedGraph:
+        least = case.hardware.price(graph, modes, experts, None, lambda _: None).least
+        return PricedGraph(least, least)
+
+    before = plan_axes(case.run(), found.groups, best, row)
+    monkeypatch.setattr(type(case.hardware), "refined", refined)
+    after = plan_axes(case.run(), found.groups, best, row)
+    for axis in after if before != after else ():
+        for value in axis.values:
+            assert value.status in {Status.OPTIMAL, Status.INFEASIBLE}, (axis.axis, value)
+    for value, true in enumerated_values(case, after if before != after else (), row, least=True):
+        assert value.reached == pytest.approx(true, rel=1e-9), value
+
+
 def check_plans(case: Case, axes: tuple[AxisValues, ...], row: int) -> None:
-    (model,) = case.problem.models
     for axis in axes:
         assert axis.chosen in {value.value for value in axis.values}
+    for value, true in enumerated_values(case, axes, row):
+        assert value.status is (Status.OPTIMAL if true else Status.INFEASIBLE), value
+        assert value.reached == pytest.approx(true, rel=1e-9), value
+
+
+def enumerated_values(
+    case: Case, axes: tuple[AxisValues, ...], row: int, *, least: bool = False
+) -> Iterator[tuple[AxisValue, float]]:
+    """Every value of every axis with what its best plan reaches, by enumeration; 0 where none fits."""
+    (model,) = case.problem.models
+    memory_bytes = float(max(case.problem.memory_bytes))
+    for axis in axes:
         for value in axis.values:
             narrow = replace(model, space=replace(model.space, **{SPACE_OF[axis.axis]: (typed(axis.axis, value.value),)}))
             shapes = [shape for shape in narrow.space.shapes() if fits_axis(axis.axis, value.value, shape)]
-            memory_bytes = float(max(case.problem.memory_bytes))
-            seconds = [case.enumerated(narrow, shape, row, memory_bytes).iteration_s for shape in shapes]
+            seconds = [case.enumerated(narrow, shape, row, memory_bytes, least=least).iteration_s for shape in shapes]
             least_s = min(seconds, default=np.inf)
-            if np.isinf(least_s):
-                assert value.status is Status.INFEASIBLE, (axis.axis, value)
-            else:
-                assert value.status is Status.OPTIMAL
-                assert value.reached == pytest.approx(model.space.base.global_batch_size / least_s, rel=1e-9), (axis.axis, value)
+            yield value, 0.0 if np.isinf(least_s) else model.space.base.global_batch_size / least_s
 
 
 def typed(axis: str, value: str) -> object:
