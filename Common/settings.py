@@ -100,7 +100,8 @@ class SettingTable:
                 found[setting.key], named[setting.key] = value, str(name)
         for rivals in self.rivals:
             if rivals <= found.keys():
-                refusals.add(InputError(f"{source}: {' and '.join(sorted(rivals))} contradict each other; give one of them"))
+                names = " and ".join(shown(key, source) for key in sorted(rivals))
+                refusals.add(InputError(f"{source}: {names} contradict each other; give one of them"))
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,6 +130,10 @@ def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
 BAD = {
     "no model": ("run_solver --quiet", "no model was given"),
     "two unlike wishes": ("--model bertlarge --quiet --verbose", "--verbose and --quiet contradict each other"),
+    "a width above its own maximum": ("--model bertlarge --tp 2 --max-tp 1", "command line: --max-tp and --tp contradict each"),
+    "the same in another order": ("--model bertlarge --phaze_max_tmp_width 1 --tp 2", "--max-tp and --tp contradict each other"),
+    "the same by --set": ("--model bertlarge --set max_tp=1 --tp 2", "--max-tp and --tp contradict each other; give one"),
+    "two ZeRO stages": ("evaluate --model gpt2 --device h100 --fsdp --zero-stage 1", "--fsdp and --zero-stage contradict each"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
     "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from processes import started
 
+from FrontDoor.arguments import parse
+from Studies.resolve import resolve
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
 SHELL = [REPOSITORY / "setup.sh", REPOSITORY / ".ci" / "run", *(REPOSITORY / "scripts").glob("*.sh")]
@@ -122,6 +125,21 @@ def test_model_scripts_search_their_model_from_any_folder(checkout: Path, tmp_pa
         )
     for line in chosen.stdout.splitlines():
         assert line.endswith("<--micro-batch-size><1 2><--hbm-size><32><64><80><--hbm-size><40>")
+
+
+WIDTHS = ["--tp 2", "--tp=2", "--max-tp 2", "--phaze_max_tmp_width 2", "--set tp=2", "--set=max_tp=2", "--quiet --set max-tp=2"]
+
+
+@pytest.mark.parametrize("typed", [*WIDTHS, "--device a100_80gb", "--set device=a100_80gb --tp 2"])
+@pytest.mark.parametrize("script", ["bert.sh", "gpt3.sh", "megatrongpt2.sh"])
+def test_flags_given_to_a_model_script_win_over_its_own(checkout: Path, script: str, typed: str) -> None:
+    done = run(checkout / "scripts" / script, "1", *typed.split())
+    assert done.returncode == 0
+    for words in (re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line):  # of 25 heads
+        request = resolve({}, parse(words).given)
+        assert "device" in typed or max(request.tp) == 2
+        assert request.on_devices == ("device" in typed)
+        assert request.micro_batch_size == (1,)
 
 
 def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:
