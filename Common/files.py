@@ -163,7 +163,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             os.fsync(stream.fileno())
         temporary.replace(path)
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error, "choose another place") from error
+        raise unwritable(path, error, "choose another place") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -181,14 +181,15 @@ def check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):  # of a random name, made only where there is none
             pass
     except (OSError, ValueError) as error:
-        raise _unwritable(folder, error, "choose another --output") from error
+        raise unwritable(folder, error, "choose another --output") from error
 
 
-def _unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
-    """That a place cannot be written is wrong input; a disk that is full or fails is not."""
+def unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
+    """Why a place cannot be written, and the ``remedy``: wrong input, unless the disk is full or fails."""
     reason = getattr(error, "strerror", None) or str(error)
-    kind = PhazeError if getattr(error, "errno", None) in _DISK_ERRORS else InputError
-    return kind(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
+    if getattr(error, "errno", None) in _DISK_ERRORS:
+        return PhazeError(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
+    return InputError(f"cannot write {path}: {reason}; {remedy}, then run it again")
 
 
 def pack(text: bytes) -> bytes:

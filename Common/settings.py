@@ -18,6 +18,7 @@ _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
+LONGEST_ECHO = 80  # characters of a value in a refusal
 REFUSED = object()  # in place of a value that is not allowed
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -149,14 +150,22 @@ def _read(setting: Setting, value: object, source: str) -> object:
             return ALL
         items = tuple(_READERS[setting.kind](setting, item) for item in _listed(value, setting.kind))
         if not items:
-            raise _NotAllowedError(value, "a list of at least one value")
+            raise _NotAllowedError("", f"one of {', '.join(setting.choices)}" if setting.choices else _ONE_AT_LEAST[setting.kind])
     except _NotAllowedError as problem:
-        given = repr(problem.given) if len(repr(problem.given)) <= 80 else repr(problem.given)[:77] + "..."
-        raise InputError(f"{source}: {name} is {given}, but must be {problem.allowed}") from problem
+        raise InputError(f"{source}: {name} is {_echo(problem.given)}, but must be {problem.allowed}") from problem
     if not setting.repeats and len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
         raise InputError(f"{source}: {name} lists {twice} twice; list every value once")
     return items
+
+
+def _echo(given: object) -> str:
+    """A value as it was given, mappings as YAML writes them; what is too long is cut."""
+    if isinstance(given, Mapping):
+        text = "{" + ", ".join(f"{key}: {_echo(value)}" for key, value in given.items()) + "}"
+    else:
+        text = "empty" if isinstance(given, str) and not given.strip() else repr(given)
+    return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
 
 
 def _says_all(value: object) -> bool:
@@ -181,7 +190,7 @@ def _listed(value: object, kind: Kind) -> list[object]:
             word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
         )  # a name with dimensions has commas
         return [item for word in words for item in word.split()]
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]
     if isinstance(value, list | tuple):
         return [item for part in value for item in (_listed(part, kind) if isinstance(part, str) else [part])]
@@ -239,6 +248,12 @@ def _switch(setting: Setting, value: object) -> bool:
     return text in _TRUE
 
 
+_ONE_AT_LEAST = {
+    Kind.INTEGER: "at least one whole number",
+    Kind.NUMBER: "at least one number",
+    Kind.TEXT: "at least one name",
+    Kind.SWITCH: "true or false",
+}
 _READERS: Mapping[Kind, Callable[[Setting, object], int | float | str | bool]] = {
     Kind.INTEGER: _integer,
     Kind.NUMBER: _number,

@@ -15,10 +15,12 @@ def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
     from GraphExtractor.permission import files_to_run
     from Studies.plan_files import evaluate_request
+    from Studies.problem import check_code
 
     request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    check_code(request)
     for note in request.notes:
-        logger.info(note)
+        logger.info("%s", note)
     from Plans.results import Status
     from Reporter.training_tables import evaluation_json, evaluation_tables
     from Studies.evaluation import evaluated

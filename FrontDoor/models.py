@@ -53,7 +53,7 @@ def _row(name: str, family: ModelFamily) -> dict[str, object]:
         "heads": getattr(family, "heads", None),
         "kv_heads": getattr(family, "kv_heads", None),
         "experts": family.experts or None,
-        "sequence_length": family.sequence_length or None,
+        "sequence_length": (family.sequence_length or None) if family.has_sequence else None,
         "tp_widths": list(allowed_widths(family)) if known_widths else None,
         "aliases": [alias for alias, model in listed_aliases().items() if model == name],
     }

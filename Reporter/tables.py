@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import TextIO
 
 from Common.choices import Objective
@@ -170,16 +169,18 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
-    """Seconds of the busiest stage, the largest part first, adding up to the iteration; below, what costs no time."""
+    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what costs no time.
+
+    Each number is rounded by itself, so that it is the one of the file, if their sum then seems a digit off.
+    """
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
     table = new_table(f"{model}: where the time goes", ("part", "ms", "share"), words={"part"})
     parts = {name: seconds for name, seconds in exposed_s(breakdown).items() if seconds > NEGLIGIBLE * total_s}
-    shown = _adding_up([seconds / MS for seconds in parts.values()], decimals)
-    for (name, seconds), milliseconds in zip(parts.items(), shown, strict=True):
-        table.add_row(part_text(name), f"{milliseconds:,.{decimals}f}", f"{seconds / total_s:.1%}")
+    for name, seconds in parts.items():
+        table.add_row(part_text(name), f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
     table.add_section()
-    table.add_row("iteration", f"{sum(shown):,.{decimals}f}", "100.0%")
+    table.add_row("iteration", f"{total_s / MS:,.{decimals}f}", "100.0%")
     table.add_section()
     for name, seconds in hidden_s(breakdown).items():
         table.add_row(f"hidden {part_text(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
@@ -190,15 +191,6 @@ def milliseconds_decimals(seconds: float) -> int:
     """Decimals of milliseconds that show ``seconds`` to about five figures."""
     milliseconds = seconds / MS
     return next((decimals for decimals in range(6) if milliseconds * 10**decimals >= 1e4), 6)
-
-
-def _adding_up(values: Sequence[float], decimals: int) -> list[float]:
-    """``values`` rounded, up or down where they would not add up to their rounded sum."""
-    plain = [round(value, decimals) for value in values]
-    if round(sum(plain), decimals) == round(sum(values), decimals):
-        return plain
-    sums = [0.0, *(round(total, decimals) for total in accumulate(values))]
-    return [after - before for before, after in pairwise(sums)]
 
 
 def space_table(size: SpaceSize) -> TextTable:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+from Common.numbers import FINE_DIGITS, number
+
 NARROWEST_WORDS = 4  # characters; of a column in which words are wrapped
 NARROWEST = 40  # characters; below them a terminal wraps for itself
 
@@ -49,12 +51,21 @@ def new_table(title: str, columns: Sequence[str], *, words: Collection[str], spa
 
 def plain_table(title: str, rows: Sequence[dict[str, object]], spared: Sequence[str] = ()) -> TextTable:
     """Rows of equal keys as a table; text to the left, numbers to the right. ``spared`` are keys."""
-    columns = {key.replace("_", " "): value for row in rows for key, value in row.items()}
-    words = {name for name, value in columns.items() if isinstance(value, str)}
-    table = new_table(title, tuple(columns), words=words, spared=[key.replace("_", " ") for key in spared])
+    names = {key: key.replace("_", " ") for row in rows for key in row}
+    words = {names[key] for row in rows for key, value in row.items() if isinstance(value, str)}
+    table = new_table(title, tuple(names.values()), words=words, spared=[key.replace("_", " ") for key in spared])
     for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+        table.add_row(*map(_cell, row.values()))
     return table
+
+
+def _cell(value: object) -> str:
+    """As a table shows it; what does not apply as a dash."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value, FINE_DIGITS)
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def print_tables(tables: Iterable[TextTable], stream: TextIO, *, wide: bool = False) -> None:
@@ -161,8 +172,8 @@ def _lines(table: TextTable, widths: Sequence[int]) -> list[str]:
     for column, head, width in zip(table.columns, heads, widths, strict=True):
         shown = Text("\n" * (highest - len(head))) + Text("\n").join(head)  # down to the rule
         drawn.add_column(shown, justify="left" if column in table.words else "right", width=width, overflow="fold")
-    for number, row in enumerate(table.rows, start=1):
-        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=number in table.sections)
+    for place, row in enumerate(table.rows, start=1):
+        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=place in table.sections)
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines()]

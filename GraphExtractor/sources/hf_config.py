@@ -146,6 +146,11 @@ class HuggingFaceModule(ModelFamily):
         """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
         return {}
 
+    @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return self.tokens
+
     def check(self, key: GraphKey) -> None:
         """See base class."""
         if not self.tokens and key.sequence_length != 1:

@@ -225,7 +225,8 @@ def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel
 
 def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumber]:
     hardware = run.result.hardware
-    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if len(points) == 1 else ""
+    read = len(points) == 1 and points[0].plan.sequence_length > 1
+    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if read else ""
     value = f"{number(best.value)} {UNITS[best.objective]}"
     yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
     for each in points:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from Common.errors import InputError
+from Common.numbers import number
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
@@ -21,6 +22,7 @@ from Studies.resolve import resolve
 from Studies.wording import EQUAL
 
 logger = logging.getLogger(__name__)
+REPEATED_DIGITS = 6  # of a value that comes out otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +65,11 @@ class RepeatedSearch:
             )
         if not _is_worth(now, said):
             logger.warning(
-                "the best design now comes out at %.6g instead of %.6g: the code or files that the study names have changed "
+                "the best design now comes out at %s instead of %s: the code or files that the study names have changed "
                 "since the run, and all that follows is priced as they are now; run the study again to be sure that it is still "
                 "the best",
-                now.point.value,
-                said.value,
+                number(now.point.value, REPEATED_DIGITS),
+                number(said.value, REPEATED_DIGITS),
             )
         return now
 

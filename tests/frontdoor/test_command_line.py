@@ -134,6 +134,7 @@ BAD = {
     "the same in another order": ("--model bertlarge --phaze_max_tmp_width 1 --tp 2", "--max-tp and --tp contradict each other"),
     "the same by --set": ("--model bertlarge --set max_tp=1 --tp 2", "--max-tp and --tp contradict each other; give one"),
     "two ZeRO stages": ("evaluate --model gpt2 --device h100 --fsdp --zero-stage 1", "--fsdp and --zero-stage contradict each"),
+    "a mapping for a number": ("--model bertlarge --set tp={range:5}", "--tp is '{range:5}', but must be a whole number"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
     "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),
@@ -264,6 +265,24 @@ def test_files_that_hold_something_else_are_named(
     monkeypatch.chdir(tmp_path)
     assert phaze.main(words.split()) == 2
     assert said in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", ""], "--model is empty, but must be at least one name"),
+        (["--model", "bertlarge", "--tp", " "], "--tp is empty, but must be at least one whole number"),
+        (["--model", "bertlarge", "--recompute", ""], "--recompute is empty, but must be one of none, selective, full"),
+        (["--model", "bertlarge", "--set", "tp={range: 5}"], "--tp is {range: 5}, but must be a whole number from 1 to 4096"),
+        (["--model", "bertlarge", "--set", "tp=[1, {to: [2]}]"], "--tp is {to: [2]}, but must be a whole number"),
+        (["evaluate", "--model", "", "--device", "h100"], "--model is empty, but must be a non-empty text"),
+    ],
+)
+def test_what_is_empty_or_of_another_kind_is_echoed_as_it_was_typed(
+    ran: Ran, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert phaze.main(words) == 2
+    assert f"command line: {said}" in one_sentence(capsys)
 
 
 @pytest.mark.parametrize("mode", ["report", "explain", "trace"])

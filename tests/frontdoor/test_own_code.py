@@ -85,6 +85,19 @@ def test_a_plan_from_somebody_else_runs_no_code(received: Path, capsys: pytest.C
     assert was_run(received)
 
 
+@pytest.mark.parametrize(
+    "words", ["evaluate --plan run/best.json --dp 1", "run_solver --config run/study.yaml"]
+)
+def test_code_that_is_not_run_is_the_first_thing_said(
+    received: Path, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(received)
+    assert phaze.main([*words.split(), "--set", "global_batch_size=10", "--set", "micro_batch_size=3"]) == 2
+    edited, *said = capsys.readouterr().err.splitlines()
+    said = said if "was edited" in edited else [edited, *said]
+    assert len(said) == 1 and "--run-code" in said[0]
+
+
 def test_a_model_that_is_named_beside_the_plan_is_run(received: Path) -> None:
     plan, model = str(received / "run" / "best.json"), str(received / "mine.py")
     assert phaze.main(["evaluate", "--plan", plan, "--output", str(received / "out"), "--model", model]) == 0

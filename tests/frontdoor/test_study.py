@@ -116,7 +116,7 @@ def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Pat
 
 def test_a_global_batch_that_does_not_divide_is_noted() -> None:
     assert resolve({}, BERT | {"micro_batch_size": "1 3"}).notes == (
-        "global batch size 4096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
+        "global batch size 4,096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
     )
 
 
