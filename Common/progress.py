@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
+from Common.echo import on_one_line
 from Common.numbers import number
 
 logger = logging.getLogger(__name__)
@@ -77,14 +78,14 @@ class BarProgress:
         from rich.progress import Progress as Bars
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
         with Bars(*columns, console=Console(file=self._stream), redirect_stdout=False) as bars:
-            task = bars.add_task(name, total=total)
+            task = bars.add_task(on_one_line(name), total=total)
             yield lambda count: bars.advance(task, count)
 
 

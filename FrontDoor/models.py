@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.numbers import number
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
@@ -23,7 +24,7 @@ def models(command: Command) -> int:
     names = [canonical_name(name) for name in command.names] or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
     if command.output_format == "json":
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        say(sys.stdout, json.dumps(rows, indent=2).splitlines())
         return DONE
     spared = ("also called", "experts", "family", "active", "sequence", "hidden")
     print_tables([plain_table("models", [_shown(row) for row in rows], spared)], sys.stdout, wide=command.wide)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
@@ -47,7 +48,7 @@ def run_solver(command: Command) -> int:
 
     result = run_search(request, _progress(command))
     if command.output_format == "json":
-        sys.stdout.write(best_json(result).decode() + "\n")
+        say(sys.stdout, best_json(result).decode().splitlines())
     else:
         print_result(result, sys.stdout, wide=command.wide)
     if result.best is not None:
@@ -117,7 +118,7 @@ def accelerators(command: Command) -> int:
     name = named_file("design_space", given or str(Request.design_space))
     generated = load_design_space(name).generate()
     if command.output == STDOUT:
-        sys.stdout.write(cores_json(generated).decode())
+        say(sys.stdout, cores_json(generated).decode().splitlines())
         return DONE
     path = output_file(command.output or str(folders_of(None).arch_configs / CORES), ", or - for standard output")
     write_atomically(path, cores_json(generated))

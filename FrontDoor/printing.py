@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from FrontDoor.arguments import Command
 
 if TYPE_CHECKING:
@@ -31,6 +32,6 @@ def print_answer(as_json: str, tables: Callable[[], Sequence[TextTable]], comman
     from Reporter.text_tables import print_tables
 
     if command.output_format == "json":
-        sys.stdout.write(as_json + "\n")
+        say(sys.stdout, as_json.splitlines())
     else:
         print_tables(tables(), sys.stdout, wide=command.wide)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
@@ -48,9 +49,9 @@ def report(command: Command) -> int:
     figures = () if folder is None else write_figures(drawn, folder)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":
-        sys.stdout.write(json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2) + "\n")
+        say(sys.stdout, json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2).splitlines())
     else:
-        sys.stdout.writelines(f"{each}\n" for each in (path, *figures))
+        say(sys.stdout, map(str, (path, *figures)))
     return DONE
 
 

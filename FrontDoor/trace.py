@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from Common.echo import say
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_rows
@@ -26,7 +27,7 @@ def trace(command: Command) -> int:
             raise InputError(f"output {path} has the name of a file of a run, which it would replace; give another")
     timeline = timeline_of(run)
     if command.output == STDOUT:
-        sys.stdout.write(timeline.content.decode())
+        say(sys.stdout, timeline.content.decode().splitlines())
         return DONE
     write_atomically(path, pack(timeline.content) if path.suffix == ".gz" else timeline.content)
     row: dict[str, object] = {

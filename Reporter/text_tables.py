@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+from Common.echo import on_one_line, say
 from Common.numbers import FINE_DIGITS, number
 
 NARROWEST_WORDS = 4  # characters; of a column in which words are wrapped
@@ -31,7 +32,7 @@ class TextTable:
 
     def add_row(self, *cells: str) -> None:
         """A row, with a cell for each of the first columns; those that are missing stay empty."""
-        self.rows.append((*cells, *[""] * (len(self.columns) - len(cells))))
+        self.rows.append((*map(on_one_line, cells), *[""] * (len(self.columns) - len(cells))))
 
     def add_section(self) -> None:
         """A gap below the rows so far."""
@@ -46,7 +47,8 @@ class TextTable:
 
 def new_table(title: str, columns: Sequence[str], *, words: Collection[str], spared: Sequence[str] = ()) -> TextTable:
     """An empty table in the one style of all."""
-    return TextTable(title, tuple(columns), frozenset(words), tuple(column for column in spared if column in columns))
+    heads, first_spared = tuple(map(on_one_line, columns)), tuple(on_one_line(each) for each in spared if each in columns)
+    return TextTable(on_one_line(title), heads, frozenset(map(on_one_line, words)), first_spared)
 
 
 def plain_table(title: str, rows: Sequence[dict[str, object]], spared: Sequence[str] = ()) -> TextTable:
@@ -72,15 +74,15 @@ def print_tables(tables: Iterable[TextTable], stream: TextIO, *, wide: bool = Fa
     """Write tables: whole into files and pipes or where ``wide`` is asked for, on a terminal as much as there is room for."""
     width = None if wide else screen_width(stream)
     for table in tables:
-        stream.writelines(f"{line}\n" for line in fitted_lines(table, width))
+        say(stream, fitted_lines(table, width))
 
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
     """Write lines, on a terminal wrapped between words."""
     width = screen_width(stream)
     for line in lines:
-        wrapped = [line] if width is None else wrap(line, width, subsequent_indent="  ") or [""]
-        stream.writelines(f"{each}\n" for each in wrapped)
+        line = on_one_line(line)
+        say(stream, [line] if width is None else wrap(line, width, subsequent_indent="  ") or [""])
 
 
 def screen_width(stream: TextIO) -> int | None:

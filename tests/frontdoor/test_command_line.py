@@ -134,7 +134,6 @@ BAD = {
     "the same in another order": ("--model bertlarge --phaze_max_tmp_width 1 --tp 2", "--max-tp and --tp contradict each other"),
     "the same by --set": ("--model bertlarge --set max_tp=1 --tp 2", "--max-tp and --tp contradict each other; give one"),
     "two ZeRO stages": ("evaluate --model gpt2 --device h100 --fsdp --zero-stage 1", "--fsdp and --zero-stage contradict each"),
-    "a mapping for a number": ("--model bertlarge --set tp={range:5}", "--tp is '{range:5}', but must be a whole number"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
     "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),

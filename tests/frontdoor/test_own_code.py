@@ -85,9 +85,7 @@ def test_a_plan_from_somebody_else_runs_no_code(received: Path, capsys: pytest.C
     assert was_run(received)
 
 
-@pytest.mark.parametrize(
-    "words", ["evaluate --plan run/best.json --dp 1", "run_solver --config run/study.yaml"]
-)
+@pytest.mark.parametrize("words", ["evaluate --plan run/best.json --dp 1", "run_solver --config run/study.yaml"])
 def test_code_that_is_not_run_is_the_first_thing_said(
     received: Path, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
