@@ -1,8 +1,9 @@
 """Digests of what was written, so that a file that was altered since is not taken for an answer.
 
 Artefacts that are only read by the tool (graphs, finished points, limits) are set aside and made again where they disagree with
-their digest. Answers and settings that people may edit (a run's files, a calibrated device) are said to be edited, and
-read as they are. A digest guards against damage and changes that nobody remembers; whoever forges a file can forge its digest.
+their digest. What a run found is told as it was written or refused; a plan that is priced anew anyway and settings that people may
+edit (a study, a calibrated device) are said to be edited, and read as they are. A digest guards against
+damage and changes that nobody remembers; whoever forges a file can forge its digest.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from forged_runs import forged
 
 import phaze
 from Common.errors import InputError
@@ -51,8 +52,8 @@ def received(made: Path, tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(MODEL)
     run = tmp_path / "run"
     shutil.copytree(made / "run", run, ignore=shutil.ignore_patterns("points", "GraphExtractor"))
-    for path in (run / "best.json", run / "study.yaml"):
-        path.write_text(path.read_text().replace(str(made / "mine.py"), "../mine.py"))
+    for name in ("best.json", "study.yaml"):
+        forged(run, name, (run / name).read_text().replace(str(made / "mine.py"), "../mine.py").encode())
     return tmp_path
 
 
