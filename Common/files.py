@@ -207,7 +207,8 @@ def unpack(path: Path) -> bytes:
         with gzip.open(path, "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise ArtefactError(f"{path} is damaged ({error})") from error
+        why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
+        raise ArtefactError(f"{path} is damaged: {'it cannot be unpacked' if why is None else why.lower()}") from error
     if len(text) > MAX_ARTEFACT_BYTES:
         raise ArtefactError(f"{path} holds more than {MAX_ARTEFACT_BYTES} bytes")
     return text
