@@ -10,11 +10,11 @@ from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
+from Reporter.conventions import MFU_MEANING
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
-    MFU_MEANING,
     NEGLIGIBLE,
     UNITS,
     accelerator_text,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,6 +108,20 @@ def _checked(family: ModelFamily, path: str) -> ModelFamily:
 
 
 def _content(path: str) -> Mapping[str, Any]:
+    try:
+        stat = Path(path).stat()
+    except OSError:  # which reading says
+        return _parsed(path)
+    return _unchanged(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=16)  # every step of building a model asks for its configuration
+def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
+    """``_parsed`` of a file of this size that was written at ``modified_ns``; not to be changed by who reads it."""
+    return _parsed(path)
+
+
+def _parsed(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
