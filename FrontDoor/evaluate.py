@@ -15,9 +15,10 @@ def evaluate(command: Command) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
     from GraphExtractor.permission import files_to_run
     from Studies.plan_files import evaluate_request
-    from Studies.problem import check_code
 
     request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    from Studies.problem import check_code
+
     check_code(request)
     for note in request.notes:
         logger.info("%s", note)

@@ -171,7 +171,6 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
 def _request(command: Command) -> Request:
     from GraphExtractor.permission import files_of_study
     from Studies.config_files import MODELS, read_config
-    from Studies.problem import check_code
     from Studies.resolve import resolve
 
     config = {} if command.config is None else read_config(command.config)
@@ -179,7 +178,9 @@ def _request(command: Command) -> Request:
         raise InputError(f"{command.config} is empty; add what is to be trained, such as 'model: bertlarge', or give --model")
     run_code = files_of_study(command.config, command.run_code)
     request = resolve(config, command.given, source=str(command.config), run_code=run_code)
-    if not command.dry_run:
+    if request.code.withheld and not command.dry_run:
+        from Studies.problem import check_code
+
         check_code(request)
     for note in request.notes:
         logger.info("%s", note)

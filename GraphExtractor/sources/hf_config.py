@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from Common.errors import InputError
 from Common.files import read_json
+from Common.suggestions import nearest
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
 from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
-from GraphExtractor.sources.hf_files import architecture_name, default_values, forward_parameters, places_tokens_behind_padding
+from GraphExtractor.sources.hf_files import (
+    architecture_name,
+    default_values,
+    forward_parameters,
+    known_model_types,
+    places_tokens_behind_padding,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -130,14 +137,8 @@ def _parsed(path: str) -> Mapping[str, Any]:
 
 
 def _check_known(path: str, model_type: str) -> None:
-    from Common.suggestions import nearest
-
-    try:
-        from transformers.models.auto import auto_mappings  # without torch
-    except ImportError:  # of another version: it is said when the model is built
-        return
-    known = auto_mappings.CONFIG_MAPPING_NAMES
-    if model_type not in known:
+    known = known_model_types()
+    if known and model_type not in known:  # of another version nothing is known: it is said when the model is built
         hint = nearest(model_type, known, "a model with code of its own is given as a model.py with build() and example_inputs()")
         raise InputError(f"{path}: transformers knows no model_type {model_type!r}; {hint}")
 

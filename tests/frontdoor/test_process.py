@@ -43,6 +43,49 @@ def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
     assert run(sys.executable, "-c", code, *words.split()).stdout.splitlines()[-1] == "[]"
 
 
+LIGHT_REFUSALS = """
+run_solver --model nosuch
+run_solver --model bertlarge --hbm-size -1
+run_solver --model gpt2 --tp 2
+run_solver --model gpt2 --tp 2 --max-tp 1
+run_solver --model gpt2 --device h100 --hbm-size 32
+run_solver --config FOLDER/wrong.yaml
+run_solver --config FOLDER/broken.yaml
+extract_graph --model FOLDER/config.json
+extract_graph --model FOLDER/swin.json --sequence-length 5
+extract_graph --model FOLDER/half.py
+evaluate --model gpt2 --device nosuch
+evaluate --model gpt2 --device h100 --pp 1000
+evaluate --plan FOLDER/wrong.yaml
+sweep FOLDER/wrong.yaml
+explain FOLDER
+trace FOLDER/nowhere
+report FOLDER/nowhere
+validate FOLDER/nowhere.csv
+models nosuch
+accelerators --design-space nosuch
+"""
+
+
+def test_what_is_refused_without_building_a_model_imports_no_torch(tmp_path: Path) -> None:
+    contents = {
+        "wrong.yaml": "modle: gpt2",
+        "broken.yaml": "model: [gpt2",
+        "config.json": '{"model_type": "nosuch"}',
+        "swin.json": '{"model_type": "swin", "architectures": ["SwinForImageClassification"]}',
+        "half.py": "def build(): pass",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    commands = [line.replace("FOLDER", str(tmp_path)).split() for line in LIGHT_REFUSALS.split("\n") if line]
+    code = (
+        f"import sys, phaze; print([phaze.main(words) for words in {commands!r}]); "
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.splitlines() == [str([2] * len(commands)), "[]"]
+
+
 def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
     done = run(sys.executable, REPOSITORY / "phaze.py", "--model", "bertlarge", "--hbm-size", "-1", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
