@@ -37,15 +37,15 @@ def user_path(text: str) -> Path:
         InputError: there is no such user, or no home folder, or nothing was typed.
     """
     if not text.strip():
-        raise InputError("a path is empty; write . for the current folder")
+        raise InputError("a path is empty; give that of a file or folder, . for the current one")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
 
 
-def output_file(text: str, instead: str = "") -> Path:
-    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else could be given.
+def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:
+    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else ``flag`` takes.
 
     Raises:
         InputError: there is something that is no regular file, or no file can be there.
@@ -56,11 +56,11 @@ def output_file(text: str, instead: str = "") -> Path:
         inside = next(parent for parent in path.parents if parent.exists())
         possible = inside.is_dir()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"output {text!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(f"{flag} {text!r:.120} cannot name a file: {error.strerror}; give another") from error
     if not replaceable:
-        raise InputError(f"output {path} is a folder or a device; give the file to write{instead}")
+        raise InputError(f"{flag} {path} is a folder or a device; give the file to write{instead}")
     if not possible:
-        raise InputError(f"output {path} cannot be a file, since {inside} is not a folder; give another")
+        raise InputError(f"{flag} {path} cannot be a file, since {inside} is not a folder; give another")
     return path
 
 

@@ -102,7 +102,7 @@ class SettingTable:
         for rivals in self.rivals:
             if rivals <= found.keys():
                 names = " and ".join(shown(key, source) for key in sorted(rivals))
-                refusals.add(InputError(f"{source}: {names} contradict each other; give one of them"))
+                refusals.add(InputError(f"{source}: {names} exclude each other; give one of them"))
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +148,10 @@ def _read(setting: Setting, value: object, source: str) -> object:
             return _READERS[setting.kind](setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
         if setting.takes_all and _says_all(value):
             return ALL
-        items = tuple(_READERS[setting.kind](setting, item) for item in _listed(value, setting.kind))
+        listed = _listed(value, setting.kind)
+        if setting.takes_all and any(_says_all(item) for item in listed):
+            raise InputError(f"{source}: {name} lists {ALL!r} beside other values; give it alone, or leave it out")
+        items = tuple(_READERS[setting.kind](setting, item) for item in listed)
         if not items:
             raise _NotAllowedError("", f"one of {', '.join(setting.choices)}" if setting.choices else _ONE_AT_LEAST[setting.kind])
     except _NotAllowedError as problem:
@@ -225,7 +228,7 @@ def _number(setting: Setting, value: object) -> float:
 
 
 def _range(setting: Setting) -> str:
-    return f"from {setting.least:g} to {setting.most:.0f}"
+    return f"from {setting.least:.10g} to {setting.most:.0f}"
 
 
 def _choice(setting: Setting, value: object) -> str:

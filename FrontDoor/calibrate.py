@@ -38,8 +38,8 @@ def calibrate(command: Command) -> int:
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
-        given = "both" if named else "neither"
-        raise InputError(f"{given} of --device and --cluster was given; name what is to be fitted with one of them")
+        given = "both --device and --cluster were given" if named else "neither --device nor --cluster was given"
+        raise InputError(f"{given}; name what is to be fitted with one of them")
     if not command.tables:
         raise InputError("no table was given; name the measurements with --table, for instance --table gemm.csv")
     tables = [user_path(table) for table in command.tables]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from Common.echo import say
 from Common.numbers import number
+from Common.refusals import Refusals
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
@@ -21,7 +23,10 @@ def models(command: Command) -> int:
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
     from Reporter.text_tables import plain_table, print_lines, print_tables
 
-    names = [canonical_name(name) for name in command.names] or list(listed_models())
+    refusals = Refusals()
+    found = [refusals.attempt(partial(canonical_name, name), "") for name in command.names]
+    refusals.raise_any()
+    names = found or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
     if command.output_format == "json":
         say(sys.stdout, json.dumps(rows, indent=2).splitlines())

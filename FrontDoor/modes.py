@@ -120,7 +120,8 @@ def accelerators(command: Command) -> int:
     if command.output == STDOUT:
         say(sys.stdout, cores_json(generated).decode().splitlines())
         return DONE
-    path = output_file(command.output or str(folders_of(None).arch_configs / CORES), ", or - for standard output")
+    output = str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
+    path = output_file(output, ", or - for standard output")
     write_atomically(path, cores_json(generated))
     row = {
         "design_space": name,

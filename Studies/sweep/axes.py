@@ -121,7 +121,7 @@ def read_sweep(
         raise InputError(f"{path} names no model; add one or more, for instance model: [bertlarge, gpt2]")
     name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
     check_name(name)
-    chosen = output or own.get("output")
+    chosen = own.get("output") if output is None else output
     allowed = code_allowed(given, run_code, Mode.SEARCH)
     for axis in axes:
         if axis.key == MODELS:

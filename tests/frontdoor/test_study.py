@@ -53,7 +53,7 @@ def test_precedence_command_line_over_config_over_defaults() -> None:
 def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> None:
     assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp == (1, 2, 4)
     assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp == (4,)
-    with pytest.raises(InputError, match="max_tp and tp contradict"):
+    with pytest.raises(InputError, match="max_tp and tp exclude each other"):
         resolve(BERT | {"max_tp": 8, "tp": [4]}, {})
 
 
