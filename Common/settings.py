@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from Common.echo import on_one_line
 from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.suggestions import nearest
@@ -18,6 +19,7 @@ _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
+MOST_NAMED = 20  # unknown keys in a refusal
 LONGEST_ECHO = 80  # characters of a value in a refusal
 REFUSED = object()  # in place of a value that is not allowed
 ALL = "all"  # in place of a list: every value that is possible
@@ -88,17 +90,23 @@ class SettingTable:
         by_name = {name: setting for setting in self.settings for name in (setting.key, *setting.aliases)}
         found: dict[str, object] = {}
         named: dict[str, str] = {}
+        strange: list[str] = []
         for name, value in given.items():
             setting = by_name.get(str(name).replace("-", "_"))
             if setting is None:
-                keys = "the keys are " + ", ".join(self.keys)
-                hint = nearest(str(name).replace("-", "_"), by_name, keys)
-                refusals.add(InputError(f"{source}: unknown key {str(name)!r:.200}; {hint}"))
+                hint = nearest(str(name).replace("-", "_"), by_name, "")
+                if hint:
+                    refusals.add(InputError(f"{source}: unknown key {str(name)!r:.200}; {hint}"))
+                else:
+                    strange.append(f"{str(name)!r:.200}")
             elif setting.key in found:
                 twice = f"{named[setting.key]!r} and {name!r} are the same setting"
                 refusals.add(InputError(f"{source}: {twice}; give one of them"))
             else:
                 found[setting.key], named[setting.key] = value, str(name)
+        if strange:  # what is known is listed once for all of them
+            what = "unknown key" if len(strange) == 1 else "unknown keys"
+            refusals.add(InputError(f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"))
         for rivals in self.rivals:
             if rivals <= found.keys():
                 names = " and ".join(shown(key, source) for key in sorted(rivals))
@@ -130,6 +138,11 @@ class SettingTable:
             return None if stated[key] is None else _read(settings[key], stated[key], source)
 
         return {key: refusals.attempt(partial(value_of, key), REFUSED) for key in stated}
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _is_original(name: str) -> bool:
@@ -165,7 +178,7 @@ def _read(setting: Setting, value: object, source: str) -> object:
 def _echo(given: object) -> str:
     """A value as it was given, mappings as YAML writes them; what is too long is cut."""
     if isinstance(given, Mapping):
-        text = "{" + ", ".join(f"{key}: {_echo(value)}" for key, value in given.items()) + "}"
+        text = "{" + ", ".join(f"{on_one_line(str(key))}: {_echo(value)}" for key, value in given.items()) + "}"
     else:
         text = "empty" if isinstance(given, str) and not given.strip() else repr(given)
     return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."

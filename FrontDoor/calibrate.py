@@ -60,14 +60,14 @@ def _output(command: Command) -> Path:
         raise InputError("no file to write was given; name it with --output, for instance --output my_device.yaml")
     path = user_path(command.output)
     if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(f"output {path} would not be read as YAML; give a name that ends in .yaml")
+        raise InputError(f"--output {path} would not be read as YAML; give a name that ends in .yaml")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"output {command.output!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(f"--output {command.output!r:.120} cannot name a file: {error.strerror}; give another") from error
     if exists and not (command.force and is_file):
         remedy = "give another, or --force to replace it" if is_file else "give the name of a file"
-        raise InputError(f"output {path} exists; {remedy}")
+        raise InputError(f"--output {path} exists; {remedy}")
     return path
 
 

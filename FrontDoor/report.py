@@ -34,7 +34,7 @@ def report(command: Command) -> int:
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
-        raise InputError(f"output {output} would not be taken for a page; give a name that ends in .html")
+        raise InputError(f"--output {output} would not be taken for a page; give a name that ends in .html")
     if folder is not None:
         check_output(folder, "--figures")
     _need_libraries()

@@ -212,6 +212,15 @@ def test_everything_wrong_with_file_and_flags_is_said_at_once(
     assert not ran.commands
 
 
+def test_what_is_known_is_listed_once_for_all_unknown_keys(ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "best.json"
+    config.write_text(json.dumps(dict.fromkeys(("status", "optimal", *(f"strange{place}" for place in range(30))), 1)))
+    assert phaze.main(["--config", str(config)]) == 2
+    sentence = one_sentence(capsys)
+    assert sentence.startswith(f"phaze: {config}: unknown keys 'status', 'optimal', 'strange0',")
+    assert "'strange17' and 12 more; the keys are model, " in sentence and sentence.count("the keys are") == 1
+
+
 def test_unknown_models_and_hardware_are_named_together(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--model bertlagre vit-large --cluster dgx_a10 --design-space phaze_icml25"
     assert phaze.main(words.split()) == 2

@@ -159,7 +159,7 @@ def test_fully_sharded_is_zero_stage_3(tmp_path: Path) -> None:
     assert plan_of({"fsdp": True}).zero_stage == plan_of({"zero_stage": 3}).zero_stage == 3
     assert plan_of({"fsdp": False}).zero_stage == 0
     assert plan_of({"zero_stage": 1}, path=written(tmp_path, **BERT, fsdp=True)).zero_stage == 1
-    with pytest.raises(InputError, match="fsdp and zero_stage exclude each other"):
+    with pytest.raises(InputError, match="--fsdp and --zero-stage exclude each other"):
         plan_of({"fsdp": True, "zero_stage": 2})
 
 
