@@ -171,12 +171,14 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
 def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
     """Seconds of the busiest stage, the largest part first, and what they add up to; below, what costs no time.
 
-    Each number is rounded by itself, so that it is the one of the file, if their sum then seems a digit off.
+    Each number is rounded by itself, so that it is the one of the file; where their sum seems a digit off, the title says so.
     """
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
-    table = new_table(f"{model}: where the time goes", ("part", "ms", "share"), words={"part"})
     parts = {name: seconds for name, seconds in exposed_s(breakdown).items() if seconds > NEGLIGIBLE * total_s}
+    off = round(sum(round(seconds / MS, decimals) for seconds in parts.values()) - round(total_s / MS, decimals), decimals)
+    title = f"{model}: where the time goes" + (", each number rounded by itself" if off else "")
+    table = new_table(title, ("part", "ms", "share"), words={"part"})
     for name, seconds in parts.items():
         table.add_row(part_text(name), f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
     table.add_section()
