@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import numpy as np
 
 from Common.errors import ArtefactError
 from Common.files import write_atomically
+from Common.sealed import digest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -47,8 +47,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, TypeError) as error:
         raise ArtefactError(f"{path} is damaged: no complete file of arrays") from error
-    digest = arrays.pop(DIGEST, None)
-    if digest is None or not np.array_equal(digest, _digest(arrays)):
+    stated = arrays.pop(DIGEST, None)
+    if stated is None or not np.array_equal(stated, _digest(arrays)):
         raise ArtefactError(f"{path} is damaged: it does not hold what was written")
     return arrays
 
@@ -87,8 +87,9 @@ def unique_rows(rows: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[np.ndarray
 
 def _digest(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Hash of names, types, shapes and content."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return np.frombuffer(digest.digest(), dtype=np.uint8)
+    parts = (
+        part
+        for name, array in sorted(arrays.items())
+        for part in (f"{name} {array.dtype.str} {array.shape};".encode(), np.ascontiguousarray(array).tobytes())
+    )
+    return np.frombuffer(digest(*parts), dtype=np.uint8)

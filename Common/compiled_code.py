@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from Common.files import PRIVATE_FOLDER, code_version
+from Common.sealed import DIGEST_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def find_place(root: Path = ROOT) -> None:
         return
     if chosen:
         logger.warning("%s %s can be written by others, who could put code into it; it is not used", SETTING, chosen)
-    name = PREFIX + code_version(*(root / room for room in ROOMS))
+    name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / room for room in ROOMS))}"  # files end with digests of that length
     sources = root / ROOMS[0]
     for place in (sources / "__pycache__" if sources.is_dir() else None, _user_cache()):
         if place is not None and _made(place / name):

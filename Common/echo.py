@@ -1,6 +1,12 @@
-"""What others wrote, shown again: without what a terminal would obey, and no name longer than a line or two."""
+"""What others wrote, shown again: without what a terminal would obey, and no name longer than a line or two.
+
+Whatever reaches standard output or standard error goes through ``say`` (``tests/common/test_echo.py`` reads that from the code),
+so that no file, folder or layer can be named in a way that steers a terminal or looks like a line of ours.
+"""
 
 import re
+from collections.abc import Iterable
+from typing import TextIO
 
 LONGEST_NAME = 200  # characters of a name, path or value that is echoed
 LONGEST_MESSAGE = 6000  # of a whole sentence: lists of everything that is known are long, too
@@ -20,6 +26,16 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
+
+
+def on_one_line(text: str) -> str:
+    """As ``shown``, line breaks and tabs too: a name stays within its line or cell."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def say(stream: TextIO, lines: Iterable[str]) -> None:
+    """Write lines to a stream that may be a terminal, each ``on_one_line``."""
+    stream.writelines(f"{on_one_line(line)}\n" for line in lines)
 
 
 def clipped(text: str, longest: int = LONGEST_NAME) -> str:

@@ -37,15 +37,15 @@ def user_path(text: str) -> Path:
         InputError: there is no such user, or no home folder, or nothing was typed.
     """
     if not text.strip():
-        raise InputError("a path is empty; write . for the current folder")
+        raise InputError("a path is empty; give that of a file or folder, . for the current one")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise InputError(f"path {text!r} starts with a home folder that does not exist; write it out, or ./{text}") from error
 
 
-def output_file(text: str, instead: str = "") -> Path:
-    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else could be given.
+def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:
+    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else ``flag`` takes.
 
     Raises:
         InputError: there is something that is no regular file, or no file can be there.
@@ -56,11 +56,11 @@ def output_file(text: str, instead: str = "") -> Path:
         inside = next(parent for parent in path.parents if parent.exists())
         possible = inside.is_dir()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"output {text!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(f"{flag} {text!r:.120} cannot name a file: {error.strerror}; give another") from error
     if not replaceable:
-        raise InputError(f"output {path} is a folder or a device; give the file to write{instead}")
+        raise InputError(f"{flag} {path} is a folder or a device; give the file to write{instead}")
     if not possible:
-        raise InputError(f"output {path} cannot be a file, since {inside} is not a folder; give another")
+        raise InputError(f"{flag} {path} cannot be a file, since {inside} is not a folder; give another")
     return path
 
 
@@ -163,7 +163,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             os.fsync(stream.fileno())
         temporary.replace(path)
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error, "choose another place") from error
+        raise unwritable(path, error, "choose another place") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -181,14 +181,15 @@ def check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):  # of a random name, made only where there is none
             pass
     except (OSError, ValueError) as error:
-        raise _unwritable(folder, error, "choose another --output") from error
+        raise unwritable(folder, error, "choose another --output") from error
 
 
-def _unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
-    """That a place cannot be written is wrong input; a disk that is full or fails is not."""
+def unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
+    """Why a place cannot be written, and the ``remedy``: wrong input, unless the disk is full or fails."""
     reason = getattr(error, "strerror", None) or str(error)
-    kind = PhazeError if getattr(error, "errno", None) in _DISK_ERRORS else InputError
-    return kind(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
+    if getattr(error, "errno", None) in _DISK_ERRORS:
+        return PhazeError(f"cannot write {path}: {reason}; make room or {remedy}, then run it again")
+    return InputError(f"cannot write {path}: {reason}; {remedy}, then run it again")
 
 
 def pack(text: bytes) -> bytes:
@@ -206,7 +207,8 @@ def unpack(path: Path) -> bytes:
         with gzip.open(path, "rb") as stream:
             text = stream.read(MAX_ARTEFACT_BYTES + 1)
     except (OSError, EOFError, gzip.zlib.error) as error:  # type: ignore[attr-defined]
-        raise ArtefactError(f"{path} is damaged ({error})") from error
+        why = getattr(error, "strerror", None)  # of the disk, rather than of what is on it
+        raise ArtefactError(f"{path} is damaged: {'it cannot be unpacked' if why is None else why.lower()}") from error
     if len(text) > MAX_ARTEFACT_BYTES:
         raise ArtefactError(f"{path} holds more than {MAX_ARTEFACT_BYTES} bytes")
     return text

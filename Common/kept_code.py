@@ -5,7 +5,6 @@ imports numba.
 """
 
 import contextlib
-import hashlib
 import logging
 import pickle
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-logger = logging.getLogger(__name__)
+from Common.sealed import DIGEST_BYTES, digest
 
-DIGEST_BYTES = 32
+logger = logging.getLogger(__name__)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -62,8 +61,8 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
             OSError: it is not there, or is not what was written.
         """
         text = Path(path).read_bytes()
-        content, digest = text[:-DIGEST_BYTES], text[-DIGEST_BYTES:]
-        if digest != _digest(path, content):
+        content, stated = text[:-DIGEST_BYTES], text[-DIGEST_BYTES:]
+        if stated != _digest(path, content):
             _say_once(Path(path).parent.parent)
             with contextlib.suppress(OSError):
                 Path(path).unlink()
@@ -93,4 +92,4 @@ def _say_once(folder: Path) -> None:
 
 
 def _digest(path: str, content: bytes) -> bytes:
-    return hashlib.blake2b(Path(path).name.encode() + b"\0" + content, digest_size=DIGEST_BYTES).digest()
+    return digest(Path(path).name.encode() + b"\0", content)

@@ -4,6 +4,8 @@ import contextlib
 import logging
 import sys
 
+from Common.echo import on_one_line, say
+
 PACKAGES = (
     "Common",
     "GraphExtractor",
@@ -23,12 +25,16 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # a log that nobody can keep or read any more must not end the run
-            sys.stderr.write(self.format(record) + "\n")
+            say(sys.stderr, self.format(record).split("\n"))
             sys.stderr.flush()
 
 
 class _Formatter(logging.Formatter):
-    """Plain lines for information, the level in front of anything else."""
+    """Plain lines for information, the level in front of anything else; a message is one line, whatever it names."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
+        record.message = on_one_line(record.message)
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

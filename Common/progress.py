@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
+from Common.echo import on_one_line
+from Common.numbers import number
+
 logger = logging.getLogger(__name__)
 
 Advance = Callable[[int], None]
@@ -55,10 +58,10 @@ class LoggedProgress:
             if now - last >= self._interval_s and 0 < done < total:
                 last = now
                 left_s = (now - start) * (total - done) / done
-                logger.info("%s: %d of %d, about %s left", name, done, total, duration(left_s))
+                logger.info("%s: %s of %s, about %s left", name, number(done), number(total), duration(left_s))
 
         yield advance
-        logger.info("%s: %d of %d in %s", name, done, total, duration(self._clock() - start))
+        logger.info("%s: %s of %s in %s", name, number(done), number(total), duration(self._clock() - start))
 
 
 class BarProgress:
@@ -75,14 +78,14 @@ class BarProgress:
         from rich.progress import Progress as Bars
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
         with Bars(*columns, console=Console(file=self._stream), redirect_stdout=False) as bars:
-            task = bars.add_task(name, total=total)
+            task = bars.add_task(on_one_line(name), total=total)
             yield lambda count: bars.advance(task, count)
 
 

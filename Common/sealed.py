@@ -1,8 +1,9 @@
 """Digests of what was written, so that a file that was altered since is not taken for an answer.
 
 Artefacts that are only read by the tool (graphs, finished points, limits) are set aside and made again where they disagree with
-their digest. Answers and settings that people may edit (a run's files, a calibrated device) are said to be edited, and
-read as they are. A digest guards against damage and changes that nobody remembers; whoever forges a file can forge its digest.
+their digest. What a run found is told as it was written or refused; a plan that is priced anew anyway and settings that people
+may edit (a study, a calibrated device) are said to be edited, and read as they are. Arrays and compiled code keep a ``digest`` in
+files of their own kind. A digest guards against damage and changes that nobody remembers; whoever forges a file can forge it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ from typing import Any
 from Common.errors import ArtefactError
 
 KEY = "digest"
+DIGEST_BYTES = 16
 _HEAD = re.compile(rb'\{"digest":"(?P<digest>[0-9a-f]{32})","content":')
 _LAST_LINE = re.compile(r"^# digest of what is above: (?P<digest>[0-9a-f]{32})\n?\Z", re.MULTILINE)
 
 
+def digest(*parts: bytes) -> bytes:
+    """Hash of content, ``DIGEST_BYTES`` long: that of all parts one behind the other."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
 def digest_of(content: bytes) -> str:
-    """Hash of content, 32 hexadecimal digits."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    """``digest`` as hexadecimal digits."""
+    return digest(content).hex()
 
 
 def sealed(content: bytes) -> bytes:

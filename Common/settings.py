@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from Common.echo import on_one_line
 from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.suggestions import nearest
@@ -18,6 +19,8 @@ _SEPARATORS = re.compile(r"[\s,]+")
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
+MOST_NAMED = 20  # unknown keys in a refusal
+LONGEST_ECHO = 80  # characters of a value in a refusal
 REFUSED = object()  # in place of a value that is not allowed
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -87,20 +90,27 @@ class SettingTable:
         by_name = {name: setting for setting in self.settings for name in (setting.key, *setting.aliases)}
         found: dict[str, object] = {}
         named: dict[str, str] = {}
+        strange: list[str] = []
         for name, value in given.items():
             setting = by_name.get(str(name).replace("-", "_"))
             if setting is None:
-                keys = "the keys are " + ", ".join(self.keys)
-                hint = nearest(str(name).replace("-", "_"), by_name, keys)
-                refusals.add(InputError(f"{source}: unknown key {str(name)!r:.200}; {hint}"))
+                hint = nearest(str(name).replace("-", "_"), by_name, "")
+                if hint:
+                    refusals.add(InputError(f"{source}: unknown key {str(name)!r:.200}; {hint}"))
+                else:
+                    strange.append(f"{str(name)!r:.200}")
             elif setting.key in found:
                 twice = f"{named[setting.key]!r} and {name!r} are the same setting"
                 refusals.add(InputError(f"{source}: {twice}; give one of them"))
             else:
                 found[setting.key], named[setting.key] = value, str(name)
+        if strange:  # what is known is listed once for all of them
+            what = "unknown key" if len(strange) == 1 else "unknown keys"
+            refusals.add(InputError(f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"))
         for rivals in self.rivals:
             if rivals <= found.keys():
-                refusals.add(InputError(f"{source}: {' and '.join(sorted(rivals))} contradict each other; give one of them"))
+                names = " and ".join(shown(key, source) for key in sorted(rivals))
+                refusals.add(InputError(f"{source}: {names} exclude each other; give one of them"))
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +140,11 @@ class SettingTable:
         return {key: refusals.attempt(partial(value_of, key), REFUSED) for key in stated}
 
 
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
 def _is_original(name: str) -> bool:
     return name.startswith("phaze_") or name == "force_reextract_model"
 
@@ -146,16 +161,27 @@ def _read(setting: Setting, value: object, source: str) -> object:
             return _READERS[setting.kind](setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
         if setting.takes_all and _says_all(value):
             return ALL
-        items = tuple(_READERS[setting.kind](setting, item) for item in _listed(value, setting.kind))
+        listed = _listed(value, setting.kind)
+        if setting.takes_all and any(_says_all(item) for item in listed):
+            raise InputError(f"{source}: {name} lists {ALL!r} beside other values; give it alone, or leave it out")
+        items = tuple(_READERS[setting.kind](setting, item) for item in listed)
         if not items:
-            raise _NotAllowedError(value, "a list of at least one value")
+            raise _NotAllowedError("", f"one of {', '.join(setting.choices)}" if setting.choices else _ONE_AT_LEAST[setting.kind])
     except _NotAllowedError as problem:
-        given = repr(problem.given) if len(repr(problem.given)) <= 80 else repr(problem.given)[:77] + "..."
-        raise InputError(f"{source}: {name} is {given}, but must be {problem.allowed}") from problem
+        raise InputError(f"{source}: {name} is {_echo(problem.given)}, but must be {problem.allowed}") from problem
     if not setting.repeats and len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
         raise InputError(f"{source}: {name} lists {twice} twice; list every value once")
     return items
+
+
+def _echo(given: object) -> str:
+    """A value as it was given, mappings as YAML writes them; what is too long is cut."""
+    if isinstance(given, Mapping):
+        text = "{" + ", ".join(f"{on_one_line(str(key))}: {_echo(value)}" for key, value in given.items()) + "}"
+    else:
+        text = "empty" if isinstance(given, str) and not given.strip() else repr(given)
+    return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
 
 
 def _says_all(value: object) -> bool:
@@ -180,7 +206,7 @@ def _listed(value: object, kind: Kind) -> list[object]:
             word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
         )  # a name with dimensions has commas
         return [item for word in words for item in word.split()]
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]
     if isinstance(value, list | tuple):
         return [item for part in value for item in (_listed(part, kind) if isinstance(part, str) else [part])]
@@ -215,7 +241,7 @@ def _number(setting: Setting, value: object) -> float:
 
 
 def _range(setting: Setting) -> str:
-    return f"from {setting.least:g} to {setting.most:.0f}"
+    return f"from {setting.least:.10g} to {setting.most:.0f}"
 
 
 def _choice(setting: Setting, value: object) -> str:
@@ -238,6 +264,12 @@ def _switch(setting: Setting, value: object) -> bool:
     return text in _TRUE
 
 
+_ONE_AT_LEAST = {
+    Kind.INTEGER: "at least one whole number",
+    Kind.NUMBER: "at least one number",
+    Kind.TEXT: "at least one name",
+    Kind.SWITCH: "true or false",
+}
 _READERS: Mapping[Kind, Callable[[Setting, object], int | float | str | bool]] = {
     Kind.INTEGER: _integer,
     Kind.NUMBER: _number,

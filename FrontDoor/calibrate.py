@@ -38,8 +38,8 @@ def calibrate(command: Command) -> int:
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
-        given = "both" if named else "neither"
-        raise InputError(f"{given} of --device and --cluster was given; name what is to be fitted with one of them")
+        given = "both --device and --cluster were given" if named else "neither --device nor --cluster was given"
+        raise InputError(f"{given}; name what is to be fitted with one of them")
     if not command.tables:
         raise InputError("no table was given; name the measurements with --table, for instance --table gemm.csv")
     tables = [user_path(table) for table in command.tables]
@@ -60,14 +60,14 @@ def _output(command: Command) -> Path:
         raise InputError("no file to write was given; name it with --output, for instance --output my_device.yaml")
     path = user_path(command.output)
     if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(f"output {path} would not be read as YAML; give a name that ends in .yaml")
+        raise InputError(f"--output {path} would not be read as YAML; give a name that ends in .yaml")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name the file system cannot hold
-        raise InputError(f"output {command.output!r:.120} cannot name a file: {error.strerror}; give another") from error
+        raise InputError(f"--output {command.output!r:.120} cannot name a file: {error.strerror}; give another") from error
     if exists and not (command.force and is_file):
         remedy = "give another, or --force to replace it" if is_file else "give the name of a file"
-        raise InputError(f"output {path} exists; {remedy}")
+        raise InputError(f"--output {path} exists; {remedy}")
     return path
 
 

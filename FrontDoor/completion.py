@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from Common.echo import say
 from Common.errors import InputError
 from Common.suggestions import nearest
 from FrontDoor.arguments import DEFAULT_MODE, Command, mode_parsers
@@ -36,7 +37,7 @@ def completion(command: Command) -> int:
     if shell not in SCRIPTS:
         shells = "the shells are " + ", ".join(SCRIPTS)
         raise InputError(f"nothing is completed in {shell!r}; {nearest(shell, SCRIPTS, shells)}")
-    sys.stdout.write("\n".join(SCRIPTS[shell](_modes())) + "\n")
+    say(sys.stdout, SCRIPTS[shell](_modes()))
     return DONE
 
 

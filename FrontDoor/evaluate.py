@@ -17,8 +17,11 @@ def evaluate(command: Command) -> int:
     from Studies.plan_files import evaluate_request
 
     request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+    from Studies.problem import check_code
+
+    check_code(request)
     for note in request.notes:
-        logger.info(note)
+        logger.info("%s", note)
     from Plans.results import Status
     from Reporter.training_tables import evaluation_json, evaluation_tables
     from Studies.evaluation import evaluated

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from threading import current_thread, main_thread
 from typing import NoReturn
 
+from Common.echo import say, tidy
 from Common.errors import PhazeError
 from Common.refusals import SeveralProblemsError
 
@@ -64,7 +65,7 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         return FAILED
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
         if verbose:
-            traceback.print_exc(file=sys.stderr)
+            say(sys.stderr, traceback.format_exc().splitlines())
         _say(
             f"unexpected {type(error).__name__}: {error}"
             + ("" if verbose else "; run again with --verbose to see where it came from")
@@ -98,7 +99,7 @@ def _os_sentence(error: OSError) -> str:
 def _say(message: str, listed: Sequence[str] = ()) -> None:
     lines = [f"phaze: {' '.join(message.split())}", *(f"  - {' '.join(each.split())}" for each in listed)]
     with contextlib.suppress(OSError):  # nobody can be told on a full disk or a closed pipe; the status still tells
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        say(sys.stderr, map(tidy, lines))
 
 
 def _discard_stdout() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
+from Common.echo import say
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE, NOTHING_FEASIBLE
 
@@ -19,7 +21,7 @@ def explain(command: Command) -> int:
     run = search.open_run(user_path(command.runs[0]), command.run_code)
     explanation = search.explain(run, command.instead, progress_for(sys.stderr, quiet=command.quiet))
     if command.output_format == "json":
-        sys.stdout.write(to_json(explanation, indent=2).decode() + "\n")
+        say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
     else:
         print_explanation(explanation, sys.stdout, wide=command.wide)
     asked = explanation.alternatives

@@ -361,7 +361,10 @@ def _words_of(action: argparse.Action) -> FlagWords:
 
 
 class _Give(argparse.Action):
-    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest`` is the setting's key."""
+    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest`` is the setting's key.
+
+    Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
+    """
 
     def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, **others: Any) -> None:
         super().__init__(option_strings, dest, **others)
@@ -374,7 +377,7 @@ class _Give(argparse.Action):
 
     def give(self, options: argparse.Namespace, given: dict[str, object]) -> None:
         """Put settings over those given so far."""
-        options.given = self.table.override(vars(options).get("given", {}), given)
+        options.given = vars(options).get("given", {}) | given
 
 
 class _Set(_Give):

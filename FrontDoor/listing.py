@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from Common.choices import Precision
+from Common.echo import say
 from Common.errors import InputError
 from Common.suggestions import nearest
 from Common.units import GB, GIB, MIB
@@ -56,7 +57,7 @@ def listing(command: Command) -> int:
         print_rows(kind, rows, command)
         return DONE
     print_rows(kind, [{key: value for key, value in row.items() if key != "file"} for row in rows], command)
-    sys.stdout.write(f"{_how_to_name(kind)}\n")
+    say(sys.stdout, [_how_to_name(kind)])
     return DONE
 
 

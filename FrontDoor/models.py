@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.numbers import number
+from Common.refusals import Refusals
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
@@ -20,10 +23,13 @@ def models(command: Command) -> int:
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
     from Reporter.text_tables import plain_table, print_lines, print_tables
 
-    names = [canonical_name(name) for name in command.names] or list(listed_models())
+    refusals = Refusals()
+    found = [refusals.attempt(partial(canonical_name, name), "") for name in command.names]
+    refusals.raise_any()
+    names = found or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
     if command.output_format == "json":
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        say(sys.stdout, json.dumps(rows, indent=2).splitlines())
         return DONE
     spared = ("also called", "experts", "family", "active", "sequence", "hidden")
     print_tables([plain_table("models", [_shown(row) for row in rows], spared)], sys.stdout, wide=command.wide)
@@ -53,7 +59,7 @@ def _row(name: str, family: ModelFamily) -> dict[str, object]:
         "heads": getattr(family, "heads", None),
         "kv_heads": getattr(family, "kv_heads", None),
         "experts": family.experts or None,
-        "sequence_length": family.sequence_length or None,
+        "sequence_length": (family.sequence_length or None) if family.has_sequence else None,
         "tp_widths": list(allowed_widths(family)) if known_widths else None,
         "aliases": [alias for alias, model in listed_aliases().items() if model == name],
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.errors import InputError
 from FrontDoor.arguments import Command
 from FrontDoor.calibrate import calibrate
@@ -26,12 +27,13 @@ from FrontDoor.validate import validate
 
 if TYPE_CHECKING:
     from Common.progress import Progress
-    from GraphExtractor.graph import ModelGraph
+    from GraphExtractor.graph import GraphKey, ModelGraph
     from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 
 STDOUT = "-"
+VARYING = ("cp", "ep", "sequence_parallel")  # of graphs: a column where they do
 
 
 def run_solver(command: Command) -> int:
@@ -46,7 +48,7 @@ def run_solver(command: Command) -> int:
 
     result = run_search(request, _progress(command))
     if command.output_format == "json":
-        sys.stdout.write(best_json(result).decode() + "\n")
+        say(sys.stdout, best_json(result).decode().splitlines())
     else:
         print_result(result, sys.stdout, wide=command.wide)
     if result.best is not None:
@@ -60,8 +62,10 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
+    alike = [key for key in VARYING if len({row[key] for row in rows}) == 1]
     unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
-    print_rows("training graphs, per device", rows, command, (*unused, "saved_bytes", "distinct_layers", "operators", "tp"))
+    spared = (*unused, "saved_bytes", "distinct_layers", "operators", "tp")
+    print_rows("training graphs, per device", rows, command, spared, json_only=alike)
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
@@ -88,13 +92,14 @@ def prepopulate_estimates(command: Command) -> int:
             {
                 "model": key.label,
                 "micro_batch_size": key.micro_batch_size,
-                "sequence_length": key.sequence_length,
-                "tp": key.tp,
+                "sequence_length": _sequence_length(key),
+                **_degrees(key),
                 "tensor_core_configurations": len(accelerators.tensor_cores),
                 "vector_core_configurations": len(accelerators.vector_cores),
             }
         )
-    print_rows("operator estimates", rows, command)
+    alike = [each for each in VARYING if len({row[each] for row in rows}) == 1]
+    print_rows("operator estimates", rows, command, json_only=alike)
     logger.info("estimates are in %s", folder)
     return DONE
 
@@ -113,9 +118,10 @@ def accelerators(command: Command) -> int:
     name = named_file("design_space", given or str(Request.design_space))
     generated = load_design_space(name).generate()
     if command.output == STDOUT:
-        sys.stdout.write(cores_json(generated).decode())
+        say(sys.stdout, cores_json(generated).decode().splitlines())
         return DONE
-    path = output_file(command.output or str(folders_of(None).arch_configs / CORES), ", or - for standard output")
+    output = str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
+    path = output_file(output, ", or - for standard output")
     write_atomically(path, cores_json(generated))
     row = {
         "design_space": name,
@@ -173,8 +179,12 @@ def _request(command: Command) -> Request:
         raise InputError(f"{command.config} is empty; add what is to be trained, such as 'model: bertlarge', or give --model")
     run_code = files_of_study(command.config, command.run_code)
     request = resolve(config, command.given, source=str(command.config), run_code=run_code)
+    if request.code.withheld and not command.dry_run:
+        from Studies.problem import check_code
+
+        check_code(request)
     for note in request.notes:
-        logger.info(note)
+        logger.info("%s", note)
     return request
 
 
@@ -214,8 +224,8 @@ def _described(graph: ModelGraph) -> dict[str, object]:
     return {
         "model": graph.key.label,
         "micro_batch_size": graph.key.micro_batch_size,
-        "sequence_length": graph.key.sequence_length,
-        "tp": graph.key.tp,
+        "sequence_length": _sequence_length(graph.key),
+        **_degrees(graph.key),
         "layers": len(layers),
         "distinct_layers": len(graph.layers),
         "operators": sum(len(layer.forward.operators) + len(layer.backward.operators) for layer in layers),
@@ -228,6 +238,18 @@ def _described(graph: ModelGraph) -> dict[str, object]:
         "masked_scores": masked_scores(layers),
         "saved_bytes": layer_sizes(graph, Recompute.NONE).all_saved_bytes,
     }
+
+
+def _sequence_length(key: GraphKey) -> int | None:
+    """None where samples are of one size, as images are."""
+    from GraphExtractor.models.registry import find_model
+
+    return key.sequence_length if find_model(key.model).has_sequence else None
+
+
+def _degrees(key: GraphKey) -> dict[str, object]:
+    """What the graphs of one model and size differ in."""
+    return {"tp": key.tp, "cp": key.cp, "ep": key.ep, "sequence_parallel": key.sequence_parallel}
 
 
 def _print_size(request: Request, command: Command) -> int:

@@ -7,17 +7,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from FrontDoor.arguments import Command
 
 if TYPE_CHECKING:
     from Reporter.text_tables import TextTable
 
 
-def print_rows(title: str, rows: Sequence[dict[str, object]], command: Command, spared: Sequence[str] = ()) -> None:
-    """Write rows of equal keys as one table, or as a JSON list; a narrow terminal leaves out columns of ``spared``."""
+def print_rows(
+    title: str, rows: Sequence[dict[str, object]], command: Command, spared: Sequence[str] = (), json_only: Sequence[str] = ()
+) -> None:
+    """Write rows of equal keys as one table, or as a JSON list.
+
+    A narrow terminal leaves out columns of ``spared``, the table those of ``json_only``.
+    """
     from Reporter.text_tables import plain_table
 
-    print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, rows, spared)], command)
+    shown = [{key: value for key, value in row.items() if key not in json_only} for row in rows]
+    print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, shown, spared)], command)
 
 
 def print_answer(as_json: str, tables: Callable[[], Sequence[TextTable]], command: Command) -> None:
@@ -25,6 +32,6 @@ def print_answer(as_json: str, tables: Callable[[], Sequence[TextTable]], comman
     from Reporter.text_tables import print_tables
 
     if command.output_format == "json":
-        sys.stdout.write(as_json + "\n")
+        say(sys.stdout, as_json.splitlines())
     else:
         print_tables(tables(), sys.stdout, wide=command.wide)

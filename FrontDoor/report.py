@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from Common.echo import say
 from Common.errors import InputError, PhazeError
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
@@ -33,7 +34,7 @@ def report(command: Command) -> int:
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
-        raise InputError(f"output {output} would not be taken for a page; give a name that ends in .html")
+        raise InputError(f"--output {output} would not be taken for a page; give a name that ends in .html")
     if folder is not None:
         check_output(folder, "--figures")
     _need_libraries()
@@ -48,9 +49,9 @@ def report(command: Command) -> int:
     figures = () if folder is None else write_figures(drawn, folder)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":
-        sys.stdout.write(json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2) + "\n")
+        say(sys.stdout, json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2).splitlines())
     else:
-        sys.stdout.writelines(f"{each}\n" for each in (path, *figures))
+        say(sys.stdout, map(str, (path, *figures)))
     return DONE
 
 

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from Common.errors import InputError
+from Common.numbers import number
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE, FAILED
 from FrontDoor.printing import print_answer, print_rows
@@ -54,14 +55,14 @@ def sweep(command: Command) -> int:
     print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
     logger.info("table: %s, a run per point in %s", asked.folder / "table.parquet", asked.store)
     if failed:
-        logger.warning("%d of %d points failed; the same command tries them again", failed, total)
+        logger.warning("%s of %s points failed; the same command tries them again", number(failed), number(total))
     return FAILED if failed else _status(impossible, total)
 
 
 def _status(impossible: int, total: int) -> int:
     """Of a sweep in which nothing went wrong but what was asked."""
     if impossible:
-        logger.warning("%d of %d points are impossible; give other values in their place", impossible, total)
+        logger.warning("%s of %s points are impossible; give other values in their place", number(impossible), number(total))
     return InputError.exit_status if impossible else DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from Common.echo import say
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_rows
@@ -18,15 +19,14 @@ def trace(command: Command) -> int:
     from Reporter.trace.timeline import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
 
+    asked = None if command.output in {None, STDOUT} else output_file(str(command.output), ", or - for standard output")
+    if asked is not None and asked.name in RUN_FILES:
+        raise InputError(f"--output {asked} has the name of a file of a run, which it would replace; give another")
     run = open_run(user_path(command.runs[0]))
-    path = run.folder / "trace.json"
-    if command.output not in {None, STDOUT}:
-        path = output_file(str(command.output), ", or - for standard output")
-        if path.name in RUN_FILES:
-            raise InputError(f"output {path} has the name of a file of a run, which it would replace; give another")
+    path = asked or run.folder / "trace.json"
     timeline = timeline_of(run)
     if command.output == STDOUT:
-        sys.stdout.write(timeline.content.decode())
+        say(sys.stdout, timeline.content.decode().splitlines())
         return DONE
     write_atomically(path, pack(timeline.content) if path.suffix == ".gz" else timeline.content)
     row: dict[str, object] = {

@@ -49,8 +49,8 @@ def validate(command: Command) -> int:
 def _picture(text: str) -> Path:
     from Common.files import output_file
 
-    path = output_file(text)
+    path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
         endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
-        raise InputError(f"plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}")
+        raise InputError(f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}")
     return path

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from Common.numbers import number
 from GraphExtractor.graph import LayerGraph, ModelGraph, OperandRole, OperatorKind, Recompute
 from GraphExtractor.models.base import ModelFamily
 
@@ -76,11 +77,13 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     score_backward = sum(flops.score_backward for flops in products)
     found = []
     if not _close(with_all_tokens, 2 * parameters * tokens):
-        found.append(f"forward matrix products take {with_all_tokens} FLOPs instead of 2·N·tokens = {2 * parameters * tokens}")
+        found.append(
+            f"forward matrix products take {with_all_tokens:,} FLOPs instead of 2·N·tokens = {2 * parameters * tokens:,}"
+        )
     if not _close(backward, 2 * forward):
-        found.append(f"backward matrix products take {backward / max(forward, 1):.3f} times the forward ones instead of 2")
+        found.append(f"backward matrix products take {number(backward / max(forward, 1))} times the forward ones instead of 2")
     if not _close(score_backward, 2 * score_forward):
-        found.append(f"attention's backward products take {score_backward} FLOPs instead of twice {score_forward}")
+        found.append(f"attention's backward products take {score_backward:,} FLOPs instead of twice {score_forward:,}")
     return found
 
 

@@ -14,6 +14,7 @@ from Common.files import user_path
 MODULE_SUFFIX = ".py"  # a module of the user's own
 CONFIG_SUFFIX = ".json"  # a Hugging Face configuration
 _COMMON_STEMS = frozenset({"config", "model", "main", "__init__"})  # say nothing; the folder's name does
+_IN_FOLDERS = ("config.json", "model.py")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_STEM = 40
 
@@ -21,6 +22,14 @@ _LONGEST_STEM = 40
 def is_path(name: str) -> bool:
     """Whether a model name is meant as the path of a file."""
     return name.endswith((MODULE_SUFFIX, CONFIG_SUFFIX)) or name.startswith(("/", "./", "../", "~"))
+
+
+def holds_model(name: str) -> bool:
+    """Whether a word is a folder with the file of a model in it."""
+    try:
+        return any((Path(name) / each).is_file() for each in _IN_FOLDERS)
+    except (OSError, ValueError):  # nothing the file system knows
+        return False
 
 
 def absolute_path(name: str) -> str:
@@ -36,7 +45,7 @@ def absolute_path(name: str) -> str:
     except (OSError, ValueError):  # a name the file system cannot hold
         is_file = is_folder = False
     if is_folder:
-        inside = next((each for each in ("config.json", "model.py") if (path / each).is_file()), None)
+        inside = next((each for each in _IN_FOLDERS if (path / each).is_file()), None)
         hint = f"; did you mean {path / inside}?" if inside else f"; give the path of {kinds}"
         raise InputError(f"model {name!r} is a folder{hint}")
     if not is_file:

@@ -64,13 +64,20 @@ def files_of_study(study: Path | None, given: Iterable[str]) -> frozenset[str] |
     return named if of_a_run else EVERY_FILE
 
 
+def _code_path(text: str) -> str:
+    try:
+        return absolute_path(text)
+    except InputError as error:
+        raise InputError(f"--run-code {text!r} is no Python file; name a model.py that a plan or a run names") from error
+
+
 def files_to_run(given: Iterable[str]) -> frozenset[str]:
     """The model files that a person named, as models are called.
 
     Raises:
         InputError: one is no Python file.
     """
-    paths = frozenset(map(absolute_path, given))
+    paths = frozenset(map(_code_path, given))
     other = next((path for path in sorted(paths) if not path.endswith(MODULE_SUFFIX)), None)
     if other is not None:
         raise InputError(f"--run-code {other} is no Python file; name a model.py, other files are never run")

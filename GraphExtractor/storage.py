@@ -4,6 +4,7 @@ Reading a good file needs neither torch nor transformers.
 """
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -121,17 +122,39 @@ def load_or_extract(
     return graph
 
 
+def check_code(
+    keys: Iterable[GraphKey],
+    folder: Path,
+    code: CodePermission,
+    *,
+    force: bool = False,
+) -> None:
+    """Refuse graphs that ``load_or_extract`` would have to make by running what ``code`` withholds, before anything is made.
+
+    Raises:
+        InputError: the code of a model may not be run; says who names it, and how to allow it.
+    """
+    for key in keys if code.withheld else ():
+        if _on_disk(key, folder, force) is None:
+            code.check(key.model)
+
+
 def _stored(key: GraphKey, folder: Path, force: bool, code: CodePermission) -> tuple[ModelGraph, bool]:
     """The graph stored under ``folder``, and whether it was made only now."""
-    family = find_model(key.model)
-    check_key(key, family)
-    path, made_from = graph_path(key, folder, family), graph_version(key, family)
-    graph = None if force else load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
+    graph = _on_disk(key, folder, force)
     if graph is not None:
         return graph, False
     code.check(key.model)
     from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
 
-    graph = extract_graph(key)
-    store(graph, made_from, path)
+    family, graph = find_model(key.model), extract_graph(key)
+    store(graph, graph_version(key, family), graph_path(key, folder, family))
     return graph, True
+
+
+def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
+    """The graph stored under ``folder``; None where there is none, or it is not to be used."""
+    family = find_model(key.model)
+    check_key(key, family)
+    made_from = graph_version(key, family)
+    return None if force else load_or_set_aside(graph_path(key, folder, family), lambda file: _loaded_once(file, made_from))

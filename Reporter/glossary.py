@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from Studies.wording import MFU_MEANING
+from Reporter.conventions import MFU_MEANING
 
 
 @dataclass(frozen=True)

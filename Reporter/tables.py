@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import TextIO
 
 from Common.choices import Objective
@@ -11,11 +10,11 @@ from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
+from Reporter.conventions import MFU_MEANING
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
-    MFU_MEANING,
     NEGLIGIBLE,
     UNITS,
     accelerator_text,
@@ -170,16 +169,20 @@ def reference_table(references: Sequence[ReferencePoint], objective: Objective) 
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:
-    """Seconds of the busiest stage, the largest part first, adding up to the iteration; below, what costs no time."""
+    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what costs no time.
+
+    Each number is rounded by itself, so that it is the one of the file; where their sum seems a digit off, the title says so.
+    """
     total_s = breakdown.total_s
     decimals = milliseconds_decimals(total_s)
-    table = new_table(f"{model}: where the time goes", ("part", "ms", "share"), words={"part"})
     parts = {name: seconds for name, seconds in exposed_s(breakdown).items() if seconds > NEGLIGIBLE * total_s}
-    shown = _adding_up([seconds / MS for seconds in parts.values()], decimals)
-    for (name, seconds), milliseconds in zip(parts.items(), shown, strict=True):
-        table.add_row(part_text(name), f"{milliseconds:,.{decimals}f}", f"{seconds / total_s:.1%}")
+    off = round(sum(round(seconds / MS, decimals) for seconds in parts.values()) - round(total_s / MS, decimals), decimals)
+    title = f"{model}: where the time goes" + (", each number rounded by itself" if off else "")
+    table = new_table(title, ("part", "ms", "share"), words={"part"})
+    for name, seconds in parts.items():
+        table.add_row(part_text(name), f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
     table.add_section()
-    table.add_row("iteration", f"{sum(shown):,.{decimals}f}", "100.0%")
+    table.add_row("iteration", f"{total_s / MS:,.{decimals}f}", "100.0%")
     table.add_section()
     for name, seconds in hidden_s(breakdown).items():
         table.add_row(f"hidden {part_text(name)}", f"{seconds / MS:,.{decimals}f}", f"{seconds / total_s:.1%}")
@@ -190,15 +193,6 @@ def milliseconds_decimals(seconds: float) -> int:
     """Decimals of milliseconds that show ``seconds`` to about five figures."""
     milliseconds = seconds / MS
     return next((decimals for decimals in range(6) if milliseconds * 10**decimals >= 1e4), 6)
-
-
-def _adding_up(values: Sequence[float], decimals: int) -> list[float]:
-    """``values`` rounded, up or down where they would not add up to their rounded sum."""
-    plain = [round(value, decimals) for value in values]
-    if round(sum(plain), decimals) == round(sum(values), decimals):
-        return plain
-    sums = [0.0, *(round(total, decimals) for total in accumulate(values))]
-    return [after - before for before, after in pairwise(sums)]
 
 
 def space_table(size: SpaceSize) -> TextTable:

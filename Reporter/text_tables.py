@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+from Common.echo import on_one_line, say
+from Common.numbers import FINE_DIGITS, number
+
 NARROWEST_WORDS = 4  # characters; of a column in which words are wrapped
 NARROWEST = 40  # characters; below them a terminal wraps for itself
 
@@ -29,7 +32,7 @@ class TextTable:
 
     def add_row(self, *cells: str) -> None:
         """A row, with a cell for each of the first columns; those that are missing stay empty."""
-        self.rows.append((*cells, *[""] * (len(self.columns) - len(cells))))
+        self.rows.append((*map(on_one_line, cells), *[""] * (len(self.columns) - len(cells))))
 
     def add_section(self) -> None:
         """A gap below the rows so far."""
@@ -44,32 +47,42 @@ class TextTable:
 
 def new_table(title: str, columns: Sequence[str], *, words: Collection[str], spared: Sequence[str] = ()) -> TextTable:
     """An empty table in the one style of all."""
-    return TextTable(title, tuple(columns), frozenset(words), tuple(column for column in spared if column in columns))
+    heads, first_spared = tuple(map(on_one_line, columns)), tuple(on_one_line(each) for each in spared if each in columns)
+    return TextTable(on_one_line(title), heads, frozenset(map(on_one_line, words)), first_spared)
 
 
 def plain_table(title: str, rows: Sequence[dict[str, object]], spared: Sequence[str] = ()) -> TextTable:
     """Rows of equal keys as a table; text to the left, numbers to the right. ``spared`` are keys."""
-    columns = {key.replace("_", " "): value for row in rows for key, value in row.items()}
-    words = {name for name, value in columns.items() if isinstance(value, str)}
-    table = new_table(title, tuple(columns), words=words, spared=[key.replace("_", " ") for key in spared])
+    names = {key: key.replace("_", " ") for row in rows for key in row}
+    words = {names[key] for row in rows for key, value in row.items() if isinstance(value, str)}
+    table = new_table(title, tuple(names.values()), words=words, spared=[key.replace("_", " ") for key in spared])
     for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+        table.add_row(*map(_cell, row.values()))
     return table
+
+
+def _cell(value: object) -> str:
+    """As a table shows it; what does not apply as a dash."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value, FINE_DIGITS)
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def print_tables(tables: Iterable[TextTable], stream: TextIO, *, wide: bool = False) -> None:
     """Write tables: whole into files and pipes or where ``wide`` is asked for, on a terminal as much as there is room for."""
     width = None if wide else screen_width(stream)
     for table in tables:
-        stream.writelines(f"{line}\n" for line in fitted_lines(table, width))
+        say(stream, fitted_lines(table, width))
 
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
     """Write lines, on a terminal wrapped between words."""
     width = screen_width(stream)
     for line in lines:
-        wrapped = [line] if width is None else wrap(line, width, subsequent_indent="  ") or [""]
-        stream.writelines(f"{each}\n" for each in wrapped)
+        line = on_one_line(line)
+        say(stream, [line] if width is None else wrap(line, width, subsequent_indent="  ") or [""])
 
 
 def screen_width(stream: TextIO) -> int | None:
@@ -161,8 +174,8 @@ def _lines(table: TextTable, widths: Sequence[int]) -> list[str]:
     for column, head, width in zip(table.columns, heads, widths, strict=True):
         shown = Text("\n" * (highest - len(head))) + Text("\n").join(head)  # down to the rule
         drawn.add_column(shown, justify="left" if column in table.words else "right", width=width, overflow="fold")
-    for number, row in enumerate(table.rows, start=1):
-        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=number in table.sections)
+    for place, row in enumerate(table.rows, start=1):
+        drawn.add_row(*(Text(cell, overflow="fold") for cell in row), end_section=place in table.sections)
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines()]

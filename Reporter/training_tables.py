@@ -61,7 +61,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
-        "tokens/s": number(iteration.tokens_per_s),
+        **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
         "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),

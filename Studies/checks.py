@@ -15,7 +15,7 @@ from GraphExtractor.widths import check_key, divisors
 from Plans.cuts import balanced_cuts
 from Plans.plan import check_plan
 from Studies.annotations import Mode
-from Studies.folders import check_name, check_output
+from Studies.folders import check_name, check_output, check_readable
 from Studies.request import Request
 
 SHOWN = 12  # values listed in a refusal
@@ -27,6 +27,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
         check_name(request.name)
     if request.output is not None:
         check_output(request.output)
+    check_readable(request.folders.run)
     if request.hardware.device is not None:
         request.hardware.device.peak_flops(request.precision.matrix_format)
     else:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from Common.errors import InputError
 from Estimator.coverage import check_functions
+from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.iteration import price_iteration
@@ -12,7 +14,7 @@ from Plans.rates import Machine, experts_of
 from Plans.results import Iteration
 from Solver.results import HardwareReport
 from Studies.problem import hardware_of, hardware_report, memory_sizes, single_plan
-from Studies.request import Request
+from Studies.request import Request, StatedChunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +40,29 @@ def evaluated(request: Request) -> Evaluation:
     check_cluster(degrees, hardware.cluster)
     key = degrees.graph_key(model, request.sequence_length[0])
     graph = load_or_extract(key, request.folders.graphs, code=request.code)
-    names = layer_names(graph)
     if request.chunk_layers is not None:
-        degrees = Plan.uniform(degrees, model, request.sequence_length[0], request.chunk_layers).as_uniform(names)
+        degrees = _as_stated(request, request.chunk_layers, degrees, graph)
     check_functions([graph], hardware.known_functions, strict=request.strict)
     experts = experts_of(degrees, hardware.cluster)
     costs = hardware.attributed(hardware.proven(graph, degrees.recompute, experts), experts, 0)
     machine = hardware.machine(0, float(memory_sizes(request)[0]))
     iteration = price_iteration(degrees, costs, machine)
+    names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     plan = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
     return Evaluation(plan, degrees, hardware_report(request), machine, iteration)
+
+
+def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:
+    """``degrees`` with the layers of each chunk that a file states.
+
+    Raises:
+        InputError: they are not those of the model, or in an order in which they cannot run; names the file.
+    """
+    plan = Plan.uniform(degrees, request.models[0].name, request.sequence_length[0], stated.layers)
+    try:
+        held = plan.as_uniform(layer_names(graph))
+        chunk_layers(held, graph)
+    except InputError as error:
+        raise InputError(f"{stated.source}: {error}") from error
+    return held

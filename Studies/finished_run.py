@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
-EDITED = frozenset({"best.json", "study.yaml"})  # by people
+EDITED = frozenset({"study.yaml"})  # by people: where the files are that it names may have changed
 RUN_FILES = (
     "best.json",
     "study.yaml",
@@ -38,6 +38,7 @@ RUN_FILES = (
     "schedules.json.gz",
 )
 ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "recompute", "global_batch_size"})
+CHANGED = "it does not hold what the run wrote"
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
 
@@ -47,6 +48,7 @@ class FinishedRun:
 
     ``operators`` are those of the best design, ``tensors`` those between its layers.
     ``run_code`` are the model files (Python) that may be run to search again (None: any that its study names).
+    ``study_edited`` is whether ``settings`` are other than those the run wrote.
     """
 
     folder: Path
@@ -59,6 +61,7 @@ class FinishedRun:
     designs: pd.DataFrame
     plans: pd.DataFrame
     run_code: frozenset[str] | None = frozenset()
+    study_edited: bool = False
 
     @property
     def on_device(self) -> bool:
@@ -99,17 +102,21 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
     if problem:
         raise _unreadable(folder / problem.file, problem.what)
     of_best = kept.schedules, kept.operators, kept.tensors
-    return FinishedRun(folder, settings, result, files.manifest, *of_best, designs, plans, run_code)
+    return FinishedRun(
+        folder, settings, result, files.manifest, *of_best, designs, plans, run_code, study_edited="study.yaml" in files.edited
+    )
 
 
 class _RunReader:
     """The files of a run, each compared with the digest that the manifest has of it.
 
-    Of files that people edit it is said that they were; the others are not read where they are not as they were written.
+    What a run found is told as the run wrote it, or not at all: numbers of an edited answer would contradict each other. Of the
+    study, which people edit, it is said that it was, and it is read; ``edited`` names it then.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.edited: list[str] = []
         stated = self.mapping("manifest.json")
         self.manifest = to_record_of_run(Manifest, stated, folder / "manifest.json")
 
@@ -118,8 +125,14 @@ class _RunReader:
         path = self._folder / name
         content = _content(path)
         if name != "manifest.json" and digest_of(content) != self.manifest.files.get(name):
+            if name == "best.json":
+                raise InputError(
+                    f"{path} was changed since the run wrote it, and a run is told as it was found; undo the change, run the "
+                    f"study again, or price the plan as it is now with 'phaze evaluate --plan {path}'"
+                )
             if name not in EDITED:
-                raise _unreadable(path, "it does not hold what the run wrote")
+                raise _unreadable(path, CHANGED)
+            self.edited.append(name)
             logger.warning("%s was edited since the run wrote it; it is read as it is now", path)
         return content
 
@@ -134,7 +147,7 @@ class _RunReader:
         if not isinstance(document, dict):
             raise _unreadable(path, "it is not a mapping")
         if name == "manifest.json" and not is_as_written(document):
-            logger.warning("%s was edited since the run wrote it; it is read as it is now", path)
+            raise _unreadable(path, CHANGED)
         return {key: value for key, value in document.items() if key != KEY}
 
     def schedules(self) -> Any:

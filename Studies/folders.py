@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from Common.echo import steers
 from Common.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -43,6 +44,12 @@ def check_name(name: str) -> None:
         raise InputError(
             f"name {name!r} cannot name a folder; use letters, digits, '.', '_' and '-', at most 100, no leading '.'"
         )
+
+
+def check_readable(folder: Path) -> None:
+    """Refuse a folder of a run, given or the current one, whose path no file of the run could hold."""
+    if steers(str(folder)):
+        raise InputError(f"the run would go to {str(folder)!r}, whose path holds control characters; give another --output")
 
 
 def check_output(folder: Path, flag: str = "--output") -> None:

@@ -20,7 +20,7 @@ from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.config_files import model_beside, setting_beside
 from Studies.hardware import HardwareFiles
-from Studies.request import Request, settings_for
+from Studies.request import Request, StatedChunks, settings_for
 from Studies.resolve import resolve
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class PlanFile:
     """Settings in a plan file; where a search wrote it, names of the layers of every chunk, and hardware by setting and name."""
 
     settings: Mapping[str, Any]
-    chunk_layers: tuple[tuple[str, ...], ...] | None = None
+    chunk_layers: StatedChunks | None = None
     hardware: Mapping[tuple[str, ...], object] = field(default_factory=dict)
 
 
@@ -132,7 +132,9 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
         degrees = _degrees(plan)
     except InputError as error:
         raise InputError(f"the plan of {name} in {path}: {error}") from error
-    return PlanFile(degrees | {"model": name} | names, tuple(stage.layers for stage in plan.stages), kept)
+    return PlanFile(
+        degrees | {"model": name} | names, StatedChunks(tuple(stage.layers for stage in plan.stages), str(path)), kept
+    )
 
 
 def _called(folder: Path, name: str) -> str:

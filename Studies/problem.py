@@ -1,6 +1,7 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
 from Common.choices import PipelineSchedule
+from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
 from Plans.plan import UniformPlan
@@ -9,6 +10,7 @@ from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
+from Studies.annotations import Mode
 from Studies.hardware import CHIP_SOFTWARE, design_space_of, designed_accelerators
 from Studies.request import Request
 
@@ -119,6 +121,19 @@ def single_plan(request: Request) -> UniformPlan:
         attention=request.attention,
         stage_layers=request.stage_layers,
     )
+
+
+def check_code(request: Request) -> None:
+    """Refuse what needs code that may not be run, before anything is said or done.
+
+    Raises:
+        InputError: as ``GraphExtractor.storage.check_code``.
+    """
+    if request.mode is Mode.SEARCH:
+        keys = [key for keys in graph_keys(request) for key in keys]
+    else:
+        keys = [single_plan(request).graph_key(request.models[0].name, request.sequence_length[0])]
+    storage.check_code(keys, request.folders.graphs, request.code, force=request.force_reextract_model)
 
 
 def graph_keys(request: Request) -> list[tuple[GraphKey, ...]]:

@@ -20,6 +20,7 @@ from Common.choices import (
     Recompute,
     SolverName,
 )
+from Common.numbers import number
 from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
 from GraphExtractor.permission import CodePermission
@@ -44,6 +45,14 @@ class WeightedModel:
         return self.name if self.weight == 1 else f"{self.name}={self.weight:g}"
 
 
+@dataclass(frozen=True)
+class StatedChunks:
+    """Names of the layers of each chunk of a plan, in the order in which it holds them, as the file ``source`` states them."""
+
+    layers: tuple[tuple[str, ...], ...]
+    source: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is asked, with every value as it will be used; help texts say what the settings mean.
@@ -52,7 +61,7 @@ class Request:
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
-    ``chunk_layers`` are the names of the layers of each chunk of a plan that a search found, in the order in which it holds them.
+    ``chunk_layers`` are the layers of each chunk of a plan that a search found.
     ``code`` says which models of the user's own may be run.
     """
 
@@ -288,7 +297,7 @@ class Request:
         About("extract graphs again even where they are on disk", aliases=("force_reextract",), modes=SEARCH, decides=False),
     ] = False
     run_folder: Path | None = None
-    chunk_layers: tuple[tuple[str, ...], ...] | None = None
+    chunk_layers: StatedChunks | None = None
     code: CodePermission = field(default=CodePermission(), compare=False, repr=False)
     name_given: bool = field(default=False, compare=False)
 
@@ -323,10 +332,10 @@ class Request:
 
     def _note(self, size: int) -> str:
         if self.mode is Mode.EVALUATE:
-            several = f"micro-batch size x dp = {size * self._replicas}: the last micro-batches are counted as whole ones"
-            return f"global batch size {self.global_batch_size} is not a multiple of {several}"
-        single = f"micro-batch size {size}: the last micro-batch is counted as a whole one"
-        return f"global batch size {self.global_batch_size} is not a multiple of {single}"
+            several = f"micro-batch size x dp = {number(size * self._replicas)}: the last micro-batches are counted as whole ones"
+            return f"global batch size {number(self.global_batch_size)} is not a multiple of {several}"
+        single = f"micro-batch size {number(size)}: the last micro-batch is counted as a whole one"
+        return f"global batch size {number(self.global_batch_size)} is not a multiple of {single}"
 
     def sequence_length_of(self, model: str) -> int:
         """Tokens per sample of one of the models."""

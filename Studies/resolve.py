@@ -26,7 +26,7 @@ from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import result_key
 from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
-from Studies.request import Request, WeightedModel, request_fields, settings_for
+from Studies.request import Request, StatedChunks, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
 Record = TypeVar("Record")
@@ -40,7 +40,7 @@ def resolve(
     *,
     source: str = "the configuration",
     files: HardwareFiles | None = None,
-    chunk_layers: tuple[tuple[str, ...], ...] | None = None,
+    chunk_layers: StatedChunks | None = None,
     run_code: frozenset[str] | None = frozenset(),
 ) -> Request:
     """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's ``given`` state.

@@ -40,11 +40,6 @@ ALONG_THE_CRITICAL_PATH = (
     "Cores run operators side by side: the time of a layer is attributed along the critical path of its schedule."
 )
 
-MFU_MEANING = (
-    "model FLOPs (three times those of a forward pass, all scores of attention counted, nothing recomputed) over the peak of the "
-    "devices in use"
-)
-
 
 def accelerator_text(accelerator: Accelerator) -> str:
     """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""

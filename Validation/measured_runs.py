@@ -166,9 +166,11 @@ def _published_cells(path: Path, names: Sequence[str]) -> Callable[[dict[str, st
     if not set(MEASURED) & set(names):
         missing.append(" or ".join(MEASURED))
     if missing:
+        *first, last = missing
+        lacking = f"columns {', '.join(first)} and {last}" if first else f"column {last}"
         also = ", ".join(f"{flag} for {column}" for flag, column in FLAG_COLUMNS.items())
         columns = f"the columns are {', '.join((*COLUMNS, *OWN_COLUMNS))}, or as the flags are called: {also}"
-        raise InputError(f"{path}, line 1 lacks column {' and '.join(missing)}; {columns}")
+        raise InputError(f"{path}, line 1 lacks {lacking}; {columns}")
     return lambda cells: cells
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from Common.echo import say
 from Common.errors import InputError, PhazeError
 from Common.files import read_json
 from Common.ranges import check_ranges
@@ -63,7 +64,7 @@ def answer_cases(program: str, about: str, commands: Mapping[str, Solve], argume
         solve = commands[given.command]
         answers = [_answered(solve, case, given.input, place if listed else None) for place, case in enumerate(cases)]
     except PhazeError as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
-    sys.stdout.write(json.dumps(answers if listed else answers[0]) + "\n")
+    say(sys.stdout, [json.dumps(answers if listed else answers[0])])
     return 0

@@ -109,7 +109,7 @@ def _headless(lines: list[tuple[int, str]], path: Path) -> tuple[MeasuredOperato
     name = path.stem.split("_")[0].lower()
     if name not in LAYOUTS:
         raise InputError(
-            f"{path}:{lines[0][0]}: is no header with the columns {', '.join(COLUMNS)}; "
+            f"{path}:{lines[0][0]} is no header with the columns {', '.join(COLUMNS)}; "
             f"add one, or call the file after the layout of the table ({', '.join(LAYOUTS)})"
         )
     layout = LAYOUTS[name]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+from Common.numbers import number
 from GraphExtractor.layer_modules import LayerModules
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class ModelFamily(ABC):
         return bool(self.parallel_plan.column)
 
     @property
+    def has_sequence(self) -> bool:
+        """Whether a sample is a sequence, whose length can be asked for; else it is of one size, and ``sequence_length`` is 1."""
+        return True
+
+    @property
     def divided_sizes(self) -> Mapping[str, int]:
         """Sizes that a tensor-parallel width has to divide, by what they are called; none: no width but 1."""
         return {}
@@ -121,7 +127,7 @@ class ModelFamily(ABC):
     def positions(self, sequence_length: int) -> int:
         """Rows of a learned position table for ``sequence_length``."""
         if sequence_length > self.sequence_length:
-            logger.info("position table enlarged from %d to %d rows", self.sequence_length, sequence_length)
+            logger.info("position table enlarged from %s to %s rows", number(self.sequence_length), number(sequence_length))
         return max(self.sequence_length, sequence_length)
 
     @abstractmethod

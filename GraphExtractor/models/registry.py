@@ -15,7 +15,7 @@ from Common.suggestions import suggested
 from GraphExtractor import models
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
-from GraphExtractor.names import CONFIG_SUFFIX, absolute_path, is_path
+from GraphExtractor.names import CONFIG_SUFFIX, absolute_path, holds_model, is_path
 
 
 @cache
@@ -49,7 +49,7 @@ def canonical_name(name: str) -> str:
     dimensions = parse_dimensions(name)
     if dimensions is not None:
         return dimensions.name
-    if "/" in name:
+    if "/" in name or holds_model(name):
         return absolute_path(name)  # which says that it is no file of a model
     known = [*listed_models(), *listed_aliases()]
     close = suggested(name, known)

@@ -32,6 +32,11 @@ class ResNet(ModelFamily):
     base: int
     widening: int = 1
 
+    @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return False
+
     def check(self, key: GraphKey) -> None:
         """An image has no tokens.
 

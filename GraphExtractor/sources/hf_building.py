@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ def _built(architecture: Any, settings: Any, attention: str) -> torch.nn.Module:
 def _settings(config: ConfigValues) -> Any:
     from transformers import CONFIG_MAPPING
 
-    settings = CONFIG_MAPPING[config.values["model_type"]].from_dict(dict(config.values))
+    settings = CONFIG_MAPPING[config.values["model_type"]].from_dict(copy.deepcopy(dict(config.values)))
     if getattr(settings, "is_encoder_decoder", False) and getattr(settings, "decoder_start_token_id", None) is None:
         settings.decoder_start_token_id = 0
     for part in (settings, *vars(settings).values()):

@@ -8,17 +8,24 @@ import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from Common.errors import InputError
 from Common.files import read_json
+from Common.suggestions import nearest
 from GraphExtractor.layer_modules import LayerModules, find_layer_modules
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
 from GraphExtractor.sources.config_bounds import check_sizes
 from GraphExtractor.sources.config_values import LONGEST_DEFAULT, ConfigValues, InexpressibleError, with_floats
-from GraphExtractor.sources.hf_files import architecture_name, default_values, forward_parameters, places_tokens_behind_padding
+from GraphExtractor.sources.hf_files import (
+    architecture_name,
+    default_values,
+    forward_parameters,
+    known_model_types,
+    places_tokens_behind_padding,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -108,6 +115,20 @@ def _checked(family: ModelFamily, path: str) -> ModelFamily:
 
 
 def _content(path: str) -> Mapping[str, Any]:
+    try:
+        stat = Path(path).stat()
+    except OSError:  # which reading says
+        return _parsed(path)
+    return _unchanged(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=16)  # every step of building a model asks for its configuration
+def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
+    """``_parsed`` of a file of this size that was written at ``modified_ns``; not to be changed by who reads it."""
+    return _parsed(path)
+
+
+def _parsed(path: str) -> Mapping[str, Any]:
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a configuration is a mapping with a model_type")
@@ -116,14 +137,8 @@ def _content(path: str) -> Mapping[str, Any]:
 
 
 def _check_known(path: str, model_type: str) -> None:
-    from Common.suggestions import nearest
-
-    try:
-        from transformers.models.auto import auto_mappings  # without torch
-    except ImportError:  # of another version: it is said when the model is built
-        return
-    known = auto_mappings.CONFIG_MAPPING_NAMES
-    if model_type not in known:
+    known = known_model_types()
+    if known and model_type not in known:  # of another version nothing is known: it is said when the model is built
         hint = nearest(model_type, known, "a model with code of its own is given as a model.py with build() and example_inputs()")
         raise InputError(f"{path}: transformers knows no model_type {model_type!r}; {hint}")
 
@@ -145,6 +160,11 @@ class HuggingFaceModule(ModelFamily):
     def _image_tokens(self) -> dict[tuple[int, int], int]:
         """Tokens that stand for an image, by micro-batch size and sequence length, of the models that were built."""
         return {}
+
+    @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return self.tokens
 
     def check(self, key: GraphKey) -> None:
         """See base class."""

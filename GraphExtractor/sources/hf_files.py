@@ -112,6 +112,11 @@ def _literal(name: str, value: ast.expr) -> dict[str, Any]:
         return {}
 
 
+def known_model_types() -> tuple[str, ...]:
+    """The types of models that transformers has configurations for; none where its files do not tell."""
+    return tuple(_mappings().get("CONFIG_MAPPING_NAMES", {}))
+
+
 def architecture_name(model_type: str, paired: bool) -> str | None:
     """The class that models of this type usually are, where a configuration names none; ``paired`` ones read and write."""
     tables = _mappings()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from Common.errors import InputError
+from Common.numbers import number
 
 if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey
@@ -209,7 +210,9 @@ class Reader:
             return settings.max_length, settings.num_mel_bins  # a spectrogram read as an image
         stride = math.prod(getattr(settings, "conv_stride", ()) or ())
         if length < stride:
-            logger.warning("%s: %d samples make no frame of %d; --sequence-length counts samples", self.path, length, stride)
+            logger.warning(
+                "%s: %s samples make no frame of %s; --sequence-length counts samples", self.path, number(length), number(stride)
+            )
         return (length,)
 
 

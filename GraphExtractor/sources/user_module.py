@@ -56,6 +56,11 @@ class UserModule(ModelFamily):
         )
 
     @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return self.tokens
+
+    @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class."""
         return self.sizes

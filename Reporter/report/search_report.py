@@ -10,6 +10,7 @@ from Common.numbers import gib, number, percent
 from Common.units import GIB
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
+from Reporter.conventions import mfu_note
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
 from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure
@@ -223,15 +224,14 @@ def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel
 
 def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumber]:
     hardware = run.result.hardware
-    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if len(points) == 1 else ""
+    read = len(points) == 1 and points[0].plan.sequence_length > 1
+    tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if read else ""
     value = f"{number(best.value)} {UNITS[best.objective]}"
     yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
     for each in points:
         plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
         left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
-        convention = "of the peak, in model FLOPs with all scores of attention, nothing recomputed"
-        convention += f"; {share(left)} without masked scores" if left is not None and left < counted else ""
-        yield KeyNumber(f"MFU{name}", share(counted), convention)
+        yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left))
         free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
         yield KeyNumber(f"memory used{name}", f"{gib(plan.memory_bytes)} GiB", free)
     tight = run.result.tight_memory

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from Common.arrays import load_arrays, store_arrays
 from Common.files import content_key, load_or_set_aside
+from Common.numbers import number
 
 logger = logging.getLogger(__name__)
 
@@ -76,5 +77,5 @@ class PointStore:
         batches = [load_or_set_aside(path, lambda file: load_arrays(StoredPoints, file)) for path in paths]
         found = [batch for batch in batches if batch is not None]
         if found:
-            logger.info("%d finished design points found in %s", sum(len(batch.points) for batch in found), self._folder)
+            logger.info("%s finished design points found in %s", number(sum(len(batch.points) for batch in found)), self._folder)
         return found

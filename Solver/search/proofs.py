@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.numbers import number
 from GraphExtractor.graph import GraphKey
 from Plans.groups import DeviceGroups
 from Solver.hardware import PricedGraph
@@ -38,7 +39,7 @@ def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
     left = int(_open(run, shapes, Effort.THOROUGH).any(axis=0).sum())
     if left:
         label = shapes.shapes[0].graph.key.label
-        logger.warning("%d accelerators have unproven schedules and might be the best for %s", left, label)
+        logger.warning("%s accelerators have unproven schedules and might be the best for %s", number(left), label)
     return shapes
 
 

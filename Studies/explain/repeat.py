@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from Common.errors import InputError
+from Common.numbers import number
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
@@ -21,6 +22,7 @@ from Studies.resolve import resolve
 from Studies.wording import EQUAL
 
 logger = logging.getLogger(__name__)
+REPEATED_DIGITS = 6  # of a value that comes out otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class RepeatedSearch:
         """The best design, priced as everything is now, once it is asked for.
 
         Raises:
-            InputError: it does not fit any more.
+            InputError: it does not fit any more, or the study was edited so that it is another.
         """
         said = self.finished.result.best
         assert said is not None  # repeat_search refuses others
@@ -62,12 +64,16 @@ class RepeatedSearch:
                 "changed; run the study again"
             )
         if not _is_worth(now, said):
+            worth = f"{number(now.point.value, REPEATED_DIGITS)} instead of {number(said.value, REPEATED_DIGITS)}"
+            if self.finished.study_edited:
+                raise InputError(
+                    f"{self.finished.folder / 'study.yaml'} was edited since the run and asks another question than it answered: "
+                    f"its best design now comes out at {worth}; undo the edit, or run the study"
+                )
             logger.warning(
-                "the best design now comes out at %.6g instead of %.6g: the code or files that the study names have changed "
-                "since the run, and all that follows is priced as they are now; run the study again to be sure that it is still "
-                "the best",
-                now.point.value,
-                said.value,
+                "the best design now comes out at %s: the code or files that the study names have changed since the run, and all "
+                "that follows is priced as they are now; run the study again to be sure that it is still the best",
+                worth,
             )
         return now
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key, user_path
+from Common.settings import COMMAND_LINE
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
 from GraphExtractor.permission import permission
 from Studies.annotations import Mode
@@ -105,23 +106,24 @@ def read_sweep(
     Raises:
         InputError: the file cannot be read, names an unknown setting, lists no value or names code that is not to be run.
     """
-    below = _settings(read_config(path), path.parent, str(path))
-    asked = settings_for(Mode.SEARCH).override(below, _settings(given, Path.cwd(), "command line"))
+    below, above = _settings(read_config(path), path.parent, str(path)), _settings(given, Path.cwd(), COMMAND_LINE)
+    asked = settings_for(Mode.SEARCH).override(below, above)
+    origins = {key: COMMAND_LINE if key in above else str(path) for key in asked}
     for key in sorted(OWN & asked.keys()):
         if isinstance(asked[key], list | dict):
-            raise InputError(f"{path}: {key} is one for the whole sweep, but several values are given; give one")
+            raise InputError(f"{origins[key]}: {key} is one for the whole sweep, but several values are given; give one")
     if asked.pop(FORCE, None):
         raise InputError(
             f"{path}: {FORCE} cannot be asked of a sweep, which computes no point twice; leave it out, and remove the points "
             "whose models read files that they do not import"
         )
     own = settings_for(Mode.SEARCH).read({key: asked.pop(key) for key in OWN if key in asked}, str(path))
-    axes = tuple(_axis(key, value, path) for key, value in asked.items())
+    axes = tuple(_axis(key, value, origins[key]) for key, value in asked.items())
     if not any(axis.key == MODELS for axis in axes):
         raise InputError(f"{path} names no model; add one or more, for instance model: [bertlarge, gpt2]")
     name = own.get("name") or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
     check_name(name)
-    chosen = output or own.get("output")
+    chosen = own.get("output") if output is None else output
     allowed = code_allowed(given, run_code, Mode.SEARCH)
     for axis in axes:
         if axis.key == MODELS:
@@ -152,10 +154,10 @@ def _model_files(values: Iterable[object]) -> Iterator[str]:
                         yield absolute_path(name)
 
 
-def _axis(key: str, value: Any, path: Path) -> Axis:
+def _axis(key: str, value: Any, source: str) -> Axis:
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
-        raise InputError(f"{path}: {key} lists no value; give one or more, or leave it out")
+        raise InputError(f"{source}: {key} lists no value; give one or more, or leave it out")
     return Axis(key, values)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from Common.errors import InputError, PhazeError
 from Common.files import write_atomically
+from Common.numbers import number
 from Common.progress import Progress
 from Studies.hardware import HardwareFiles
 from Studies.sweep.axes import Combination, Sweep
@@ -113,7 +114,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
                     ended.tell(outcome)
                     advance(1)
             if busy:
-                logger.info("%d points are being computed by another sweep; waiting for it", len(busy))
+                logger.info("%s points are being computed by another sweep; waiting for it", number(len(busy)))
                 again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
                 for outcome in _outcomes(executor, again, store):
                     ended.tell(outcome)

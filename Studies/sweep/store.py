@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from Common.errors import ArtefactError, InputError, PhazeError
-from Common.files import load_or_set_aside, write_atomically
+from Common.errors import ArtefactError, InputError
+from Common.files import load_or_set_aside, unwritable, write_atomically
 from Common.records import from_json, to_json
 from Common.sealed import digest_of, sealed, unsealed
 from Studies.sweep.results import PointResult
@@ -124,7 +124,7 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise PhazeError(f"cannot write in {path.parent}: {error.strerror}; make room or choose another --output") from error
+            raise unwritable(path.parent, error, "choose another --output") from error
         try:
             yield _lock(descriptor, wait=wait)
         finally:

@@ -2,10 +2,11 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from Common.errors import ArtefactError, PhazeError
+from Common.errors import ArtefactError, InputError, PhazeError
 from Common.files import code_version, content_key, load_or_set_aside, pack, unpack, write_atomically
 
 
@@ -21,6 +22,14 @@ def test_a_written_file_is_as_readable_as_any_other(tmp_path):
     write_atomically(tmp_path / "ours", b"")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_where_nothing_can_be_written_it_is_not_a_matter_of_room(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "below", Path("/proc/nowhere/file")):
+        with pytest.raises(InputError, match="choose another place") as caught:
+            write_atomically(path, b"new")
+        assert "room" not in str(caught.value)
 
 
 def test_a_full_disk_keeps_the_old_file_and_says_what_to_do(tmp_path, monkeypatch):

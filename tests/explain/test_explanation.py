@@ -2,18 +2,23 @@
 
 import dataclasses
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from Common.errors import InputError
 from Common.numbers import number, percent, size_text, time_text
+from Common.progress import SilentProgress
 from Solver.search.schedule_records import ScheduledOperator
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.explanation import explain
+from Studies.explain.repeat import repeat_search
 from Studies.finished_run import open_run
 from Studies.wording import part_text, times_what
 from tests.search.small_study import small_study, solved
@@ -70,6 +75,21 @@ def test_reading_takes_no_search(finished, monkeypatch):
     for searching in ("Solver.search.requery.priced", "Solver.search.search.search", "Solver.search.costs.model_shapes"):
         monkeypatch.setattr(searching, None)
     assert explain(finished).lead
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_study_that_was_edited_into_another_is_not_compared_with_the_answer(finished, tmp_path, batch):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.folder, copy, ignore=shutil.ignore_patterns("points"))
+    study = yaml.safe_load((copy / "study.yaml").read_text())
+    study["global_batch_size"] *= batch
+    (copy / "study.yaml").write_text(yaml.safe_dump(study))
+    search = repeat_search(open_run(copy), SilentProgress())
+    if batch == 1:  # the same in another form
+        assert search.unchanged
+        return
+    with pytest.raises(InputError, match=r"study\.yaml was edited since the run and asks another question than it answered"):
+        _ = search.best
 
 
 def test_two_models_share_a_chip_and_a_mean(finished, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from forged_runs import forged_answer
 
 from Common.errors import InputError
 from Common.progress import SilentProgress
@@ -90,13 +91,11 @@ def test_the_row_of_a_sweep_names_the_share_and_the_runner_up(tight, finished):
 
 def test_a_run_from_before_it_was_told_is_still_read(tight, tmp_path):
     folder = shutil.copytree(tight.folder, tmp_path / "old")
-    whole = json.loads((folder / "best.json").read_text())
-    del whole["tight_memory"]
-    (folder / "best.json").write_text(json.dumps(whole))
+    forged_answer(folder, lambda whole: whole.pop("tight_memory"))
     old = open_run(folder)
     assert old.result == replace(tight.result, tight_memory=None)
-    whole["tight_memory"] = {"used_share": 0.99, "most_share": 0.95, "runner_up": {"status": "optimal"}}
-    (folder / "best.json").write_text(json.dumps(whole))
+    damaged = {"used_share": 0.99, "most_share": 0.95, "runner_up": {"status": "optimal"}}
+    forged_answer(folder, lambda whole: whole.update(tight_memory=damaged))
     with pytest.raises(InputError, match="run the study again"):
         open_run(folder)
 

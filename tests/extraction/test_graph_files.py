@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from Common.errors import ArtefactError, InputError
+from Common.logs import configure_logs
 from Common.sealed import sealed, unsealed
 from GraphExtractor.graph import Attention, GraphKey
 from GraphExtractor.models.registry import canonical_name, find_model, listed_models
@@ -93,6 +94,22 @@ def test_a_file_that_cannot_be_used_is_named_set_aside_and_rebuilt(damage, store
     caplog.clear()
     load_or_extract(KEY, stored)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.9999])
+def test_a_flipped_byte_is_told_in_one_sentence_and_the_graph_traced_again(place, stored, extracted, capsys):
+    """Wherever it is: in what was packed, or in the lengths and checks behind it."""
+    path = the_file(stored)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 0x10
+    path.write_bytes(content)
+    configure_logs(quiet=True)
+    assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"warning: {re.escape(str(path))} .*; set aside as {path.name}\.damaged and built again", said)
+    assert "Error" not in said and "Traceback" not in said
+    load_or_extract(KEY, stored)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_graph_that_was_edited_is_traced_again(stored, extracted, caplog):

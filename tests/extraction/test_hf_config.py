@@ -9,6 +9,7 @@ import pytest
 
 import phaze
 from Common.errors import InputError
+from Common.files import read_json
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, CollectiveKind, GraphKey, OperatorKind
@@ -35,6 +36,21 @@ def config(folder, model_type, **values):
 
 def key(path, tp=1):
     return GraphKey(path, 2, find_model(path).sequence_length, tp)
+
+
+def test_a_configuration_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        "GraphExtractor.sources.hf_config.read_json", lambda path, what: read.append(path) or read_json(path, what)
+    )
+    path = config(tmp_path, "deberta-v2", **SMALL)
+    for _ in range(3):
+        family = find_model(path)
+        family.check(key(path))
+    extract_graph(key(path))
+    assert len(read) == 1
+    config(tmp_path, "deberta-v2", **SMALL | {"num_hidden_layers": 12})
+    assert find_model(path) != family and len(read) == 2
 
 
 # what the released configurations of listed models state

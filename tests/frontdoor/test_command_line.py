@@ -130,6 +130,10 @@ def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
 BAD = {
     "no model": ("run_solver --quiet", "no model was given"),
     "two unlike wishes": ("--model bertlarge --quiet --verbose", "--verbose and --quiet contradict each other"),
+    "a width above its own maximum": ("--model bertlarge --tp 2 --max-tp 1", "command line: --max-tp and --tp exclude each"),
+    "the same in another order": ("--model bertlarge --phaze_max_tmp_width 1 --tp 2", "--max-tp and --tp exclude each other"),
+    "the same by --set": ("--model bertlarge --set max_tp=1 --tp 2", "--max-tp and --tp exclude each other; give one"),
+    "two ZeRO stages": ("evaluate --model gpt2 --device h100 --fsdp --zero-stage 1", "--fsdp and --zero-stage exclude each"),
     "unknown mode": ("run_solvr --model bertlarge", "did you mean 'run_solver'"),
     "unknown mode in the original flag": ("--phaze_exec_type cook --model bertlarge", "the modes are run_solver"),
     "two modes": ("run_solver --phaze_exec_type extract_graph --model bertlarge", "two modes"),
@@ -208,6 +212,15 @@ def test_everything_wrong_with_file_and_flags_is_said_at_once(
     assert not ran.commands
 
 
+def test_what_is_known_is_listed_once_for_all_unknown_keys(ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "best.json"
+    config.write_text(json.dumps(dict.fromkeys(("status", "optimal", *(f"strange{place}" for place in range(30))), 1)))
+    assert phaze.main(["--config", str(config)]) == 2
+    sentence = one_sentence(capsys)
+    assert sentence.startswith(f"phaze: {config}: unknown keys 'status', 'optimal', 'strange0',")
+    assert "'strange17' and 12 more; the keys are model, " in sentence and sentence.count("the keys are") == 1
+
+
 def test_unknown_models_and_hardware_are_named_together(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--model bertlagre vit-large --cluster dgx_a10 --design-space phaze_icml25"
     assert phaze.main(words.split()) == 2
@@ -260,6 +273,73 @@ def test_files_that_hold_something_else_are_named(
     monkeypatch.chdir(tmp_path)
     assert phaze.main(words.split()) == 2
     assert said in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", ""], "--model is empty, but must be at least one name"),
+        (["--model", "bertlarge", "--tp", " "], "--tp is empty, but must be at least one whole number"),
+        (["--model", "bertlarge", "--recompute", ""], "--recompute is empty, but must be one of none, selective, full"),
+        (["--model", "bertlarge", "--set", "tp={range: 5}"], "--tp is {range: 5}, but must be a whole number from 1 to 4096"),
+        (["--model", "bertlarge", "--set", "tp=[1, {to: [2]}]"], "--tp is {to: [2]}, but must be a whole number"),
+        (["--model", "bertlarge", "--recompute", "all", "none"], "--recompute lists 'all' beside other values; give it alone"),
+        (["--model", "bertlarge", "--hbm-size", "0"], "--hbm-size is '0', but must be a number from 0.0009765625 to 1048576"),
+        (["evaluate", "--model", "", "--device", "h100"], "--model is empty, but must be a non-empty text"),
+    ],
+)
+def test_what_is_empty_or_of_another_kind_is_echoed_as_it_was_typed(
+    ran: Ran, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert phaze.main(words) == 2
+    assert f"command line: {said}" in one_sentence(capsys)
+
+
+def test_everything_wrong_with_named_models_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["models", "gpt2", "nosuch", "", "vit-large"]) == 2
+    assert [line.partition(";")[0] for line in problems(capsys)] == [
+        f"unknown model {name!r}" for name in ("nosuch", "", "vit-large")
+    ]
+
+
+def test_a_folder_that_holds_a_model_is_not_taken_for_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main(["run_solver", "--model", "mine"]) == 2
+    assert f"model 'mine' is a folder; did you mean {tmp_path / 'mine' / 'config.json'}?" in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate --plan best.json --run-code nothing.py", "--run-code 'nothing.py' is no Python file; name a model.py"),
+        ("validate --plot folder", "is a folder or a device; give the file to write"),
+    ],
+)
+def test_a_file_is_called_by_the_flag_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main(words.split()) == 2
+    sentence = one_sentence(capsys)
+    assert said in sentence and words.split()[-2] in sentence
+
+
+@pytest.mark.parametrize(
+    "words", ["accelerators", "sweep study.yaml", "trace .", "report .", "calibrate --device h100 --table x"]
+)
+def test_an_empty_output_is_not_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    (tmp_path / "study.yaml").write_text("model: gpt2")
+    monkeypatch.chdir(tmp_path)
+    assert phaze.main([*words.split(), "--output", ""]) == 2
+    assert "empty" in one_sentence(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.yaml"]
 
 
 @pytest.mark.parametrize("mode", ["report", "explain", "trace"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from forged_runs import forged
 
 import phaze
 from Common.errors import InputError
@@ -51,8 +52,8 @@ def received(made: Path, tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(MODEL)
     run = tmp_path / "run"
     shutil.copytree(made / "run", run, ignore=shutil.ignore_patterns("points", "GraphExtractor"))
-    for path in (run / "best.json", run / "study.yaml"):
-        path.write_text(path.read_text().replace(str(made / "mine.py"), "../mine.py"))
+    for name in ("best.json", "study.yaml"):
+        forged(run, name, (run / name).read_text().replace(str(made / "mine.py"), "../mine.py").encode())
     return tmp_path
 
 
@@ -83,6 +84,17 @@ def test_a_plan_from_somebody_else_runs_no_code(received: Path, capsys: pytest.C
     refused(words, received, capsys)
     assert phaze.main([*words, "--run-code", str(received / "mine.py")]) == 0
     assert was_run(received)
+
+
+@pytest.mark.parametrize("words", ["evaluate --plan run/best.json --dp 1", "run_solver --config run/study.yaml"])
+def test_code_that_is_not_run_is_the_first_thing_said(
+    received: Path, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(received)
+    assert phaze.main([*words.split(), "--set", "global_batch_size=10", "--set", "micro_batch_size=3"]) == 2
+    edited, *said = capsys.readouterr().err.splitlines()
+    said = said if "was edited" in edited else [edited, *said]
+    assert len(said) == 1 and "--run-code" in said[0]
 
 
 def test_a_model_that_is_named_beside_the_plan_is_run(received: Path) -> None:

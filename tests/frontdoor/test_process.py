@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from processes import started
 
+from FrontDoor.arguments import parse
+from Studies.resolve import resolve
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL_SCRIPTS = ["bert.sh", "gpt2.sh", "gpt3.sh", "llama2.sh", "megatronbert.sh", "megatrongpt2.sh", "opt.sh"]
 SHELL = [REPOSITORY / "setup.sh", REPOSITORY / ".ci" / "run", *(REPOSITORY / "scripts").glob("*.sh")]
@@ -38,6 +41,49 @@ def test_nothing_heavy_is_imported_to_help_or_refuse(words: str) -> None:
         "print([name for name in heavy.split() if name in sys.modules])"
     )
     assert run(sys.executable, "-c", code, *words.split()).stdout.splitlines()[-1] == "[]"
+
+
+LIGHT_REFUSALS = """
+run_solver --model nosuch
+run_solver --model bertlarge --hbm-size -1
+run_solver --model gpt2 --tp 2
+run_solver --model gpt2 --tp 2 --max-tp 1
+run_solver --model gpt2 --device h100 --hbm-size 32
+run_solver --config FOLDER/wrong.yaml
+run_solver --config FOLDER/broken.yaml
+extract_graph --model FOLDER/config.json
+extract_graph --model FOLDER/swin.json --sequence-length 5
+extract_graph --model FOLDER/half.py
+evaluate --model gpt2 --device nosuch
+evaluate --model gpt2 --device h100 --pp 1000
+evaluate --plan FOLDER/wrong.yaml
+sweep FOLDER/wrong.yaml
+explain FOLDER
+trace FOLDER/nowhere
+report FOLDER/nowhere
+validate FOLDER/nowhere.csv
+models nosuch
+accelerators --design-space nosuch
+"""
+
+
+def test_what_is_refused_without_building_a_model_imports_no_torch(tmp_path: Path) -> None:
+    contents = {
+        "wrong.yaml": "modle: gpt2",
+        "broken.yaml": "model: [gpt2",
+        "config.json": '{"model_type": "nosuch"}',
+        "swin.json": '{"model_type": "swin", "architectures": ["SwinForImageClassification"]}',
+        "half.py": "def build(): pass",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    commands = [line.replace("FOLDER", str(tmp_path)).split() for line in LIGHT_REFUSALS.split("\n") if line]
+    code = (
+        f"import sys, phaze; print([phaze.main(words) for words in {commands!r}]); "
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.splitlines() == [str([2] * len(commands)), "[]"]
 
 
 def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
@@ -122,6 +168,21 @@ def test_model_scripts_search_their_model_from_any_folder(checkout: Path, tmp_pa
         )
     for line in chosen.stdout.splitlines():
         assert line.endswith("<--micro-batch-size><1 2><--hbm-size><32><64><80><--hbm-size><40>")
+
+
+WIDTHS = ["--tp 2", "--tp=2", "--max-tp 2", "--phaze_max_tmp_width 2", "--set tp=2", "--set=max_tp=2", "--quiet --set max-tp=2"]
+
+
+@pytest.mark.parametrize("typed", [*WIDTHS, "--device a100_80gb", "--set device=a100_80gb --tp 2"])
+@pytest.mark.parametrize("script", ["bert.sh", "gpt3.sh", "megatrongpt2.sh"])
+def test_flags_given_to_a_model_script_win_over_its_own(checkout: Path, script: str, typed: str) -> None:
+    done = run(checkout / "scripts" / script, "1", *typed.split())
+    assert done.returncode == 0
+    for words in (re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line):  # of 25 heads
+        request = resolve({}, parse(words).given)
+        assert "device" in typed or max(request.tp) == 2
+        assert request.on_devices == ("device" in typed)
+        assert request.micro_batch_size == (1,)
 
 
 def test_a_flag_may_stand_where_the_sizes_are_left_out(checkout: Path) -> None:

@@ -53,7 +53,7 @@ def test_precedence_command_line_over_config_over_defaults() -> None:
 def test_explicit_widths_and_largest_width_replace_each_other_between_layers_but_contradict_within_one() -> None:
     assert resolve(BERT | {"tp": [2, 8]}, {"max_tp": "4"}).tp == (1, 2, 4)
     assert resolve(BERT | {"max_tp": 8}, {"tp": ["4"]}).tp == (4,)
-    with pytest.raises(InputError, match="max_tp and tp contradict"):
+    with pytest.raises(InputError, match="max_tp and tp exclude each other"):
         resolve(BERT | {"max_tp": 8, "tp": [4]}, {})
 
 
@@ -116,7 +116,7 @@ def test_artefacts_go_where_the_original_puts_them_or_below_output(tmp_path: Pat
 
 def test_a_global_batch_that_does_not_divide_is_noted() -> None:
     assert resolve({}, BERT | {"micro_batch_size": "1 3"}).notes == (
-        "global batch size 4096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
+        "global batch size 4,096 is not a multiple of micro-batch size 3: the last micro-batch is counted as a whole one",
     )
 
 

@@ -3,6 +3,8 @@
 import io
 from dataclasses import replace
 
+from hypothesis import example, given
+from hypothesis import strategies as st
 from plans_by_hand import whole_plan
 
 from Common.choices import GroupOrder, Objective, Recompute
@@ -24,7 +26,7 @@ from Solver.results import (
 )
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
-from Studies.wording import accelerator_text
+from Studies.wording import PARTS, accelerator_text
 
 CHIP = Accelerator(num_tc=8, num_vc=2, width=64, depth=128, width_vc=32, glb_bytes=16 * 2**20, area_mm2=123.456)
 HBM = 32 * 2**30
@@ -226,6 +228,20 @@ def test_the_parts_stand_by_size_and_hidden_ones_apart() -> None:
         "iteration 10,000 100.0%",
         "hidden data-parallel communication 250 2.5%",
     ]
+
+
+@given(st.lists(st.floats(0.0, 10.0), min_size=len(PARTS), max_size=len(PARTS)).filter(lambda seconds: sum(seconds) > 0.1))
+@example([0.0465580, 0.0179704, 0.0109014, 0.0087696, 0.0039256, 0.0011764, 0.0006654, *[0.0] * (len(PARTS) - 7)])
+def test_every_part_is_shown_as_it_is_in_the_file(seconds: list[float]) -> None:
+    breakdown = replace(BREAKDOWN, **{f"{name}_s": each for name, each in zip(PARTS, seconds, strict=True)})
+    table = breakdown_table(breakdown, "m")
+    rows = [row for row in table.rows if not row[0].startswith("hidden")]
+    shown_ms = {part: float(milliseconds.replace(",", "")) for part, milliseconds, _ in rows}
+    decimals = len(table.rows[0][1].partition(".")[2])
+    assert shown_ms.pop("iteration") == round(breakdown.total_s * 1e3, decimals)
+    of_file = {PARTS[name]: round(1e3 * each, decimals) for name, each in zip(PARTS, seconds, strict=True)}
+    assert shown_ms == {part: of_file[part] for part in shown_ms}
+    assert all(part in shown_ms for part, milliseconds in of_file.items() if milliseconds)
 
 
 def test_lines_have_no_trailing_blanks_and_are_not_cut() -> None:

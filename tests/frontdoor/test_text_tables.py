@@ -34,6 +34,16 @@ def printed(table: TextTable, stream: io.StringIO, *, wide: bool = False) -> str
     return stream.getvalue()
 
 
+def test_plain_values_are_shown_as_people_read_them() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "a", "count": 12345, "tera": 1234.56789, "on": True, "length": None},
+        {"name": "b", "count": 1, "tera": 0.5, "on": False, "length": 8},
+    ]
+    table = plain_table("t", rows)
+    assert table.rows == [("a", "12,345", "1,234.6", "yes", "-"), ("b", "1", "0.5", "no", "8")]
+    assert table.words == {"name"}
+
+
 def test_a_file_gets_every_column_whatever_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = printed(chips(), io.StringIO())
     monkeypatch.setenv("COLUMNS", "50")

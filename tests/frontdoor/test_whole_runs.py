@@ -1,7 +1,10 @@
 """Whole runs through the front door on a small design space, every room real."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,6 +13,7 @@ import phaze
 from Common.errors import PhazeError
 from Common.files import write_atomically
 from Estimator.chips.design_space import load_design_space
+from GraphExtractor.graph import ModelGraph
 
 SPACE = {
     "name": "small",
@@ -38,10 +42,9 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--config", str(folder / "study.yaml"), "--output", str(folder / "out"), "--quiet"]
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     assert phaze.main([*words, "--format", "json"]) == 0
-    document: dict[str, object] = json.loads(capsys.readouterr().out)
-    return document
+    return json.loads(capsys.readouterr().out)
 
 
 def test_every_mode_works_and_the_search_reads_back_its_own_study(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +62,37 @@ def test_every_mode_works_and_the_search_reads_back_its_own_study(words: list[st
     again = printed(capsys, "--config", str(out / "study.yaml"), "--quiet")
     for key in ("study", "value", "accelerator", "models"):
         assert again[key] == best[key]
+
+
+@pytest.mark.parametrize("mode", ["extract_graph", "prepopulate_estimates"])
+def test_graphs_that_differ_in_a_degree_alone_can_be_told_apart(
+    words: list[str],
+    mode: str,
+    extracted: Callable[..., ModelGraph],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = extracted("bertbase", 1, 128)
+    graphs = [replace(graph, key=replace(graph.key, ep=ep)) for ep in (1, 2, 4)]
+    monkeypatch.setattr("FrontDoor.modes._graphs", lambda request, progress: graphs)
+    rows = printed(capsys, mode, *words)
+    assert [(row["ep"], row["cp"], row["sequence_parallel"]) for row in rows] == [(1, 1, False), (2, 1, False), (4, 1, False)]
+    assert phaze.main([mode, *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ep" in lines[2].split() and "cp" not in lines[2].split()
+    assert len({line for line in lines[4:] if line}) == 3
+
+
+def test_a_sample_that_is_no_sequence_has_no_length(
+    extracted: Callable[..., ModelGraph], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    graph = extracted("bertbase", 1, 128)
+    image = replace(graph, key=replace(graph.key, model="wide-resnet-500m", sequence_length=1))
+    monkeypatch.setattr("FrontDoor.modes._graphs", lambda request, progress: [image])
+    words = ["extract_graph", "--model", "wide-resnet-500m", "--output", str(tmp_path)]
+    (row,) = printed(capsys, *words)
+    assert row["sequence_length"] is None
+    assert printed(capsys, "models", "wide-resnet-500m")[0]["sequence_length"] is None
 
 
 def test_the_table_names_the_best_of_every_hbm_size(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from forged_runs import forged, forged_answer
 from small_study import small_study, solved
 
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
-from Common.sealed import KEY, digest_of, with_digest
+from Common.sealed import KEY, digest_of
 from Studies.finished_run import RUN_FILES, open_run
 from Studies.folders import check_output
 from Studies.resolve import resolve
@@ -60,10 +61,8 @@ CONTRADICTIONS = {
 def test_a_best_json_that_contradicts_itself_is_refused(run: Path, tmp_path: Path, contradict: Callable[[Any], None]) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("points", "GraphExtractor", "Estimator"))
-    best = json.loads((copy / "best.json").read_text())
-    contradict(best)
-    (copy / "best.json").write_text(json.dumps(best))
-    with pytest.raises(InputError, match=r"best\.json"):
+    forged_answer(copy, contradict)
+    with pytest.raises(InputError, match=r"best\.json cannot be read \(it is damaged, or"):
         open_run(copy)
 
 
@@ -81,9 +80,35 @@ def test_a_run_says_which_of_its_files_were_edited(run: Path, tmp_path: Path, ca
     copy = copied(run, tmp_path)
     open_run(copy)
     assert not caplog.text
+    with (copy / "study.yaml").open("a") as study:
+        study.write("# moved\n")
+    assert open_run(copy).study_edited
+    assert caplog.text.count("was edited since the run wrote it") == 1 and "study.yaml" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda best: best.update(value=2 * best["value"]),
+        lambda best: best["accelerator"].update(area_mm2=1.0),
+        lambda best: next(iter(best["models"].values())).update(throughput_samples_per_s=1.0),
+        lambda best: best.pop(KEY),
+    ],
+)
+def test_an_answer_that_was_changed_is_not_told_as_the_run_s(run: Path, tmp_path: Path, change: Callable[[Any], None]) -> None:
+    copy = copied(run, tmp_path)
+    edit_json(copy / "best.json", change)
+    with pytest.raises(InputError, match=r"best\.json was changed since the run wrote it.*evaluate --plan"):
+        open_run(copy)
+
+
+def test_a_manifest_that_was_changed_vouches_for_nothing(run: Path, tmp_path: Path) -> None:
+    copy = copied(run, tmp_path)
     edit_json(copy / "best.json", lambda best: best.update(value=2 * best["value"]))
-    edited = open_run(copy).result.best
-    assert edited is not None and caplog.text.count("was edited since the run wrote it") == 1 and "best.json" in caplog.text
+    changed = digest_of((copy / "best.json").read_bytes())
+    edit_json(copy / "manifest.json", lambda manifest: manifest["files"].update({"best.json": changed}))
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read \(it does not hold what the run wrote\)"):
+        open_run(copy)
 
 
 @pytest.mark.parametrize("name", ["designs.parquet", "plans.parquet", "schedules.json.gz"])
@@ -96,15 +121,6 @@ def test_a_table_that_the_run_did_not_write_is_refused(run: Path, tmp_path: Path
         path.write_bytes(pack(unpack(path) + b" "))
     with pytest.raises(InputError, match=rf"{name} cannot be read \(it does not hold what the run wrote\)"):
         open_run(copy)
-
-
-def forged(folder: Path, name: str, content: bytes) -> None:
-    """A file of somebody who wrote its digest, too."""
-    (folder / name).write_bytes(content)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest[KEY]
-    manifest["files"][name] = digest_of(content)
-    (folder / "manifest.json").write_text(json.dumps(with_digest(manifest)))
 
 
 @pytest.mark.parametrize("name", ["designs.parquet", "plans.parquet"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import astuple
 from pathlib import Path
@@ -95,6 +96,23 @@ def test_stages_of_a_branching_model_leave_execution_order(searched: tuple[Path,
         assert (again.plan.interleave, again.plan.group_order) == (plan.interleave, plan.plan.group_order)
 
 
+def test_layers_in_an_order_that_cannot_run_are_refused_with_their_file(
+    searched: tuple[Path, Path, SearchResult], tmp_path: Path
+) -> None:
+    graphs, file, _ = searched
+    content = json.loads(file.read_text())
+    model, stated = next(iter(content["models"].items()))
+    stages = stated["plan"]["stages"]
+    stages.reverse()
+    path = tmp_path / "best.json"
+    path.write_text(json.dumps(content))
+    request = evaluate_request(path, {"model": model, "output": str(graphs)})
+    if len(stages) == 1:
+        return
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: chunk \d+ holds a layer that needs what chunk \d+ makes"):
+        evaluated(request)
+
+
 def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     study = small_study(tmp_path, model=TINY, micro_batch_size=1, pp=2, hbm_size=2)
     best = solved(study).best
@@ -113,7 +131,9 @@ def test_what_the_command_line_says_comes_first(tmp_path: Path) -> None:
     reference = evaluate_request(file, graphs | {"chip": "outside"})
     assert reference.hardware.chip == study.hardware.space.references[0].accelerator  # type: ignore[union-attr]
     assert reference.hardware.cluster == study.hardware.cluster
-    assert reference.chunk_layers == tuple(stage.layers for stage in found.plan.stages)
+    assert reference.chunk_layers is not None and reference.chunk_layers.layers == tuple(
+        stage.layers for stage in found.plan.stages
+    )
     own = tmp_path / "own.yaml"
     own.write_text("{num_tc: 8, num_vc: 2, width: 128, depth: 128, width_vc: 128, glb_mib: 32}")
     assert evaluate_request(file, graphs | {"chip": str(own)}).hardware.chip.num_tc == 8  # type: ignore[union-attr]

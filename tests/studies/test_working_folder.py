@@ -37,6 +37,34 @@ def test_an_output_that_is_given_is_taken_from_anywhere(tmp_path: Path, monkeypa
     assert folders_of(tmp_path / "mine", "x").run == tmp_path / "mine"
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_run_is_not_written_where_it_could_not_be_read_again(
+    given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = tmp_path / "a\x1b[31m\rb"
+    strange.mkdir()
+    if not given:
+        monkeypatch.chdir(strange)
+    assert phaze.main(["run_solver", "--model", "bertbase", *(["--output", str(strange / "run")] if given else [])]) == 2
+    assert "whose path holds control characters; give another --output" in capsys.readouterr().err
+    assert not list(strange.iterdir())
+
+
+@pytest.mark.parametrize("words", ["accelerators", "run_solver --model bertbase --dry-run", "doctor"])
+def test_started_anywhere_in_the_repository_every_mode_writes_where_runs_do(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.setattr("Studies.folders.REPOSITORY", tmp_path)
+    monkeypatch.chdir(tmp_path / "scripts")
+    assert phaze.main([*words.split(), "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert not list((tmp_path / "scripts").iterdir()) and str(tmp_path / "scripts") not in out
+    if words == "accelerators":
+        assert (tmp_path / "Estimator" / "arch_configs" / "cores.json").is_file()
+
+
 def test_what_is_written_elsewhere_is_below_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,7 +103,7 @@ def test_a_bad_line_is_named_with_its_column(tmp_path, line, words):
     ("header", "words"),
     [
         ("", "is empty"),
-        ("a,b", "line 1 lacks column gpu"),
+        ("a,b", "line 1 lacks columns gpu, n_gpus, "),
         (
             "gpu,n_gpus,layers,hidden,global_batch",
             "line 1 lacks column measured_iter_time_s or achieved_tflops_per_gpu or mfu_pct",
@@ -140,7 +140,7 @@ def test_columns_may_be_called_as_the_flags_are(tmp_path):
 
 
 def test_layers_and_width_are_needed_only_where_no_model_is_named(tmp_path):
-    with pytest.raises(InputError, match="line 1 lacks column layers and hidden; the columns are"):
+    with pytest.raises(InputError, match="line 1 lacks columns layers and hidden; the columns are"):
         read_runs(written(tmp_path, "A100,8,64,1.5", header="gpu,n_gpus,global_batch,measured_iter_time_s"))
 
 

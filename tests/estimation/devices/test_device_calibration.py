@@ -185,7 +185,7 @@ def test_columns_that_no_row_needs_may_be_left_out(tmp_path: Path) -> None:
         (HEADER + "gemm,1,8,8,8,,,float16,inf\n", r"mine\.csv:2: seconds is 'inf'"),
         (HEADER + "gemm,1,8,8,8,,,float16,fast\n", r"mine\.csv:2: seconds is 'fast'"),
         (HEADER + "gemm,1,8,8,8,,,float16,\n", r"mine\.csv:2: seconds is missing"),
-        ("64, 64, 64, 0.1ms, 5Tflops\n", r"mine\.csv:1: is no header with the columns operator.*matmul, softmax"),
+        ("64, 64, 64, 0.1ms, 5Tflops\n", r"mine\.csv:1 is no header with the columns operator.*matmul, softmax"),
     ],
 )
 def test_bad_table_is_refused(tmp_path: Path, content: str, message: str) -> None:
