@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from Common.errors import PhazeError
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
+from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
@@ -57,7 +57,7 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeMode()
     model = build_model(key, family, fake)
     modules = family.layer_modules(model)
     sizes = _published_size(model, family, family.padded_vocabulary(key.tp)), _block_size(model, modules)
@@ -80,7 +80,7 @@ def _expanded(
     modules: LayerModules,
     chosen: Mapping[str, Representatives],
     model: torch.nn.Module,
-    fake: FakeTensorMode,
+    fake: FakeMode,
 ) -> ExpandedLayers | None:
     """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove what the others look like."""
     copies = {f"{stack}.{index}".lstrip("."): count for stack, each in chosen.items() for index, count in enumerate(each.copies)}
@@ -99,7 +99,7 @@ def _expanded(
 
 
 def _forward_of(
-    key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeTensorMode
+    key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeMode
 ) -> RecordedForward:
     with _default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
         inputs = family.inputs(key)
@@ -119,7 +119,7 @@ def trace_model(
     modules: LayerModules,
     chosen: Mapping[str, Representatives],
     model: torch.nn.Module,
-    fake: FakeTensorMode,
+    fake: FakeMode,
 ) -> TracedStep:
     """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a training step of it."""
     derived = key.tp > 1 and not family.described and not family.divided_sizes
@@ -155,7 +155,7 @@ def trace_model(
     return gather_again(step) if key.sequence_parallel or key.cp > 1 else step
 
 
-def build_model(key: GraphKey, family: ModelFamily, fake: FakeTensorMode) -> torch.nn.Module:
+def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
     """Build a model at full size on fake tensors: no weights, no memory."""
     from transformers.initialization import no_init_weights
 

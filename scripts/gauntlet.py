@@ -8,7 +8,6 @@ priced so, or refused as the list of cases expects.
 """
 
 import argparse
-import gc
 import json
 import logging
 import os
@@ -215,7 +214,6 @@ def main(words: Sequence[str] | None = None) -> int:
         arguments.output.write_text(json.dumps([asdict(each) for each in outcomes], indent=2) + "\n", encoding="utf-8")
     if arguments.markdown:
         arguments.markdown.write_text(f"{INTRODUCTION}\n{table(outcomes)}\n", encoding="utf-8")
-    gc.collect()  # torch may abort where its cycles are left to the end of the process
     counts = {status: sum(each.status == status for each in outcomes) for status in ("priced", "refused", "wrong", "failed")}
     sys.stdout.write(table(outcomes) + "\n\n" + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n")
     return 0 if all(each.expected for each in outcomes) else 1

@@ -4,12 +4,12 @@ import operator
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from GraphExtractor.derived_sharding import OWN_PART, shard_traced
 from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import find_pairs
+from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.graph import Attention
 from GraphExtractor.layer_modules import each_layer_module, find_layer_modules
 from GraphExtractor.tracing import trace_step
@@ -173,7 +173,7 @@ def square_loss(model, values):
 
 def traced(build, inputs, loss=token_loss, attention=Attention.EAGER, dtype=torch.float64, undescribed=False):
     """The step of the model that ``build`` makes, traced at width 1 without any values."""
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeMode()
     previous = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

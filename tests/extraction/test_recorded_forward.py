@@ -3,8 +3,8 @@
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.replication import keep, representatives
 from GraphExtractor.sources.recorded_forward import recorded_forward, stands_for
@@ -106,7 +106,7 @@ def mirrored(model, x):
 
 
 def traced(model):
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeMode()
     with fake:
         model = Model(model)
         return model, fake

@@ -13,14 +13,13 @@ from GraphExtractor.models.registry import canonical_name, find_model, listed_al
 @pytest.fixture(scope="module")
 def size():
     """Parameters of a model, from what one block of each stack adds to it behind the first few, which may be others."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from GraphExtractor.extract import _published_size, build_model
+    from GraphExtractor.fake_mode import FakeMode
 
     def count(family, layers):
         shallow = replace(family, layers=layers)
         key = GraphKey("any", 1, family.sequence_length, 1)
-        model = build_model(key, shallow, FakeTensorMode(allow_non_fake_inputs=True))
+        model = build_model(key, shallow, FakeMode())
         return _published_size(model, shallow, family.padded_vocabulary(1))
 
     def total(family):

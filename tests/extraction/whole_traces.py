@@ -3,11 +3,10 @@
 
 def traced_step(key, family):
     """The traced step of one device, no block left out."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from GraphExtractor.extract import build_model, trace_model
+    from GraphExtractor.fake_mode import FakeMode
 
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeMode()
     model = build_model(key, family, fake)
     return trace_model(key, family, family.layer_modules(model), {}, model, fake)
 
@@ -22,12 +21,12 @@ def step_of(model, inputs):
 def step_over(model, modules, inputs):
     """The same with these ``LayerModule``s for layers."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from GraphExtractor.fake_mode import FakeMode
     from GraphExtractor.graph import Attention
     from GraphExtractor.tracing import trace_step
 
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeMode()
     with fake:
         values = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in inputs.items()}
         for module in model.modules():
