@@ -2,10 +2,14 @@
 
 ``--dist loadfile`` gives whole files to workers, so that what the tests of a file share is made once. Some folders share more
 than their files do, and some files nothing. With ``--no-loadscope-reorder`` the longest work is begun first.
+
+A worker that dies in the middle of a test fails that test; what else it had to do is left to others. The session ends and fails
+whatever a worker dies of.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,6 +28,8 @@ LONGEST_FIRST = (
     "tests/frontdoor",
     "tests/extraction/test_user_module.py",
 )
+
+DIED = pytest.StashKey[bool]()  # whether a worker did
 
 
 def file_of(nodeid: str) -> PurePosixPath:
@@ -59,7 +65,51 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
+        """What xdist does, but for crashes, after which its own waits for ever on a worker that was given nothing to run."""
+
         def _split_scope(self, nodeid: str) -> str:
             return scope_of(nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """Put back what a worker that died has not run, and return the test that it died of, which nobody runs again."""
+            died_of = None
+            for scope, tests in self.assigned_work.pop(node).items():
+                left = [nodeid for nodeid, is_done in tests.items() if not is_done]
+                if left and died_of is None:
+                    died_of = left.pop(0)
+                if left:
+                    self.workqueue[scope] = dict.fromkeys(left, False)
+            if self.collection is None:  # nothing was given out yet: its successor collects for it
+                self.registered_collections.pop(node, None)
+            if died_of is not None:
+                for other in self.nodes:
+                    self._reschedule(other)
+            return died_of
+
+        def _reschedule(self, node: Any) -> None:
+            if node not in self.registered_collections:
+                return  # a successor that is still collecting
+            super()._reschedule(node)
+            # a worker begins a test when it knows the next one, or that there is none
+            while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+                self._assign_work_unit(node)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            with suppress(OSError):  # it died, and will be removed with its work
+                super()._assign_work_unit(node)
+
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Remember that a worker died."""
+    if error:
+        node.config.stash[DIED] = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session in which a worker died has failed, also where it died of no test."""
+    if session.config.stash.get(DIED, False) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -53,11 +53,11 @@ class Left:
 
 
 def programs(mark: str) -> list[Left]:
-    """Running programs that were started, however indirectly, by the process of that ``mark``."""
+    """Running programs that were started, however indirectly, by a process of that ``mark``, of which the beginning is enough."""
     wanted, found = f"{MARK}={mark}".encode(), []
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it ended, or is another user's
-            if wanted not in (folder / "environ").read_bytes().split(b"\0"):
+            if not any(line.startswith(wanted) for line in (folder / "environ").read_bytes().split(b"\0")):
                 continue
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -71,10 +71,20 @@ def ended(mark: str) -> list[Left]:
     deadline = time.monotonic() + GRACE_S
     while (left := programs(mark)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
+    kill(left)
+    return left
+
+
+def kill(left: list[Left]) -> None:
+    """End programs at once."""
     for each in left:
         with suppress(ProcessLookupError):
             os.kill(each.pid, signal.SIGKILL)
-    return left
+
+
+def mark_of(run: str, worker: str) -> str:
+    """What the marks of a worker of xdist begin with."""
+    return f"{run}-{worker}-"
 
 
 def pytest_configure() -> None:
@@ -90,10 +100,18 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _no_program_is_left() -> Iterator[None]:
     """Kill what the tests of a module left running, and say so; outlives all other fixtures of the module."""
-    mark = f"{os.getpid()}-{uuid4().hex}"
+    worker = [os.environ.get(name, "") for name in ("PYTEST_XDIST_TESTRUNUID", "PYTEST_XDIST_WORKER")]
+    mark = f"{mark_of(*worker)}{os.getpid()}-{uuid4().hex}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, mark)
         yield
     left = ended(mark) if PROCESSES.is_dir() else []
     if left:
         pytest.fail(f"still running behind the last test, and killed: {'; '.join(each.command for each in left)}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Kill what a worker that died had started: it cannot, and what keeps our output open keeps those waiting who read it."""
+    if error and PROCESSES.is_dir():
+        kill(programs(mark_of(node.workerinput["testrunuid"], node.workerinput["workerid"])))
