@@ -56,9 +56,9 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         try:
             return replace(_checked(families[model_type].from_config(config), path), vocabulary_multiple=1)
         except InexpressibleError as missing:
-            logger.info("%s: family %s does not have %s; transformers' own model is used", path, model_type, missing)
+            _say_that_own(path, f"family {model_type} does not have {missing}")
         except NotImplementedError:
-            logger.info("%s: family %s reads no configurations; transformers' own model is used", path, model_type)
+            _say_that_own(path, f"family {model_type} reads no configurations")
     _check_known(path, model_type)
     length, tokens = _default_length(config.values, model_type)
     return HuggingFaceModule(
@@ -68,6 +68,11 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         path=path,
         version=hashlib.blake2b(json.dumps(config.values, sort_keys=True).encode(), digest_size=10).hexdigest(),
     )
+
+
+@lru_cache(maxsize=64)  # once for each: a configuration is looked up wherever a model is named
+def _say_that_own(path: str, why: str) -> None:
+    logger.info("%s: %s; transformers' own model is used", path, why)
 
 
 def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:

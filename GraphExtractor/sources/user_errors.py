@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from Common.echo import clipped
 from Common.errors import InputError, PhazeError
 
 _LONGEST_MESSAGE = 240
@@ -25,7 +26,11 @@ _LIBRARIES = "site-packages"
 _CORRECT = "correct it there"
 _NOT_THE_CONFIGURATION = "no configuration changes this code of transformers: give the model as a model.py of your own"
 _TORCH = Path(torch.__file__).parent
-_FIELD = re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got .* \(value: (?P<value>.*)\)")  # of huggingface_hub
+_FIELDS = (  # of huggingface_hub
+    re.compile(r"Field '(?P<name>[^']*)' with value (?P<value>.*?) doesn't match any type in \((?P<what>.*?)\)"),
+    re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got .* \(value: (?P<value>.*)\)"),
+    re.compile(r"Field '(?P<name>[^']*)' expected (?P<what>.*), got (?P<value>.*)"),
+)
 
 
 @contextmanager
@@ -82,9 +87,11 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
             "operators, or register its shapes with torch.library.register_fake"
         )
     message = _message(error)
-    field = _FIELD.search(message)
+    field = next(filter(None, (each.search(str(error)) for each in _FIELDS)), None)
     if field is not None:
-        return f"{path}: {field['name']} is {field['value']}, but must be {field['what']}; change the configuration"
+        kinds = re.sub(r"<class '([^']*)'>", r"\1", field["what"]).replace("NoneType", "null").replace(", ", " or ")
+        value = {"None": "null", "True": "true", "False": "false"}.get(field["value"], clipped(field["value"]))
+        return f"{path}: {field['name']} is {value}, but must be {kinds}; change the configuration"
     if "dtype" in message or "BFloat16" in message:
         remedy = "models are traced in bfloat16: cast to the dtype of the weights, as in x.to(self.weight.dtype)"
     return f"{doing} fails at {place} with {type(error).__name__}: {message}; {remedy}"

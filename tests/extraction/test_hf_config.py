@@ -303,6 +303,10 @@ BROKEN = {
         "3 attention heads do not",
     ),
     "unknown architecture": ('{"model_type": "mistral", "architectures": ["Mistral"]}', "no architecture 'Mistral'; correct"),
+    "no kind of value that its class takes": (
+        '{"model_type": "olmo2", "num_key_value_heads": false}',
+        "num_key_value_heads is false, but must be int or null; change the configuration",
+    ),
     "sizes that contradict": (
         '{"model_type": "roberta", "hidden_size": 100, "num_attention_heads": 3}',
         "building the model fails",
