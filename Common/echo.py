@@ -38,6 +38,11 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
     stream.writelines(f"{on_one_line(line)}\n" for line in lines)
 
 
+def as_given(value: object) -> str:
+    """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks."""
+    return {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else repr(value)
+
+
 def clipped(text: str, longest: int = LONGEST_NAME) -> str:
     """``shown`` text of at most ``longest`` characters, the last of which says that more was given."""
     safe = shown(text[: longest + 1])

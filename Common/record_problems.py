@@ -9,6 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
+from Common.echo import as_given
 from Common.suggestions import nearest
 
 LONGEST_SHOWN = 60  # characters of a value
@@ -47,7 +48,7 @@ def _sentence(problem: Mapping[str, Any], cls: type[Any], branches: frozenset[tu
 
 
 def _value(given: object) -> str:
-    text = repr(given)
+    text = as_given(given)
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from Common.echo import on_one_line
+from Common.echo import as_given, on_one_line
 from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.suggestions import nearest
@@ -180,7 +180,7 @@ def _echo(given: object) -> str:
     if isinstance(given, Mapping):
         text = "{" + ", ".join(f"{on_one_line(str(key))}: {_echo(value)}" for key, value in given.items()) + "}"
     else:
-        text = "empty" if isinstance(given, str) and not given.strip() else repr(given)
+        text = "empty" if isinstance(given, str) and not given.strip() else as_given(given)
     return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
 
 

@@ -158,7 +158,7 @@ def _axis(key: str, value: Any, source: str) -> Axis:
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
         raise InputError(f"{source}: {key} lists no value; give one or more, or leave it out")
-    return Axis(key, values)
+    return Axis(key, tuple({repr(each): each for each in values}.values()))  # what is listed again asks nothing more
 
 
 def _alone(value: Any) -> Any:

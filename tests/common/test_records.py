@@ -42,7 +42,7 @@ def test_plain_data_becomes_records_and_back():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": None}, ["name is None, but must be a text"]),
+        ({"name": None}, ["name is null, but must be a text"]),
         ({"weight": "heavy"}, ["weight is 'heavy', but must be a number"]),
         ({"weight": True}, ["weight"]),
         ({"inner": {"sizes": [1, "2"], "colour": "red"}}, ["inner.sizes.1 is '2', but must be a whole number"]),

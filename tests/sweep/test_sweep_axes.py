@@ -32,6 +32,11 @@ def test_a_list_in_a_list_and_a_mapping_are_one_value(tmp_path):
     assert points(tmp_path, {"model": {"bertlarge": 1, "gpt2": 2}}) == [{"model": {"bertlarge": 1, "gpt2": 2}}]
 
 
+def test_a_value_that_is_listed_again_is_no_other_point(tmp_path):
+    found = points(tmp_path, {"model": ["opt", "opt"], "micro_batch_size": [1, 2, 1, True]})
+    assert [each["micro_batch_size"] for each in found] == [1, 2, True]  # which is no number, as its point says
+
+
 def test_the_command_line_replaces_values_in_their_place_and_rivals(tmp_path):
     asked = {"model": "gpt2", "max_tp": 4, "hbm_size": [32, 64], "phaze_micro_batch_size": 1}
     found = points(tmp_path, asked, {"hbm_size": [80], "tp": [1, 2]})
