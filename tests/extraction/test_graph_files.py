@@ -7,8 +7,10 @@ import re
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -61,6 +63,21 @@ def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):
     assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
     with pytest.raises(AssertionError, match="extracted again"):
         load_or_extract(KEY, stored, force=True)
+
+
+def test_two_that_trace_one_model_at_once_leave_one_whole_file(tmp_path, extracted, monkeypatch):
+    graph, together = extracted("bertbase", sequence_length=128), Barrier(2)
+
+    def traced(key):
+        together.wait()
+        return graph
+
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", traced)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: load_or_extract(KEY, tmp_path), range(2))) == [graph, graph]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [the_file(tmp_path)]
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", None)
+    assert load_or_extract(KEY, tmp_path) == graph
 
 
 def test_reading_imports_neither_torch_nor_transformers(stored):

@@ -59,12 +59,13 @@ def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the kinds are models, devices, clusters" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["list"], *(["list", kind] for kind in LISTED), ["completion", "bash"]], ids=" ".join)
-def test_listing_and_completing_need_no_torch(words: list[str]) -> None:
+def test_listing_and_completing_need_no_torch() -> None:
+    modes = ["list", *(f"list {kind}" for kind in LISTED), "completion bash"]
     code = (
-        "import sys, phaze; phaze.main(sys.argv[1:]); print([name for name in ('torch', 'transformers') if name in sys.modules])"
+        "import sys, phaze\n"
+        "for words in sys.argv[1:]:\n"
+        "    assert phaze.main(words.split()) == 0, words\n"
+        "    assert not {'torch', 'transformers'} & set(sys.modules), words\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", code, *modes], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

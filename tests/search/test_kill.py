@@ -116,6 +116,7 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
 
 def test_two_runs_of_one_study_at_once_end_with_the_same_answer(undisturbed, tmp_path):
     words = command(tmp_path, "chips")
+    shutil.copytree(undisturbed["chips"] / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
     runs = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for run in runs:
         stdout, stderr = run.communicate(timeout=DEADLINE_S)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from Common.choices import GroupOrder, Optimizer, Precision, Recompute
@@ -216,7 +216,6 @@ anything = st.recursive(
     st.dictionaries(st.sampled_from(KEYS) | st.text(), plausible | st.lists(plausible, max_size=3) | anything, max_size=5),
     st.sampled_from(Mode),
 )
-@settings(max_examples=300)
 def test_any_mapping_gives_a_request_or_an_input_error(base: dict[str, object], asked: dict[str, object], mode: Mode) -> None:
     try:
         request = resolve(base | asked, {}, mode)

@@ -95,7 +95,9 @@ def test_wrong_input_is_one_sentence_and_status_2(tmp_path, capsys, more, said):
 @pytest.mark.parametrize(
     ("workers", "sent", "said"), [(1, "SIGINT", "interrupted"), (2, "SIGINT", "interrupted"), (2, "SIGTERM", "terminated")]
 )
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers, sent, said):
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, pytestconfig, workers, sent, said):
+    if workers == 1 and not pytestconfig.getoption("--thorough"):
+        pytest.skip("a sweep without workers is interrupted with --thorough, as any program is in test_process.py")
     path = write(tmp_path, SMALL | {"hbm_size": [size / 8 for size in range(8, 400)]})
     output = with_graphs_of(warm, tmp_path / "out")
     more = words(path, "--output", output, "--workers", workers)

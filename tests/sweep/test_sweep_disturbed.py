@@ -13,7 +13,7 @@ from Studies.sweep.table import write_table
 
 pytestmark = [pytest.mark.kill, pytest.mark.cluster]
 
-KILLS, POINTS = 4, 24
+KILLS, POINTS = 3, 12
 MANY_KILLS, MANY_POINTS = 12, 96
 
 
