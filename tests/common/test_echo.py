@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import phaze
 from Common.echo import on_one_line, say
 from Common.errors import InputError
-from Common.logs import PACKAGES, configure_logs
+from Common.logs import configure_logs
 from Common.progress import BarProgress, LoggedProgress
 from Common.refusals import SeveralProblemsError
 from FrontDoor.exit_status import guarded
@@ -113,8 +113,7 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, typ
         stream = kind()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", stream)
-            for package in PACKAGES:  # what pytest captured of half a letter could not be sent by a worker
-                patch.setattr(logging.getLogger(package), "propagate", False)
+            patch.setattr(logging.getLogger(), "handlers", [])  # what pytest's kept of half a letter, no worker could send
             configure_logs()
             PRINTERS[printer](name, stream)
         return stream.getvalue()
