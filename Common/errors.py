@@ -31,5 +31,9 @@ class ArtefactError(PhazeError):
     """A file written by an earlier run is corrupt, truncated or of another version; it is set aside and rebuilt."""
 
 
+class StaleArtefactError(ArtefactError):
+    """A sound file that earlier code, libraries or settings made; it is made again."""
+
+
 class SolverError(PhazeError):
     """A solver failed or is not available; the message names the remedy."""

@@ -16,9 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from Common.errors import ArtefactError, InputError, PhazeError
+from Common.errors import ArtefactError, InputError, PhazeError, StaleArtefactError
 
 logger = logging.getLogger(__name__)
+SAME_KIND_BYTES = 12  # at the start of two files that make them files of one kind
 Loaded = TypeVar("Loaded")
 
 ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})  # inside packages, where the original puts them
@@ -169,6 +170,22 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             temporary.unlink(missing_ok=True)
 
 
+def write_named(path: Path, content: bytes, flag: str = "--output") -> None:
+    """As ``write_atomically``, to a file that a person named with ``flag``: what is there must begin as what replaces it.
+
+    Raises:
+        InputError: there is a file of another kind, which stays as it is; or as ``write_atomically``.
+    """
+    try:
+        with path.open("rb") as stream:
+            begins = stream.read(SAME_KIND_BYTES)
+    except OSError:  # there is none, or what is wrong comes up again in writing
+        begins = b""
+    if begins and not content.startswith(begins):
+        raise InputError(f"{flag} {path} exists and is no file of this kind, which would replace it; give another")
+    write_atomically(path, content)
+
+
 def check_writable(folder: Path) -> None:
     """Make sure that files can be made in ``folder``, which is made where it is not there; nothing that is there is touched.
 
@@ -242,11 +259,14 @@ def library_version(name: str) -> str:
 
 
 def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:
-    """``load(path)``, or None where the file is absent or damaged; a damaged one is renamed ``<name>.damaged`` and logged."""
+    """``load(path)``, or None where the file is absent, stale or damaged; a damaged one is renamed ``<name>.damaged``."""
     try:
         if not path.exists():
             return None
         return load(path)
+    except StaleArtefactError as error:
+        logger.info("%s; it is made again", error)
+        return None
     except (PhazeError, OSError) as error:
         aside = path.with_name(path.name + ".damaged")
         with contextlib.suppress(OSError):  # another run was quicker; else writing it anew says what is wrong

@@ -106,7 +106,7 @@ def prepopulate_estimates(command: Command) -> int:
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.files import named_file, output_file, write_atomically
+    from Common.files import named_file, output_file, write_atomically, write_named
     from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space import load_design_space
     from Studies.annotations import Mode
@@ -122,7 +122,9 @@ def accelerators(command: Command) -> int:
         return DONE
     output = str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
     path = output_file(output, ", or - for standard output")
-    write_atomically(path, cores_json(generated))
+    if path.suffix != ".json":
+        raise InputError(f"--output {path} would not be taken for accelerators; give a name that ends in .json")
+    (write_atomically if command.output is None else write_named)(path, cores_json(generated))
     row = {
         "design_space": name,
         "accelerators": len(generated),

@@ -15,20 +15,23 @@ STDOUT = "-"
 def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
-    from Common.files import output_file, pack, user_path, write_atomically
+    from Common.files import output_file, pack, user_path, write_atomically, write_named
     from Reporter.trace.timeline import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
 
     asked = None if command.output in {None, STDOUT} else output_file(str(command.output), ", or - for standard output")
     if asked is not None and asked.name in RUN_FILES:
         raise InputError(f"--output {asked} has the name of a file of a run, which it would replace; give another")
+    if asked is not None and asked.suffix not in {".json", ".gz"}:
+        raise InputError(f"--output {asked} would not be taken for a timeline; give a name that ends in .json or .json.gz")
     run = open_run(user_path(command.runs[0]))
     path = asked or run.folder / "trace.json"
     timeline = timeline_of(run)
     if command.output == STDOUT:
         say(sys.stdout, timeline.content.decode().splitlines())
         return DONE
-    write_atomically(path, pack(timeline.content) if path.suffix == ".gz" else timeline.content)
+    content = pack(timeline.content) if path.suffix == ".gz" else timeline.content
+    (write_atomically if asked is None else write_named)(path, content)
     row: dict[str, object] = {
         "file": str(path),
         "processes": timeline.processes,

@@ -114,7 +114,7 @@ def masked_flops(operators: Iterable[Operator], sequence_length: int) -> int:
 
 def _masked(operator: Operator, sequence_length: int) -> int:
     mask = mask_of(operator)
-    if mask is None and operator.causal and operator.core_attention and operator.kind is OperatorKind.GEMM:
+    if mask is None and operator.causal and operator.kind is OperatorKind.GEMM:
         mask = ScoreMask(sequence_length, sequence_length, True, operator.window)
     return 0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from Common.errors import ArtefactError, InputError
+from Common.errors import ArtefactError, InputError, StaleArtefactError
 from Common.files import code_version, content_key, library_version, load_or_set_aside, pack, unpack, write_atomically
 from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
@@ -72,7 +72,7 @@ def load(path: Path, made_from: str | None = None) -> ModelGraph:
     if stored.graph.schema_version != SCHEMA_VERSION:
         raise ArtefactError(f"{path} has schema {stored.graph.schema_version}, expected {SCHEMA_VERSION}")
     if made_from is not None and stored.made_from != made_from:
-        raise ArtefactError(f"{path} is stale: it was made by other code, libraries or settings")
+        raise StaleArtefactError(f"{path} was made by other code, libraries or settings")
     broken = check_structure(stored.graph)
     if broken:
         raise ArtefactError(f"{path} is not a training graph: {'; '.join(broken)}")

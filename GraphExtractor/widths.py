@@ -46,7 +46,8 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"ep is {key.ep}, which does not divide the {family.experts} experts of {key.model}; "
             f"use one of {', '.join(map(str, divisors(family.experts)))}"
             if family.experts
-            else f"ep is {key.ep}, but {key.model} has no experts; use ep 1"
+            else f"ep is {key.ep}, but {key.model} has no experts"
+            + ("; use ep 1" if family.described else " that its description names, and others are not split; use ep 1")
         )
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(

@@ -126,6 +126,7 @@ class _RunReader:
         content = _content(path)
         if name != "manifest.json" and digest_of(content) != self.manifest.files.get(name):
             if name == "best.json":
+                self._parsed(path, content)  # of one that is damaged, that is what there is to say
                 raise InputError(
                     f"{path} was changed since the run wrote it, and a run is told as it was found; undo the change, run the "
                     f"study again, or price the plan as it is now with 'phaze evaluate --plan {path}'"
@@ -139,16 +140,19 @@ class _RunReader:
     def mapping(self, name: str) -> dict[str, Any]:
         """A JSON document, without its digest."""
         path = self._folder / name
-        text = self.text(name)
-        try:
-            document = parse_json(text, str(path))
-        except InputError as error:
-            raise _unreadable(path, "it is not JSON") from error
+        document = self._parsed(path, self.text(name))
         if not isinstance(document, dict):
             raise _unreadable(path, "it is not a mapping")
         if name == "manifest.json" and not is_as_written(document):
             raise _unreadable(path, CHANGED)
         return {key: value for key, value in document.items() if key != KEY}
+
+    @staticmethod
+    def _parsed(path: Path, content: bytes) -> Any:
+        try:
+            return parse_json(content, str(path))
+        except InputError as error:
+            raise _unreadable(path, "it is not JSON") from error
 
     def schedules(self) -> Any:
         """The kept schedules, unpacked."""

@@ -86,7 +86,7 @@ def read_plan(path: Path, model: str | None) -> PlanFile:
     """
     content = _parsed(path)
     if content is None:
-        return PlanFile({})
+        raise InputError(f"{path} is empty; give a plan, a mapping of settings such as 'tp: 8', or leave --plan out")
     if not isinstance(content, dict):
         raise InputError(
             f"{path} holds a {type(content).__name__}, but a plan is a mapping of settings such as 'tp: 8', or a best.json"

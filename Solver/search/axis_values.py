@@ -326,7 +326,7 @@ class Designs:
         return mean
 
     def _with_more_effort(self, value: str, rows: IntArray, bound: FloatArray, most: float) -> _Again:
-        """The best design on ``rows`` if it is better than ``most`` or proven, scheduled with as much effort as a search spends.
+        """The best design on ``rows`` if it is better than ``most``, scheduled with as much effort as a search spends.
 
         ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced again, the nearest first.
         """
@@ -343,7 +343,7 @@ class Designs:
                 if optimum is None:
                     continue
                 ceiling = max(ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf)
-                if optimum.value >= most:
+                if optimum.value > most * (1.0 + ROUNDING):
                     choices = [optimum.choices[model.name] for model in self.run.problem.models]
                     most, best = optimum.value, (chips.run.hardware.accelerator(optimum.row), choices)
                 left = bounds > most * (1.0 + PROVEN)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError, PhazeError
@@ -79,6 +80,14 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     return resolved
 
 
+def _replace(path: Path, asked: bytes) -> None:
+    """Write what a sweep asks; that another sweep's table goes with its own is said."""
+    with suppress(OSError):
+        if path.read_bytes() != asked:
+            logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
+    write_atomically(path, asked)
+
+
 def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint) -> list[SweptPoint]:
     """Compute what is not in the store yet; every point, in the order of the sweep, and to ``on_point`` as it ends.
 
@@ -89,7 +98,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
         PhazeError: the sweep's folders cannot be written.
     """
     resolved = resolved_points(sweep)
-    write_atomically(sweep.folder / "sweep.yaml", sweep.to_yaml().encode())
+    _replace(sweep.folder / "sweep.yaml", sweep.to_yaml().encode())
     store = Store(sweep.store)
     ended = _Ended(resolved, on_point)
     for each in resolved:

@@ -12,7 +12,7 @@ from Estimator.chips.accelerator import Dataflow
 from Estimator.chips.attention import attention_traffic, streamed_rows_past
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, executed, met_tiles
 from Estimator.chips.systolic import divide_up
-from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, Yields
+from GraphExtractor.graph import Attention, Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, Yields
 from GraphExtractor.score_mask import ScoreMask, mask_of, masked_flops, score_mask
 
 WINDOWS = st.one_of(st.none(), st.integers(0, 45))
@@ -194,6 +194,16 @@ def test_a_mask_never_adds_traffic_and_a_larger_buffer_never_does(mask, head, ca
     whole = sum(attention_traffic(gemms, 10_000.0, capacities, 2))
     masked = sum(attention_traffic(gemms, 10_000.0, capacities, 2, mask))
     assert (masked <= whole).all() and masked[1] <= masked[0] and (masked >= 10_000).all()
+
+
+@pytest.mark.parametrize(("kind", "backward"), [(Attention.EAGER, 2.0), (Attention.FLASH, 2.5)])
+def test_flops_of_masked_scores_are_told_of_the_backward_pass_too(extracted, kind, backward):
+    layers = extracted("gpt2", sequence_length=128, attention=kind).layers
+    forward, behind = (
+        sum(masked_flops(part.operators, 128) for layer in layers for part in [getattr(layer, name)])
+        for name in ("forward", "backward")
+    )
+    assert forward > 0 and behind == pytest.approx(backward * forward, rel=1e-6)
 
 
 def test_flops_of_masked_scores_are_what_is_counted_and_not_left():

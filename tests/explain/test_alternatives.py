@@ -167,7 +167,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_priced(finished, mon
         ("stages=8", "unknown key 'stages'"),
         ("pp=eight", "pp is 'eight', but must be a whole number"),
         ("chip=outside,num_tc=4", "contradict each other"),
-        ("glb_mib=4,glb_bytes=4194304", "contradict each other"),
+        ("glb_mib=4,glb_bytes=4194304", "exclude each other"),
         ("recompute=some", "one of none, selective, full"),
     ],
 )

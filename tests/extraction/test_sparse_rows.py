@@ -28,6 +28,7 @@ def example_inputs(n): return torch.zeros(n, dtype=torch.long), torch.zeros(n, 4
 def loss(output): return output.float().mean()
 """
 SAMPLES, WIDTH, BYTES = 8, 16, 2
+OF_BAGS = 8 * (4 * SAMPLES + 2 * SAMPLES)  # the bag of every lookup; of every bag its size and the lookup of a maximum
 
 
 def traced(folder, **settings):
@@ -48,7 +49,7 @@ def test_lookups_read_the_rows_and_bags_write_one_row_each(tmp_path, mode):
     read = {name: [o.shape for o in each.reads if o.role is OperandRole.PARAMETER] for name, each in lookups.items()}
     assert read == {"users": [(SAMPLES, WIDTH)], "tags": [(5, WIDTH)], "words": [(4 * SAMPLES, WIDTH)]}
     for each in named(graph, "forward", "bag").values():
-        assert each.bytes_written == SAMPLES * WIDTH * BYTES
+        assert each.bytes_written == SAMPLES * WIDTH * BYTES + OF_BAGS
         assert sum(work.elements for work in each.vector) == 4 * SAMPLES * WIDTH
     assert check_structure(graph) == []
 
@@ -72,6 +73,18 @@ def test_tables_stay_whole_in_the_parameters_and_are_told_apart(tmp_path):
     assert sum(layer.parameter_count for layer in layers) >= tables
     read = {(table.rows, table.width): table.rows_read for layer in layers for table in layer.sparse_tables}
     assert read == {(1000, WIDTH): SAMPLES, (5, WIDTH): 5, (400, WIDTH): 4 * SAMPLES}
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_save_as_much_whether_their_gradients_are_sparse_or_not(tmp_path, mode):
+    def saved(sparse):
+        code = MODEL.replace("sparse=True", f"sparse={sparse}").format(sparse=False, mode=mode)
+        path = tmp_path / f"tables_{sparse}.py"
+        path.write_text(code)
+        graph = extract_graph(GraphKey(str(path), SAMPLES, 1, 1))
+        return sum(graph.layers[index].saved.none for index in graph.sequence)
+
+    assert saved(True) == saved(False)
 
 
 def test_a_table_without_the_setting_has_a_gradient_of_its_size(tmp_path):

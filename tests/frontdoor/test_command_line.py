@@ -251,7 +251,7 @@ FILES = {
     ("words", "said"),
     [
         ("evaluate --plan braces.json", "braces.json names no model and no device; add what is lacking, or give --model and --d"),
-        ("evaluate --plan empty.yaml --model bertlarge", "empty.yaml names no device; "),
+        ("evaluate --plan empty.yaml --model bertlarge", "empty.yaml is empty; give a plan"),
         ("evaluate --plan binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
         ("evaluate --model bertlarge --device binary.yaml", "binary.yaml: it is not text in UTF-8; give the path of a YAML file"),
         (
@@ -480,6 +480,19 @@ def test_accelerators_refuses_a_folder_and_an_unknown_space(tmp_path: Path, caps
     assert "is a folder or a device" in one_sentence(capsys)
     assert phaze.main(["accelerators", "--design-space", "imaginary"]) == 2
     assert "imaginary" in one_sentence(capsys)
+
+
+def test_a_file_of_another_kind_is_not_replaced(tmp_path, capsys):
+    kept = {"mine.py": "import torch", "mine.json": '{"optimal": 1}'}
+    for name, content in kept.items():
+        (tmp_path / name).write_text(content)
+        for words in (["accelerators"], ["trace", str(tmp_path)]):
+            assert phaze.main([*words, "--output", str(tmp_path / name)]) == 2
+        assert (tmp_path / name).read_text() == content
+    own = tmp_path / "cores.json"
+    for _ in range(2):  # its own, it does
+        assert phaze.main(["accelerators", "--output", str(own), "--quiet"]) == 0
+    capsys.readouterr()
 
 
 def test_a_full_disk_ends_with_one_sentence_and_leaves_nothing_behind(

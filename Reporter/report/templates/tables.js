@@ -12,14 +12,15 @@
   };
   const isEmpty = (text) => text === "" || text === "-";
 
-  // Rows by a column, numbers by size where all are numbers; empty cells stay last either way.
+  // Rows by a column: numbers by size, then words; empty cells stay last either way.
   function sorted(rows, column, direction) {
     const cells = new Map(rows.map((row) => [row, row.cells[column].textContent.trim()]));
     const filled = rows.filter((row) => !isEmpty(cells.get(row)));
-    const numbers = filled.every((row) => !Number.isNaN(amount(cells.get(row))));
-    const before = numbers
-      ? (one, two) => amount(cells.get(one)) - amount(cells.get(two))
-      : (one, two) => words.compare(cells.get(one), cells.get(two));
+    const before = (one, two) => {
+      const [first, second] = [one, two].map((row) => amount(cells.get(row)));
+      if (Number.isNaN(first) && Number.isNaN(second)) return words.compare(cells.get(one), cells.get(two));
+      return Number.isNaN(first) ? 1 : Number.isNaN(second) ? -1 : first - second;
+    };
     const sign = direction === "ascending" ? 1 : -1;
     return [...filled.sort((one, two) => sign * before(one, two)), ...rows.filter((row) => isEmpty(cells.get(row)))];
   }
