@@ -113,9 +113,7 @@ def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("seed", [561, 563, 564, 566, 567])  # which leave some value unproven
-def test_more_effort_that_finds_nothing_better_names_no_other_design(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(seed, configurations=24, most_layers=3, alike=True, excess=1.5)
     found = searched(case, monkeypatch)
     designs = Designs.of(case.run(), found.groups)
