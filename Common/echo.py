@@ -39,8 +39,10 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
 
 
 def as_given(value: object) -> str:
-    """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks."""
-    return {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else repr(value)
+    """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks; ``clipped``."""
+    if value is None or isinstance(value, bool):
+        return {True: "true", False: "false", None: "null"}[value]
+    return clipped(repr(value))
 
 
 def clipped(text: str, longest: int = LONGEST_NAME) -> str:

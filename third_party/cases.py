@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from Common.echo import say
+from Common.echo import as_given, say
 from Common.errors import InputError, PhazeError
 from Common.files import read_json
 from Common.ranges import check_ranges
@@ -49,7 +49,7 @@ def integer(value: Any, name: str, least: int, most: int) -> int:
     """
     whole = (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
     if not whole or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
+        raise InputError(f"{name} is {as_given(value)}; it must be a whole number from {least} to {most}")
     return int(value)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.echo import as_given
 from Common.errors import InputError
 from third_party.cases import integer
 
@@ -112,10 +113,10 @@ def read_problem(document: Mapping[str, Any]) -> PlacementInput:
     """
     optimizer = document.get("optimizerAlgorithm", "SGD")
     if optimizer not in ("SGD", "Adam"):
-        raise InputError(f"optimizerAlgorithm is {optimizer!r}; it must be 'SGD' or 'Adam'")
+        raise InputError(f"optimizerAlgorithm is {as_given(optimizer)}; it must be 'SGD' or 'Adam'")
     recompute = document.get("activationRecomputation", False)
     if not isinstance(recompute, bool):
-        raise InputError(f"activationRecomputation is {recompute!r}; it must be true or false")
+        raise InputError(f"activationRecomputation is {as_given(recompute)}; it must be true or false")
     bandwidth = _number(document, "bandwidth", "the input")
     if bandwidth <= 0:
         raise InputError(f"bandwidth is {bandwidth} bytes per second; it must be positive")
@@ -143,7 +144,7 @@ def read_chains(document: Mapping[str, Any]) -> list[LayerChain]:
     chains = []
     for width, layers in nodes.items():
         if not (width.isascii() and width.isdigit() and len(width) < 10) or int(width) < 1:
-            raise InputError(f"nodes has a tensor parallel width {width!r}; widths must be positive integers")
+            raise InputError(f"nodes has a tensor parallel width {as_given(width)}; widths must be positive integers")
         if not isinstance(layers, list) or not layers or not isinstance(edges.get(width), list):
             raise InputError(f"nodes and edges of width {width} must both be lists, with at least one node")
         chains.append(_chain(int(width), layers, edges[width]))
@@ -205,9 +206,9 @@ def _chain_order(width: int, nodes: Any, edges: list[tuple[int, int, float]]) ->
 def _number(record: Any, key: str, where: str) -> float:
     value = record.get(key) if isinstance(record, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{where} has {key} {value!r}; a finite number is needed")
+        raise InputError(f"{where} has {key} {as_given(value)}; a finite number is needed")
     if value < 0 and not key.lower().endswith("id"):
-        raise InputError(f"{where} has {key} {value!r}; it must not be negative")
+        raise InputError(f"{where} has {key} {as_given(value)}; it must not be negative")
     return float(value)
 
 

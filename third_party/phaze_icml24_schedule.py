@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from Common.echo import as_given
 from Common.errors import InputError
 from third_party.cases import integer
 
@@ -74,14 +75,14 @@ def _problem(case: Mapping[str, Any]) -> tuple[ScheduleProblem, list[object]]:
     for node in nodes:
         name = _field(node, "core_type", str, f"node {node['id']}")
         if name not in CORE_TYPES:
-            raise InputError(f"node {node['id']} has core_type {name!r}; use one of {', '.join(CORE_TYPES)}")
+            raise InputError(f"node {as_given(node['id'])} has core_type {as_given(name)}; use one of {', '.join(CORE_TYPES)}")
         types.append(CoreType(CORE_TYPES[name]))
         for key, values in latencies.items():
             values.append(0.0 if name == "Nop" else _latency(node, key))
     pairs = []
     for edge in edges:
         if not (isinstance(edge, list) and len(edge) >= 2 and all(_is_id(end) and end in position for end in edge[:2])):
-            raise InputError(f"edge {edge!r} does not name two nodes of the graph; edges are [from id, to id]")
+            raise InputError(f"edge {as_given(edge)} does not name two nodes of the graph; edges are [from id, to id]")
         pairs.append((position[edge[0]], position[edge[1]]))
     counts = [integer(_field(case, key, int, "the schedule case"), key, 0, MOST_CORES) for key in ("num_tc", "num_vc")]
     structure = ScheduleStructure(tuple(types), tuple(pairs))
@@ -96,7 +97,7 @@ def _is_id(value: object) -> bool:
 def _latency(node: Mapping[str, Any], key: str) -> float:
     value = float(_field(node, key, (int, float), f"node {node['id']}"))
     if not 0 <= value < math.inf:
-        raise InputError(f"{key!r} of node {node['id']} is {value}; it must be a number from 0")
+        raise InputError(f"{key!r} of node {as_given(node['id'])} is {as_given(value)}; it must be a number from 0")
     return value
 
 
@@ -106,5 +107,6 @@ def _field(container: Any, key: str, kind: Any, where: str) -> Any:
         raise InputError(f"{where} has no {key!r}; see the head of third_party/phaze_icml24_schedule.py for the format")
     value = container[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{key!r} of {where} is {value!r}; see the head of third_party/phaze_icml24_schedule.py for the format")
+        given = as_given(value)
+        raise InputError(f"{key!r} of {where} is {given}; see the head of third_party/phaze_icml24_schedule.py for the format")
     return value

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.files import read_json
+from Common.numbers import number
 from Common.records import to_record
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
+from Estimator.chips.design_space import LARGEST_VALUE
 
-LARGEST_VALUE = 2.0**40  # of any field (buffers are in bytes): far beyond any chip, far from overflow
+LARGEST_BUFFER_OR_AREA = 2.0**40  # bytes, um2: far beyond any chip, far from overflow
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def read_cores_json(path: Path) -> AcceleratorSet:
         raise InputError(f"{path} lists no accelerator; delete it to have it generated again")
     for position, entry in enumerate(entries):
         for key, value in vars(entry).items():
-            if not 0 < value <= LARGEST_VALUE:
-                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {LARGEST_VALUE:g}")
+            most = LARGEST_BUFFER_OR_AREA if key in {"GLB_Buffer", "area"} else LARGEST_VALUE
+            if not 0 < value <= most:
+                raise InputError(f"{path}: {position}.{key} is {value}; it must be positive and at most {number(most)}")
     return AcceleratorSet.of([Accelerator(*(*astuple(entry)[:-1], entry.area / UM2_PER_MM2)) for entry in entries])

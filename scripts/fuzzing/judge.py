@@ -40,7 +40,7 @@ NEGATIVE = frozenset(  # words of names of numbers that may be
 )
 FOREIGN = re.compile(
     r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception ignored|C\+\+|Fatal Python|"
-    r"frame #\d|Segmentation fault|unexpected \w+(Error|Exception|Exit|Iteration)|<built-in|object at|"
+    r"frame #\d|Segmentation fault|unexpected \w+(Error|Exception|Exit|Iteration)|<built-in|object at 0x|"
     r"(?<!returns )\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
     re.MULTILINE,
 )

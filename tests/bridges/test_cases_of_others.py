@@ -22,6 +22,7 @@ CASES = {
     "a list as id": (schedule(nodes=[{**NODE, "id": []}]), "'id' of a node is []"),
     "an endless latency": (schedule(nodes=[{**NODE, "latency": 1e400}]), "'latency' of node 4 is inf"),
     "a latency without range": (schedule(nodes=[{**NODE, "latency": 1e300}]), "latency is 1e+300"),
+    "a long list as id": (schedule(nodes=[{**NODE, "id": ["a" * 900] * 9}]), "… see the head"),
     "a negative latency": (schedule(nodes=[{**NODE, "latency": -1}]), "'latency' of node 4 is -1"),
     "too many cores": (schedule(num_tc=10**9), "num_tc is 1000000000"),
     "a number as graph": ({**SCHEDULE, "graph": 3}, "'graph' of the schedule case is 3"),

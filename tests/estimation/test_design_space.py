@@ -102,6 +102,10 @@ def test_cores_json_round_trip(accelerators: AcceleratorSet, tmp_path: Path) -> 
         ('[{"num_tc": "many", "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1.0}]', r"0\.num_tc"),
         ('[{"num_tc": 1, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": NaN}]', "not finite"),
         (f'[{{"num_tc": {10**30}, "num_vc": 1, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1}}]', "at most"),
+        (
+            '[{"num_tc": 1, "num_vc": 1048577, "width": 2, "depth": 2, "width_vc": 2, "GLB_Buffer": 2, "area": 1.0}]',
+            "at most 1,048,576",
+        ),
         ("[" * 100_000, "not valid JSON"),
         ("[]", "no accelerator"),
         ('[{"num_tc": 1', "not valid JSON"),
