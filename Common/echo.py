@@ -40,9 +40,12 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
 
 def as_given(value: object) -> str:
     """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks; ``clipped``."""
-    if value is None or isinstance(value, bool):
-        return {True: "true", False: "false", None: "null"}[value]
-    return clipped(repr(value))
+    return in_words_of_files(repr(value))
+
+
+def in_words_of_files(representation: str) -> str:
+    """Python's representation of a value, as ``as_given``."""
+    return {"True": "true", "False": "false", "None": "null"}.get(representation, clipped(representation))
 
 
 def clipped(text: str, longest: int = LONGEST_NAME) -> str:

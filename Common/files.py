@@ -170,20 +170,25 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             temporary.unlink(missing_ok=True)
 
 
-def write_named(path: Path, content: bytes, flag: str = "--output") -> None:
-    """As ``write_atomically``, to a file that a person named with ``flag``: what is there must begin as what replaces it.
+def write_output(path: Path, content: bytes, *, named: bool) -> None:
+    """As ``write_atomically``; at a path that a person ``named`` (``--output``) what is there must begin as what replaces it.
 
     Raises:
         InputError: there is a file of another kind, which stays as it is; or as ``write_atomically``.
     """
+    if named:
+        _check_kind(path, content)
+    write_atomically(path, content)
+
+
+def _check_kind(path: Path, content: bytes) -> None:
     try:
         with path.open("rb") as stream:
             begins = stream.read(SAME_KIND_BYTES)
     except OSError:  # there is none, or what is wrong comes up again in writing
         begins = b""
     if begins and not content.startswith(begins):
-        raise InputError(f"{flag} {path} exists and is no file of this kind, which would replace it; give another")
-    write_atomically(path, content)
+        raise InputError(f"--output {path} exists and is no file of this kind, which would replace it; give another")
 
 
 def check_writable(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -62,10 +62,9 @@ def extract_graph(command: Command) -> int:
     if command.dry_run:
         return _print_size(request, command)
     rows = [_described(graph) for graph in _graphs(request, _progress(command))]
-    alike = [key for key in VARYING if len({row[key] for row in rows}) == 1]
     unused = () if any(row["sparse_parameters"] for row in rows) else ("sparse_parameters",)
     spared = (*unused, "saved_bytes", "distinct_layers", "operators", "tp")
-    print_rows("training graphs, per device", rows, command, spared, json_only=alike)
+    print_rows("training graphs, per device", rows, command, spared, json_only=_alike(rows))
     logger.info("graphs are in %s", request.folders.graphs)
     return DONE
 
@@ -98,15 +97,14 @@ def prepopulate_estimates(command: Command) -> int:
                 "vector_core_configurations": len(accelerators.vector_cores),
             }
         )
-    alike = [each for each in VARYING if len({row[each] for row in rows}) == 1]
-    print_rows("operator estimates", rows, command, json_only=alike)
+    print_rows("operator estimates", rows, command, json_only=_alike(rows))
     logger.info("estimates are in %s", folder)
     return DONE
 
 
 def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
-    from Common.files import named_file, output_file, write_atomically, write_named
+    from Common.files import named_file, output_file, write_output
     from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space import load_design_space
     from Studies.annotations import Mode
@@ -124,7 +122,7 @@ def accelerators(command: Command) -> int:
     path = output_file(output, ", or - for standard output")
     if path.suffix != ".json":
         raise InputError(f"--output {path} would not be taken for accelerators; give a name that ends in .json")
-    (write_atomically if command.output is None else write_named)(path, cores_json(generated))
+    write_output(path, cores_json(generated), named=command.output is not None)
     row = {
         "design_space": name,
         "accelerators": len(generated),
@@ -247,6 +245,11 @@ def _sequence_length(key: GraphKey) -> int | None:
     from GraphExtractor.models.registry import find_model
 
     return key.sequence_length if find_model(key.model).has_sequence else None
+
+
+def _alike(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """Degrees that all rows share, which a table need not show."""
+    return [key for key in VARYING if len({row[key] for row in rows}) == 1]
 
 
 def _degrees(key: GraphKey) -> dict[str, object]:

@@ -24,7 +24,7 @@ PAGES = {".html", ".htm"}
 
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
-    from Common.files import output_file, user_path, write_atomically, write_named
+    from Common.files import output_file, user_path, write_output
     from GraphExtractor.permission import files_to_run
     from Studies.finished_run import open_run
     from Studies.folders import check_output
@@ -45,7 +45,7 @@ def report(command: Command) -> int:
 
     drawn = _report(runs)
     path = output or runs[-1].folder / ("report.html" if len(runs) == 1 else "comparison.html")
-    (write_atomically if output is None else write_named)(path, page(drawn).encode())
+    write_output(path, page(drawn).encode(), named=output is not None)
     figures = () if folder is None else write_figures(drawn, folder)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":

@@ -15,7 +15,7 @@ STDOUT = "-"
 def trace(command: Command) -> int:
     """Write the timeline of a run's best design, gzipped where the file's name says so."""
     from Common.errors import InputError
-    from Common.files import output_file, pack, user_path, write_atomically, write_named
+    from Common.files import output_file, pack, user_path, write_output
     from Reporter.trace.timeline import timeline_of
     from Studies.finished_run import RUN_FILES, open_run
 
@@ -31,7 +31,7 @@ def trace(command: Command) -> int:
         say(sys.stdout, timeline.content.decode().splitlines())
         return DONE
     content = pack(timeline.content) if path.suffix == ".gz" else timeline.content
-    (write_atomically if asked is None else write_named)(path, content)
+    write_output(path, content, named=asked is not None)
     row: dict[str, object] = {
         "file": str(path),
         "processes": timeline.processes,

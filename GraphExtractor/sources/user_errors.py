@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from Common.echo import clipped
+from Common.echo import in_words_of_files
 from Common.errors import InputError, PhazeError
 
 _LONGEST_MESSAGE = 240
@@ -90,7 +90,7 @@ def _sentence(error: Exception, path: str, doing: str, remedy: str) -> str:
     field = next(filter(None, (each.search(str(error)) for each in _FIELDS)), None)
     if field is not None:
         kinds = re.sub(r"<class '([^']*)'>", r"\1", field["what"]).replace("NoneType", "null").replace(", ", " or ")
-        value = {"None": "null", "True": "true", "False": "false"}.get(field["value"], clipped(field["value"]))
+        value = in_words_of_files(field["value"])
         return f"{path}: {field['name']} is {value}, but must be {kinds}; change the configuration"
     if "dtype" in message or "BFloat16" in message:
         remedy = "models are traced in bfloat16: cast to the dtype of the weights, as in x.to(self.weight.dtype)"
