@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from Common.echo import as_given
 from Common.errors import InputError
 from GraphExtractor.known_values import KnownValues, with_value
 from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
@@ -111,7 +112,7 @@ def _architecture(config: ConfigValues) -> Any:
     if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
         named = values.get("architectures")
         named = named[0] if isinstance(named, list) and named else named
-        raise InputError(f"{config.path}: transformers has no architecture {named!r}; correct 'architectures', or leave it out")
+        raise InputError(f"{config.path}: transformers has no architecture {as_given(named)}; correct 'architectures', or leave it out")
     return found
 
 

@@ -314,6 +314,14 @@ BROKEN = {
 }
 
 
+def test_a_nested_architecture_is_shown_short(tmp_path, capsys):
+    path = config(tmp_path, "vit", architectures=[[{"x": list(range(200))} for _ in range(20)]])
+    assert phaze.main(["extract_graph", "--model", path]) == 2
+    said = capsys.readouterr().err
+    assert "transformers has no architecture [{'x': [0, 1, 2" in said
+    assert len(said) < 600
+
+
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
 def test_broken_configurations_are_refused_with_one_sentence(tmp_path, capsys, text, said):
     path = tmp_path / "config.json"
