@@ -32,12 +32,9 @@ def load_device(name_or_path: str) -> Device:
     _check_functions(device.memory.passes, file, "memory.passes")
     for function, passes in device.memory.passes.items():
         _check_quantities(passes, file, f"memory.passes.{function}.")
-        require(passes.reads.value >= 1, file, f"memory.passes.{function}.reads.value", passes.reads.value, "at least 1")
     for key, given in (("matrix.peak", device.matrix.peak), ("matrix.formats", device.matrix.formats)):
         for number_format in given:
             require(number_format in FORMATS, file, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
-    processors = device.matrix.processors.value
-    require(processors >= 1 and processors == int(processors), file, "matrix.processors.value", processors, "a whole number")
     require(len(device.matrix.peak) > 0, file, "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
     require(len(device.matrix.tiles) > 0, file, "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
     for tile in device.matrix.tiles:
@@ -99,6 +96,9 @@ def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | So
             require(least_ok, file, f"{key}.value", quantity.value, "positive")
             if unit == "fraction":
                 require(quantity.value <= 1, file, f"{key}.value", quantity.value, "a fraction, at most 1")
+            if unit == "count" and quantity.value > 0:
+                whole = quantity.value >= 1 and quantity.value == int(quantity.value)
+                require(whole, file, f"{key}.value", quantity.value, "a whole number")
 
 
 def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None:

@@ -112,7 +112,9 @@ def _architecture(config: ConfigValues) -> Any:
     if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
         named = values.get("architectures")
         named = named[0] if isinstance(named, list) and named else named
-        raise InputError(f"{config.path}: transformers has no architecture {as_given(named)}; correct 'architectures', or leave it out")
+        raise InputError(
+            f"{config.path}: transformers has no architecture {as_given(named)}; correct 'architectures', or leave it out"
+        )
     return found
 
 
