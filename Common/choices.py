@@ -41,6 +41,7 @@ class GroupOrder(StrEnum):
 
     DATA_INNER = "tensor-data-pipeline"
     PIPELINE_INNER = "tensor-pipeline-data"
+    TIERS = "tiers"  # of a search: every way in which the axes can share out the tiers of the network
 
 
 class PipelineSchedule(StrEnum):

@@ -36,12 +36,22 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Form:
+    """Texts that match ``pattern``, such as ``example``, which are ``what``."""
+
+    pattern: re.Pattern[str]
+    what: str
+    example: str
+
+
+@dataclass(frozen=True)
 class Setting:
     """One thing a user may ask for.
 
     ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of both, the original's
     among them. ``many`` settings take a list, in which a value may stand twice if it ``repeats``, and the word ``all`` where it
-    ``takes_all``; others take a list of one for its value. Numbers lie within ``least`` .. ``most``, choices among ``choices``.
+    ``takes_all``; others take a list of one for its value. Numbers lie within ``least`` .. ``most``, choices among ``choices``
+    or, where there is a ``form``, texts of it.
     """
 
     key: str
@@ -54,6 +64,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     least: float = 1
     most: float = 2**30
+    form: Form | None = None
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -246,8 +257,10 @@ def _range(setting: Setting) -> str:
 
 def _choice(setting: Setting, value: object) -> str:
     text = str(value).strip().lower()
-    if text not in setting.choices:
-        raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}")
+    form = setting.form
+    if text not in setting.choices and (form is None or not form.pattern.fullmatch(text)):
+        others = "" if form is None else f", or {form.what}, such as {form.example}"
+        raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}{others}")
     return text
 
 

@@ -1,10 +1,14 @@
-"""Which devices of a plan hold the same parameters, and which divide the experts among them.
+"""Which devices of a plan work together: those of tensor- and context-parallel groups, with the same parameters, with experts.
 
-Tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the plan's ``group_order`` puts them. The
-devices that share the tokens of sequences and the replicas all hold the same parameters, but for the experts: these are divided
-among ``ep`` of them that are neighbours in this order, and so have as many copies as there are such groups (Megatron-LM).
-Groups of which only the cost matters are told apart by where they start within a ``period`` of the cluster.
+By an order of groups, tensor-parallel devices are neighbours, context-parallel ones come next, replicas where the order puts
+them; an ``Assignment`` says how many of each lie in every tier of the network. The devices that share the tokens of sequences
+and the replicas all hold the same parameters, but for the experts: these are divided among ``ep`` of them, the nearest by an
+order of groups, and so have as many copies as there are such groups (Megatron-LM).
+Groups that lie evenly in the blocks of every tier are rectangles, however they came about; others are told apart by where they
+start within a ``period`` of the cluster.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -13,10 +17,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_costs, distinct_starts
+from Estimator.network.cluster import Cluster, FloatArray
+from Estimator.network.collectives import collective_costs, distinct_starts, rectangle_costs
 from Estimator.network.costs import AlgorithmCost
+from Estimator.network.crossings import parts_of
 from GraphExtractor.graph import CollectiveKind
+from Plans.assignment import Assignment
 from Plans.plan import UniformPlan
 
 
@@ -32,12 +38,33 @@ class GroupLevel:
         """Of the devices from the first."""
         return range(0, self.size * self.stride, self.stride)
 
+    def costs(self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]) -> tuple[tuple[AlgorithmCost, ...], ...]:
+        """The algorithms of a collective, for every one of the ``starts`` that costs another."""
+        firsts = sorted(distinct_starts(self.stride, cluster, starts))
+        return tuple(collective_costs(kind, self.size, self.stride, cluster, first) for first in firsts)
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Devices that lie evenly: ``parts[t]`` devices, or blocks that hold some of them, in every block of tier t."""
+
+    parts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Devices."""
+        return math.prod(self.parts)
+
+    def costs(self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]) -> tuple[tuple[AlgorithmCost, ...], ...]:
+        """The algorithms of a collective, the same wherever the group starts."""
+        return (rectangle_costs(kind, self.parts, cluster),)
+
 
 @dataclass(frozen=True)
 class DeviceGroups:
     """Groups alike of a plan: their levels, innermost first, and the first devices of all groups."""
 
-    levels: tuple[GroupLevel, ...]
+    levels: tuple[GroupLevel | Rectangle, ...]
     starts: tuple[int, ...]
 
     @property
@@ -49,21 +76,44 @@ class DeviceGroups:
 ALONE = DeviceGroups((), (0,))
 
 
-def replicas(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
-    """The devices with the same parameters, experts aside."""
-    return DeviceGroups(_levels(plan), _firsts(plan, (), period))
+@dataclass(frozen=True)
+class LayerGroups:
+    """The groups that communicate within a layer."""
+
+    tensor: DeviceGroups = ALONE
+    context: DeviceGroups = ALONE
+    experts: DeviceGroups = ALONE
 
 
-def expert_groups(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
-    """The devices that divide the experts among them."""
-    inside, outside = _divided(plan)
-    return DeviceGroups(inside, _firsts(plan, outside, period))
+def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
+    """Groups of ``plan`` that communicate within a layer, told apart by what they cost."""
+    if isinstance(plan.group_order, Assignment):
+        assigned = plan.group_order.over(len(cluster.tiers))
+        return LayerGroups(*map(_rectangle, (assigned.tp, assigned.cp, assigned.ep)))
+    inside, outside = expert_levels(plan)
+    whole = plan.cp * plan.pp * plan.dp
+    return LayerGroups(
+        _evenly((GroupLevel(plan.tp, 1),), (GroupLevel(whole, plan.tp),), cluster),
+        _evenly(
+            (GroupLevel(plan.cp, plan.tp),), (GroupLevel(plan.tp, 1), GroupLevel(whole // plan.cp, plan.tp * plan.cp)), cluster
+        ),
+        _evenly(inside, (*_stages(plan), *outside), cluster),
+    )
 
 
-def expert_replicas(plan: UniformPlan, period: int | None = None) -> DeviceGroups:
-    """The devices with the same experts."""
-    inside, outside = _divided(plan)
-    return DeviceGroups(outside, _firsts(plan, inside, period))
+def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
+    """The devices with the same parameters, experts aside, told apart by what they cost."""
+    if isinstance(plan.group_order, Assignment):
+        return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
+    return _evenly(copy_levels(plan), _stages(plan), cluster)
+
+
+def expert_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
+    """The devices with the same experts, told apart by what they cost."""
+    if isinstance(plan.group_order, Assignment):
+        return _rectangle(plan.group_order.over(len(cluster.tiers)).expert_copies)
+    inside, outside = expert_levels(plan)
+    return _evenly(outside, (*_stages(plan), *inside), cluster)
 
 
 class GroupNetwork:
@@ -86,22 +136,27 @@ class GroupNetwork:
             left_bytes /= 1 if kind is CollectiveKind.ALL_TO_ALL else level.size
         return total_s
 
-    def _costs_of_level(self, kind: CollectiveKind, level: GroupLevel) -> tuple[tuple[AlgorithmCost, ...], ...]:
-        starts = distinct_starts(level.stride, self.cluster, self.groups.starts)
-        return tuple(collective_costs(kind, level.size, level.stride, self.cluster, start) for start in starts)
+    def many_seconds(self, kind: CollectiveKind, payload_bytes: FloatArray) -> FloatArray:
+        """``seconds`` of payloads of any shape."""
+        sizes, places = np.unique(payload_bytes, return_inverse=True)
+        return np.array([self.seconds(kind, size) for size in sizes.tolist()])[places].reshape(payload_bytes.shape)
+
+    def _costs_of_level(self, kind: CollectiveKind, level: GroupLevel | Rectangle) -> tuple[tuple[AlgorithmCost, ...], ...]:
+        return level.costs(kind, self.cluster, self.groups.starts)
 
 
-def _levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:
+def copy_levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:
+    """The levels of a group of devices with the same parameters, by an order of groups."""
     contexts, copies = GroupLevel(plan.cp, plan.tp), GroupLevel(plan.dp, plan.replica_stride)
     if copies.stride == contexts.size * contexts.stride:
         return _used(GroupLevel(plan.cp * plan.dp, plan.tp))
     return _used(contexts, copies)
 
 
-def _divided(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
-    """The levels of a group that divides the experts, and those between such groups."""
+def expert_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
+    """The levels of a group that divides the experts, and those between such groups, by an order of groups."""
     left, inside, outside = plan.ep, [], []
-    for level in _levels(plan):
+    for level in copy_levels(plan):
         part = math.gcd(left, level.size)
         inside.append(GroupLevel(part, level.stride))
         outside.append(GroupLevel(level.size // part, level.stride * part))
@@ -113,15 +168,28 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
     return tuple(level for level in levels if level.size > 1)
 
 
-def _firsts(plan: UniformPlan, between: Sequence[GroupLevel], period: int | None) -> tuple[int, ...]:
-    """First devices of the groups: a tensor-parallel group's of every stage, and what lies ``between`` like groups.
+def _stages(plan: UniformPlan) -> tuple[GroupLevel, ...]:
+    """What lies between groups of like devices besides: pipeline stages, and the ranks of a tensor-parallel group."""
+    return GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1)
 
-    With a ``period``, after which the blocks of the cluster repeat, one of those that lie alike in them.
+
+def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:
+    return ALONE if math.prod(parts) == 1 else DeviceGroups((Rectangle(parts),), (0,))
+
+
+def _evenly(levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], cluster: Cluster) -> DeviceGroups:
+    """Groups of ``levels`` as one rectangle where the blocks of every tier divide them evenly, else as they are.
+
+    ``between`` is what lies between like groups; of those that start alike in the blocks of the cluster one is kept.
     """
-    steps = [range(0, plan.pp * plan.stage_stride, plan.stage_stride), range(plan.tp), *(level.offsets for level in between)]
+    used = _used(*levels)
+    if not used:
+        return ALONE
+    sizes, strides = (np.array([getattr(level, name) for level in used]) for name in ("size", "stride"))
+    parts = parts_of(sizes, strides, cluster)
+    if parts.all():
+        return _rectangle(tuple(parts.prod(axis=1).tolist()))
     firsts = np.zeros(1, dtype=np.int64)
-    for offsets in steps:
-        firsts = (firsts[:, None] + np.array(offsets)[None, :]).ravel()
-        if period is not None:
-            firsts = np.unique(firsts % period)
-    return tuple(firsts.tolist())
+    for level in between:
+        firsts = np.unique((firsts[:, None] + np.array(level.offsets)[None, :]).ravel() % cluster.period)
+    return DeviceGroups(used, tuple(firsts.tolist()))

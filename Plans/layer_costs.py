@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from Common.errors import PhazeError
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import (
     Collective,
     CollectiveGroup,
@@ -30,7 +29,7 @@ from GraphExtractor.graph import (
 )
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
-from Plans.groups import ALONE, DeviceGroups, GroupNetwork
+from Plans.groups import GroupNetwork, LayerGroups
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -252,18 +251,24 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
 
 @dataclass(frozen=True)
 class GraphNetwork:
-    """Where the groups of a graph's collectives lie: tensor-parallel ones innermost, context-parallel ones next."""
+    """Prices the collectives of a graph over the groups of devices that communicate within its layers."""
 
-    cluster: Cluster
-    tp: int
+    tensor: GroupNetwork
+    context: GroupNetwork
     experts: GroupNetwork
 
     @staticmethod
-    def of(graph: ModelGraph, cluster: Cluster, experts: DeviceGroups = ALONE) -> GraphNetwork:
-        """The network of ``graph`` where ``experts`` are the groups that divide the experts among them."""
-        if experts.size != graph.key.ep:
-            raise PhazeError(f"a graph of expert parallel degree {graph.key.ep} is priced for groups of {experts.size} devices")
-        return GraphNetwork(cluster, graph.key.tp, GroupNetwork(experts, cluster))
+    def of(graph: ModelGraph, cluster: Cluster, groups: LayerGroups) -> GraphNetwork:
+        """The network of ``graph`` where its ``groups`` lie so.
+
+        Raises:
+            PhazeError: they are of other sizes than the graph was made for.
+        """
+        key = graph.key
+        sizes, made_for = (groups.tensor.size, groups.context.size, groups.experts.size), (key.tp, key.cp, key.ep)
+        if sizes != made_for:
+            raise PhazeError(f"a graph of tp, cp and ep {made_for} is priced for groups of {sizes} devices")
+        return GraphNetwork(*(GroupNetwork(each, cluster) for each in (groups.tensor, groups.context, groups.experts)))
 
     def collectives_s(self, graph: OperatorGraph) -> FloatArray:
         """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
@@ -272,20 +277,22 @@ class GraphNetwork:
 
     def seconds(self, collective: Collective) -> float:
         """Seconds of one collective."""
-        if collective.group is CollectiveGroup.EXPERT:
-            return self.experts.seconds(collective.kind, collective.payload_bytes)
-        stride = 1 if collective.group is CollectiveGroup.TENSOR else self.tp
-        return collective_s(collective.kind, collective.payload_bytes, collective.group_size, stride, self.cluster)
+        network = {
+            CollectiveGroup.TENSOR: self.tensor,
+            CollectiveGroup.CONTEXT: self.context,
+            CollectiveGroup.EXPERT: self.experts,
+        }[collective.group]
+        return network.seconds(collective.kind, collective.payload_bytes)
 
 
 def device_layer_costs(
-    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, experts: DeviceGroups = ALONE
+    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, groups: LayerGroups
 ) -> LayerCosts:
     """Costs on one device (one configuration): operators run one after another in one stream.
 
-    ``experts`` are the groups that divide the experts among them.
+    ``groups`` are those that communicate within a layer.
     """
-    network = GraphNetwork.of(graph, cluster, experts)
+    network = GraphNetwork.of(graph, cluster, groups)
     distinct, _ = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
     return LayerCosts(

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.links import boundary_tiers, end_tiers
 from Plans.compiled import inlined, inner, outer
 from Plans.cuts import Crossing, balanced_cuts
 from Plans.layer_costs import LayerCosts, LayerSizes
-from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at
+from Plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at
 from Plans.pipeline import interleaved, one_f_one_b
 from Plans.pipeline.kernels import Chunks
 from Plans.pipeline.schedule import PipelineSchedule
@@ -22,6 +21,7 @@ from Plans.pipeline.simulation import held_bytes
 from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import price_stage
 from Plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
+from Plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -120,12 +120,10 @@ class PreparedPlans:
 
     def _grouped(self) -> list[_Group]:
         plans = self.plans
-        key = (plans.dp * 2 + plans.pipeline_inner) * (int(plans.pp.max()) + 1) + plans.pp
-        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
         place = place.reshape(-1)
         distinct = plans.some(first)
-        between = boundary_tiers(distinct.layouts, self._machine.cluster)
-        around = end_tiers(distinct.layouts, self._machine.cluster)
+        between, around = distinct.boundary_tiers(self._machine.cluster), distinct.end_tiers(self._machine.cluster)
         order = np.lexsort((plans.zero_stage, plans.overlap_gradients, place, plans.micro_batches, plans.interleave, plans.pp))
         starts = np.flatnonzero(np.diff(plans.pp[order], prepend=-1) | np.diff(plans.interleave[order], prepend=-1))
         return [self._group(rows, place, between, around) for rows in np.split(order, starts[1:])]
@@ -135,7 +133,7 @@ class PreparedPlans:
         layers = len(self.sizes.sequence)
         firsts = np.array([0, *balanced_cuts(layers, pp * rounds)])
         sent = np.stack([self._crossing.activation_bytes[firsts[1:]], self._crossing.gradient_bytes[firsts[1:]]])
-        messages = Messages(self.plans.shape, self._machine.cluster)
+        messages = Messages(self.plans.plan(int(rows[0])), self._machine.cluster)
         tiers = np.arange(len(self._machine.cluster.tiers), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)

@@ -2,121 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.errors import InputError
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_costs_of
+from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
+from Estimator.network.crossings import parts_of
 from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
-from Plans.groups import ALONE, DeviceGroups, expert_replicas, replicas
-from Plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
+from Plans.assignment import Assignment
+from Plans.groups import expert_replicas, replicas
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, experts_of, group_rates
+from Plans.rates import KINDS, Machine, group_rates
 from Plans.stage_price import DENSE, GroupRates, PlanRates
+from Plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class UniformPlans:
-    """N plans that differ from ``shape`` in arrays of shape (N,), whatever their cuts into stages.
-
-    ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``).
-    """
-
-    shape: UniformPlan
-    pp: IntArray
-    dp: IntArray
-    zero_stage: IntArray
-    interleave: IntArray
-    global_batch_size: IntArray
-    pipeline_inner: BoolArray
-    overlap_gradients: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.pp)
-
-    @cached_property
-    def micro_batches(self) -> IntArray:
-        """Micro-batches per pipeline, shape (N,)."""
-        count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
-        return count
-
-    def plan(self, index: int) -> UniformPlan:
-        """One of them as a record."""
-        return replace(
-            self.shape,
-            pp=int(self.pp[index]),
-            dp=int(self.dp[index]),
-            zero_stage=int(self.zero_stage[index]),
-            interleave=int(self.interleave[index]),
-            global_batch_size=int(self.global_batch_size[index]),
-            group_order=GroupOrder.PIPELINE_INNER if self.pipeline_inner[index] else GroupOrder.DATA_INNER,
-            overlap_gradients=bool(self.overlap_gradients[index]),
-        )
-
-    @property
-    def layouts(self) -> PipelineLayouts:
-        """Where their pipelines lie."""
-        inner = self.shape.tp * self.shape.cp
-        return PipelineLayouts(
-            np.full(len(self), inner),
-            np.where(self.pipeline_inner, inner, inner * self.dp),
-            np.where(self.pipeline_inner, inner * self.pp, inner),
-            self.pp,
-            self.dp,
-        )
-
-    def by_experts(self, cluster: Cluster) -> dict[DeviceGroups, IntArray]:
-        """Places of the plans whose groups that divide the experts cost the same."""
-        if self.shape.ep == 1:
-            return {ALONE: np.arange(len(self))} if len(self) else {}
-        found: dict[DeviceGroups, list[int]] = {}
-        for index in range(len(self)):
-            found.setdefault(experts_of(self.plan(index), cluster), []).append(index)
-        return {experts: np.array(places) for experts, places in found.items()}
-
-    def some(self, rows: IntArray) -> UniformPlans:
-        """Those of ``rows``."""
-        arrays = (getattr(self, field.name)[rows] for field in fields(self)[1:])
-        return UniformPlans(self.shape, *arrays)
-
-    def check(self, layers: int, cluster: Cluster) -> None:
-        """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.
-
-        Raises:
-            InputError: the first of them in a sentence.
-        """
-        shape, blocks = self.shape, layers - 2
-        if shape.gpipe or shape.stage_layers is not None or shape.layer_order is not None:
-            raise InputError("many plans at once are 1F1B or interleaved plans of balanced blocks; price others one by one")
-        columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
-        wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
-        wrong |= self.dp * shape.cp % shape.ep != 0
-        wrong |= shape.micro_batch_size * self.dp > self.global_batch_size
-        wrong |= shape.tp * shape.cp * self.pp * self.dp > cluster.num_devices
-        for index in np.flatnonzero(wrong)[:1].tolist():
-            plan = self.plan(index)
-            check_plan(plan)
-            check_cluster(plan, cluster)
-        chunks, several = self.pp * self.interleave, self.interleave > 1
-        too_deep = (self.pp * self.interleave > 1) & (chunks > blocks)
-        uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
-        for index in np.flatnonzero(too_deep)[:1].tolist():
-            raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
-        for index in np.flatnonzero(uneven)[:1].tolist():
-            given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
-            raise InputError(
-                f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
-            )
 
 
 class ManyRates(NamedTuple):
@@ -203,33 +108,79 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
     """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has, shape (N,)."""
     if not len(plans):
         return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
-    key = (plans.dp * (int(plans.pp.max()) + 1) + plans.pp) * 2 + plans.pipeline_inner
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    _, first, group = np.unique(plans.places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
     if plans.shape.ep == 1:
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]
-    found = [group_rates(replicas(plan, cluster.period), expert_replicas(plan, cluster.period), cluster) for plan in each]
+    found = [group_rates(replicas(plan, cluster), expert_replicas(plan, cluster), cluster) for plan in each]
     return _stacked(found), group
 
 
 def _stacked(found: list[GroupRates]) -> GroupRates:
-    """Rates of as many levels, starts and algorithms each; those that are added cost nothing, or more than any other."""
-    *_, levels, starts, algorithms = np.max([rates.fixed_s.shape for rates in found], axis=0).tolist()
-    fixed_s = np.full((len(found), 3, 2, levels, starts, algorithms), np.inf)
+    """Rates one after another, of as many levels, starts and algorithms each.
+
+    Those that are added cost nothing, or more than any other. ``fixed_s`` of each may have a dimension of groups in front.
+    """
+    each = [rates if rates.fixed_s.ndim == 6 else GroupRates(*(values[None] for values in rates)) for rates in found]
+    *_, levels, starts, algorithms = np.max([rates.fixed_s.shape for rates in each], axis=0).tolist()
+    groups = sum(len(rates.sizes) for rates in each)
+    fixed_s = np.full((groups, 3, 2, levels, starts, algorithms), np.inf)
     fixed_s[..., 0] = 0.0
-    per_byte_s, sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, levels))
-    for index, rates in enumerate(found):
-        *_, level, start, algorithm = rates.fixed_s.shape
-        fixed_s[index, :, :, :level, :start, :algorithm] = rates.fixed_s
-        per_byte_s[index, :, :, :level, :start, :algorithm] = rates.per_byte_s
-        sizes[index, :, :level] = rates.sizes
+    per_byte_s, sizes, first = np.zeros_like(fixed_s), np.ones((groups, 2, levels)), 0
+    for rates in each:
+        count, _, _, level, start, algorithm = rates.fixed_s.shape
+        rows = slice(first, first + count)
+        fixed_s[rows, :, :, :level, :start, :algorithm] = rates.fixed_s
+        per_byte_s[rows, :, :, :level, :start, :algorithm] = rates.per_byte_s
+        sizes[rows, :, :level] = rates.sizes
+        first += count
     return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
+    """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they do not lie evenly."""
+    order = plans.shape.group_order
+    if isinstance(order, Assignment):
+        return np.array(order.cp)[:, None] * plans.assigned[:, 0].T
+    sizes, strides = replica_levels(plans)
+    each = [parts_of(size, np.maximum(stride, 1), cluster) for size, stride in zip(sizes, strides, strict=True)]
+    parts: IntArray = each[0] * each[1]
+    return np.where(parts.all(axis=0), parts, 0)
 
 
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """The same for plans whose experts, if any, have as many copies as all else, without going through them one by one."""
+    parts = replica_parts(plans, cluster)
+    even = parts.all(axis=0)
+    distinct, place = np.unique(parts[:, even], axis=1, return_inverse=True)
+    rectangles = _rectangle_rates(distinct, cluster)
+    if even.all():
+        return rectangles, place.reshape(-1)
+    others, like = _strided_rates(plans.some(np.flatnonzero(~even)), cluster)
+    group = np.empty(len(plans), np.int64)
+    group[even], group[~even] = place.reshape(-1), distinct.shape[1] + like
+    return _stacked([rectangles, others]), group
+
+
+def _rectangle_rates(parts: IntArray, cluster: Cluster) -> GroupRates:
+    """Rates of the replicas that have ``parts`` (tiers, groups) in each block of every tier."""
+    costs = [rectangle_costs_of(kind, parts, cluster) for kind in KINDS]
+    algorithms, groups = max([1, *(len(each.fixed_s) for each in costs)]), parts.shape[1]
+    fixed_s, per_byte_s = np.zeros((2, groups, 3, 2, 1, 1, algorithms))
+    sizes = np.ones((groups, 2, 1))
+    sizes[:, DENSE, 0] = parts.prod(axis=0)
+    fixed_s[:, :, DENSE] = np.inf
+    for kind, each in enumerate(costs):
+        fixed_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = each.fixed_s.T
+        finite = np.where(np.isfinite(each.fixed_s), each.per_byte_s, 0.0)
+        per_byte_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = finite.T
+    return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    """The same for groups that blocks cut unevenly: level by level, for the slowest of those that start differently."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
     sizes, strides = replica_levels(plans)
     ids = np.stack(
@@ -290,9 +241,16 @@ def many_tied_s(plans: UniformPlans, tied_parameters: float, gradient_bytes: flo
     """``Messages.tied_s`` of many plans, shape (N,)."""
     seconds = np.zeros(len(plans))
     several = np.flatnonzero(plans.pp > 1)
-    if len(several) and tied_parameters:
+    if not len(several) or not tied_parameters:
+        return seconds
+    kind, payload_bytes = CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes
+    if isinstance(plans.shape.group_order, Assignment):
+        tiers = np.arange(len(cluster.tiers))
+        costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
+        place = plans.end_tiers(cluster)[several]
+    else:
         strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
         distinct, place = np.unique(strides, return_inverse=True)
-        costs = collective_costs_of(CollectiveKind.ALL_REDUCE, np.full(len(distinct), 2), distinct, cluster)
-        seconds[several] = costs.seconds(np.full(len(distinct), tied_parameters * gradient_bytes))[place]
+        costs = collective_costs_of(kind, np.full(len(distinct), 2), distinct, cluster)
+    seconds[several] = costs.seconds(np.full(costs.fixed_s.shape[1], payload_bytes))[place]
     return seconds

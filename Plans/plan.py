@@ -11,6 +11,7 @@ from Common.choices import Precision as Precision
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
+from Plans.assignment import EXAMPLE, Assignment, check_assignment
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.schedule import check as check_schedule
 
@@ -25,7 +26,8 @@ class UniformPlan:
     of each chunk in model order, embedding and head counted; None balances the blocks as Megatron-LM does. ``layer_order`` are
     the layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
     branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the
-    dp · cp devices that hold the same parameters divide the experts among them.
+    dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
+    devices, or assigns so many devices of each axis to every tier of the network.
     """
 
     micro_batch_size: int = 1
@@ -43,7 +45,7 @@ class UniformPlan:
     optimizer: str = "adam"
     precision: Precision = Precision.BF16
     attention: Attention = Attention.FLASH
-    group_order: GroupOrder = GroupOrder.DATA_INNER
+    group_order: GroupOrder | Assignment = GroupOrder.DATA_INNER
     stage_layers: tuple[int, ...] | None = None
     layer_order: tuple[int, ...] | None = None
     overlap_gradients: bool | None = None
@@ -73,13 +75,13 @@ class UniformPlan:
 
     @property
     def stage_stride(self) -> int:
-        """Devices between a device and its like in the next pipeline stage."""
+        """Devices between a device and its like in the next pipeline stage, by an order of groups."""
         inner = self.tp * self.cp
         return inner * self.dp if self.group_order is GroupOrder.DATA_INNER else inner
 
     @property
     def replica_stride(self) -> int:
-        """Devices between a device and its like in the next replica."""
+        """Devices between a device and its like in the next replica, by an order of groups."""
         inner = self.tp * self.cp
         return inner if self.group_order is GroupOrder.DATA_INNER else inner * self.pp
 
@@ -138,7 +140,7 @@ class Plan:
     global_batch_size: int
     schedule: PipelineSchedule
     interleave: int
-    group_order: GroupOrder
+    group_order: GroupOrder | Assignment
     overlap_gradients: bool | None
     overlap_tensor: bool | None
     stages: tuple[StagePlan, ...]
@@ -228,13 +230,24 @@ def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
 
     def plain(value: Any) -> Any:
-        return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
+        if isinstance(value, Enum):
+            return value.value
+        return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Assignment) else value
 
     return {name: plain(getattr(plan, name)) for name in MAPPED}
 
 
+def group_order_of(text: str) -> GroupOrder | Assignment:
+    """The order of groups of that name, or the assignment to tiers that is written so.
+
+    Raises:
+        InputError: it is neither.
+    """
+    return GroupOrder(text) if text in {order.value for order in GroupOrder} else Assignment.parsed(text)
+
+
 def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
-    """Refuse plans that need more devices than there are.
+    """Refuse plans that need more devices than there are, or more of a tier than it holds.
 
     Raises:
         InputError: says how many there are.
@@ -242,6 +255,9 @@ def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
     if plan.devices > cluster.num_devices:
         given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
         raise InputError(f"{given}; use smaller degrees or a larger cluster")
+    if isinstance(plan.group_order, Assignment):
+        degrees = {axis: getattr(plan, axis) for axis in ("tp", "cp", "ep", "dp", "pp")}
+        check_assignment(plan.group_order, degrees, cluster)
 
 
 def check_plan(plan: UniformPlan) -> None:
@@ -264,6 +280,8 @@ def check_plan(plan: UniformPlan) -> None:
             f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global batch of at least "
             f"{plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; raise it or lower dp or the micro-batch size"
         )
+    if plan.group_order is GroupOrder.TIERS:
+        raise InputError(f"group_order tiers stands for many plans; give one of them, such as {EXAMPLE}")
     check_schedule(plan.schedule, plan.pp, plan.interleave, plan.micro_batches)
     if not 0 <= plan.zero_stage <= 3:
         raise InputError(f"zero_stage is {plan.zero_stage}; it must be 0, 1, 2 or 3")

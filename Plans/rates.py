@@ -9,10 +9,18 @@ from numpy.typing import NDArray
 from Estimator.devices.device import Software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_costs, collective_s, distinct_starts
-from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
+from Estimator.network.collectives import collective_s, rectangle_costs
+from Estimator.network.links import (
+    PipelineLayouts,
+    boundary_tiers,
+    carried_tiers,
+    end_tiers,
+    outermost_tiers,
+    transfer_costs,
+)
 from GraphExtractor.graph import CollectiveKind
-from Plans.groups import ALONE, DeviceGroups, expert_groups, expert_replicas, replicas
+from Plans.assignment import Assignment
+from Plans.groups import DeviceGroups, GroupNetwork, expert_replicas, layer_groups, replicas
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.stage_price import GroupRates, PlanRates
@@ -51,13 +59,13 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
     experts that are divided among them over the devices that have the same ones.
     """
-    software, period = machine.software, machine.cluster.period
+    software, cluster = machine.software, machine.cluster
     policy = training_policy(plan.optimizer, plan.zero_stage).with_gradients_of(software.gradient_bytes.value)
     copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
-    dense = replicas(plan, period)
-    experts = dense if plan.ep == 1 else expert_replicas(plan, period)
+    dense = replicas(plan, cluster)
+    experts = dense if plan.ep == 1 else expert_replicas(plan, cluster)
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
@@ -72,7 +80,7 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.ep > 1,
-        groups=group_rates(dense, experts, machine.cluster),
+        groups=group_rates(dense, experts, cluster),
     )
 
 
@@ -80,11 +88,6 @@ def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
     gradient_bytes = machine.software.gradient_bytes.value
     return np.array([training_policy(optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
-
-
-def experts_of(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
-    """The groups that divide the experts of ``plan``, told apart by what they cost."""
-    return ALONE if plan.ep == 1 else expert_groups(plan, cluster.period)
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans
@@ -112,16 +115,9 @@ def _level_costs(groups: DeviceGroups, cluster: Cluster) -> list[list[list[list[
     """(fixed, per byte) of every algorithm by kind by start by level."""
     found = []
     for level in groups.levels:
-        firsts = sorted(distinct_starts(level.stride, cluster, groups.starts))
-        found.append(
-            [
-                [
-                    [(line.fixed_s, line.per_byte_s) for line in collective_costs(kind, level.size, level.stride, cluster, first)]
-                    for kind in KINDS
-                ]
-                for first in firsts
-            ]
-        )
+        by_kind = [level.costs(kind, cluster, groups.starts) for kind in KINDS]
+        lines = [[[(line.fixed_s, line.per_byte_s) for line in costs] for costs in starts] for starts in by_kind]
+        found.append([list(kinds) for kinds in zip(*lines, strict=True)])
     return found
 
 
@@ -132,22 +128,30 @@ class Messages:
     plan: UniformPlan
     cluster: Cluster
 
+    def boundary_tiers(self) -> NDArray[np.int8]:
+        """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
+        plan, assigned = self.plan, self._stages_by_tier
+        between: NDArray[np.int8] = (boundary_tiers(self._layout, self.cluster) if assigned is None else carried_tiers(assigned))[
+            0
+        ]
+        if plan.interleave == 1:
+            return between
+        ends = end_tiers(self._layout, self.cluster) if assigned is None else outermost_tiers(assigned)
+        tiers: NDArray[np.int8] = np.tile(np.concatenate([between, ends]), plan.interleave)[:-1]
+        return tiers
+
     @property
-    def layout(self) -> PipelineLayouts:
-        """Where the plan's pipelines lie."""
+    def _layout(self) -> PipelineLayouts:
+        """Where the pipelines of an order of groups lie."""
         plan = self.plan
         each = (plan.tp * plan.cp, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
         return PipelineLayouts(*(np.array([value]) for value in each))
 
-    def boundary_tiers(self) -> NDArray[np.int8]:
-        """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
-        plan = self.plan
-        between: NDArray[np.int8] = boundary_tiers(self.layout, self.cluster)[0]
-        if plan.interleave == 1:
-            return between
-        around = np.concatenate([between, end_tiers(self.layout, self.cluster)])
-        tiers: NDArray[np.int8] = np.tile(around, plan.interleave)[:-1]
-        return tiers
+    @property
+    def _stages_by_tier(self) -> NDArray[np.int64] | None:
+        """Stages in a block of every tier where they are assigned, shape (tiers, 1)."""
+        order = self.plan.group_order
+        return np.array(order.over(len(self.cluster.tiers)).pp)[:, None] if isinstance(order, Assignment) else None
 
     def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
@@ -160,9 +164,9 @@ class Messages:
         whole = costs.seconds(payload_bytes, tiers)
         if plan.tp == 1 or plan.sequence_parallel:
             return whole
-        gathers = collective_costs(CollectiveKind.ALL_GATHER, plan.tp, 1, self.cluster)
-        gather = np.min([np.where(payload_bytes, each.seconds(payload_bytes), 0.0) for each in gathers], axis=0)
-        scattered: FloatArray = np.minimum(whole, costs.seconds(payload_bytes / plan.tp, tiers) + gather)
+        tensor = GroupNetwork(layer_groups(plan, self.cluster).tensor, self.cluster)
+        gather_s = tensor.many_seconds(CollectiveKind.ALL_GATHER, payload_bytes)
+        scattered: FloatArray = np.minimum(whole, costs.seconds(payload_bytes / plan.tp, tiers) + gather_s)
         return scattered
 
     def tied_s(self, tied_parameters: float, gradient_bytes: float) -> float:
@@ -172,5 +176,9 @@ class Messages:
         """
         if self.plan.pp == 1 or not tied_parameters:
             return 0.0
+        payload_bytes, assigned = tied_parameters * gradient_bytes, self._stages_by_tier
+        if assigned is not None:
+            ends = tuple(np.where(np.arange(len(assigned)) == outermost_tiers(assigned), 2, 1).tolist())
+            return min(cost.seconds(payload_bytes) for cost in rectangle_costs(CollectiveKind.ALL_REDUCE, ends, self.cluster))
         stride = (self.plan.pp - 1) * self.plan.stage_stride
-        return collective_s(CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes, 2, stride, self.cluster)
+        return collective_s(CollectiveKind.ALL_REDUCE, payload_bytes, 2, stride, self.cluster)

@@ -22,7 +22,7 @@ from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
-from Plans.groups import DeviceGroups
+from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
@@ -87,24 +87,24 @@ class Hardware(ABC):
 
     @abstractmethod
     def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
-        """Layer costs of ``graph``; ``experts`` are the groups that divide the experts. ``folder`` keeps what takes long."""
+        """Layer costs of ``graph``; ``groups`` are those that communicate within a layer. ``folder`` keeps what takes long."""
 
     @abstractmethod
-    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+    def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
 
     @abstractmethod
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
     ) -> PricedGraph:
         """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where that is of use."""
 
-    def proven(self, graph: ModelGraph, mode: Recompute, experts: DeviceGroups) -> LayerCosts:
+    def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` with the most effort on every configuration."""
-        self.price(graph, (mode,), experts, None, lambda _: None)
-        return self.refined((mode,), graph, experts, np.arange(self.configurations), Effort.THOROUGH).costs[mode]
+        self.price(graph, (mode,), groups, None, lambda _: None)
+        return self.refined((mode,), graph, groups, np.arange(self.configurations), Effort.THOROUGH).costs[mode]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,22 +154,22 @@ class ExistingDevice(Hardware):
         return device_machine(self._model, self.cluster, memory_bytes)
 
     def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
         """Layer costs of ``graph``."""
-        costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, experts) for mode in modes}
+        costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, groups) for mode in modes}
         advance(1)
         return PricedGraph(costs, costs)
 
-    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+    def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, attributed to causes."""
         return costs
 
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
     ) -> PricedGraph:
         """Layer costs, which more effort does not change."""
-        return self.price(graph, modes, experts, None, lambda _: None)
+        return self.price(graph, modes, groups, None, lambda _: None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
-    _scheduled: dict[tuple[GraphKey, DeviceGroups], ScheduledGraph] = field(default_factory=dict)
+    _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
     def configurations(self) -> int:
@@ -217,36 +217,36 @@ class DesignedChips(Hardware):
         return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
 
     def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
         """Layer costs of ``graph``."""
-        if (graph.key, experts) in self._scheduled:
+        if (graph.key, groups) in self._scheduled:
             advance(1)
-            return _by_mode(self._scheduled[graph.key, experts], modes)
+            return _by_mode(self._scheduled[graph.key, groups], modes)
         what = (graph,), self.accelerators, self.platform
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         path = None
         if folder is not None:
-            key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), experts)
+            key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        scheduled = scheduled_graph(graph, table, GraphNetwork.of(graph, self.cluster, experts), self.solver, path, advance)
-        self._scheduled[graph.key, experts] = scheduled
+        scheduled = scheduled_graph(graph, table, GraphNetwork.of(graph, self.cluster, groups), self.solver, path, advance)
+        self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
 
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: IntArray, effort: Effort
+        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
     ) -> PricedGraph:
         """Layer costs, the configurations ``rows`` scheduled with more ``effort``."""
-        self._scheduled[graph.key, experts] = self._scheduled[graph.key, experts].refined(rows, effort)
-        return _by_mode(self._scheduled[graph.key, experts], modes)
+        self._scheduled[graph.key, groups] = self._scheduled[graph.key, groups].refined(rows, effort)
+        return _by_mode(self._scheduled[graph.key, groups], modes)
 
-    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+    def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, attributed to causes."""
-        return attributed_layer_costs(self._scheduled[costs.graph.key, experts], costs.mode, row)
+        return attributed_layer_costs(self._scheduled[costs.graph.key, groups], costs.mode, row)
 
-    def scheduled(self, graph: ModelGraph, experts: DeviceGroups) -> ScheduledGraph:
+    def scheduled(self, graph: ModelGraph, groups: LayerGroups) -> ScheduledGraph:
         """What ``price`` made of ``graph``."""
-        return self._scheduled[graph.key, experts]
+        return self._scheduled[graph.key, groups]
 
     def on_platform(self, platform: Platform) -> DesignedChips:
         """The same chips with what ``platform`` gives them."""

@@ -4,14 +4,16 @@ A field is a setting where its type is ``Annotated[..., About(...)]``. The type 
 an enumeration, switches, tuples of them where several may be given.
 """
 
+from __future__ import annotations
+
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum, StrEnum, auto
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Protocol, Union, get_args, get_origin
 
-from Common.settings import Kind, Setting, SettingTable
+from Common.settings import Form, Kind, Setting, SettingTable
 
 
 class Mode(Enum):
@@ -51,7 +53,8 @@ class About:
 
     ``default`` says in words what holds where it is not given, ``evaluated`` the same where one plan is priced (if that differs).
     ``modes`` take it, ``lists`` of them several values (of a tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it
-    can change the answer; a ``file`` setting may name a YAML file. Bounds as in ``Common.settings.Setting``.
+    can change the answer; a ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values, which
+    only a search takes. Bounds as in ``Common.settings.Setting``.
     """
 
     help: str
@@ -69,16 +72,31 @@ class About:
     decides: bool = True
     file: bool = False
     shorthand: Shorthand | None = None
+    searched: frozenset[str] = frozenset()
+
+
+class Written(Protocol):
+    """A value with a text of its own."""
+
+    FORM: ClassVar[Form]
+
+    @staticmethod
+    def parsed(text: str) -> Written:
+        """The value of a text of that form."""
 
 
 @dataclass(frozen=True)
 class StatedField:
-    """A field that is a setting. ``item`` is the type of a value, of each value where the field ``holds_many``."""
+    """A field that is a setting. ``item`` is the type of a value, of each value where the field ``holds_many``.
+
+    Where it is an enumeration, values that are none of its names may be of the type ``other``.
+    """
 
     name: str
     about: About
     item: type[Any]
     holds_many: bool
+    other: type[Written] | None = None
 
     @property
     def key(self) -> str:
@@ -99,16 +117,24 @@ class StatedField:
             many=many,
             repeats=about.repeats,
             takes_all=about.takes_all and many,
-            choices=tuple(each.value for each in self.item) if issubclass(self.item, Enum) else (),
+            choices=tuple(name for name in self._names if many or name not in about.searched),
             least=about.least,
             most=about.most,
+            form=self.other.FORM if self.other is not None else None,
         )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(each.value for each in self.item) if issubclass(self.item, Enum) else ()
 
     def converted(self, value: Any) -> Any:
         """A value as ``SettingTable.read`` gives it, in the field's type where that is an enumeration."""
         if not issubclass(self.item, Enum) or value is None:
             return value
-        return tuple(self.item(each) for each in value) if isinstance(value, tuple) else self.item(value)
+        return tuple(map(self._named, value)) if isinstance(value, tuple) else self._named(value)
+
+    def _named(self, value: str) -> Any:
+        return self.item(value) if self.other is None or value in self._names else self.other.parsed(value)
 
 
 def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
@@ -140,7 +166,8 @@ def _stated(name: str, hint: Any) -> StatedField:
     if get_origin(value_type) in {Union, types.UnionType}:
         (value_type,) = (each for each in get_args(value_type) if each is not types.NoneType)
     if get_origin(value_type) is tuple:
-        return StatedField(name, about, get_args(value_type)[0], holds_many=True)
+        item, *others = get_args(get_args(value_type)[0]) or get_args(value_type)[:1]
+        return StatedField(name, about, item, True, *others)
     return StatedField(name, about, value_type, holds_many=False)
 
 

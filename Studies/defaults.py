@@ -1,7 +1,7 @@
 """What holds where nothing was given: the plans that a search compares, and the one plan that is priced."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
         "interleave": None if where.on_devices or "interleave" in everything else (1,),
         "zero_stage": ZERO_STAGES if "zero_stage" in widely else (0,),
-        "group_order": tuple(GroupOrder) if len(where.hardware.cluster.tiers) > 1 else (GroupOrder.DATA_INNER,),
+        "group_order": _orders(where, everything),
         "overlap_gradients": EITHER if "overlap_gradients" in everything else (_overlaps(where, "overlap_gradients"),),
         "overlap_tensor": EITHER if "overlap_tensor" in everything else (_overlaps(where, "overlap_tensor"),),
         "global_batch_size": batch,
@@ -62,6 +62,14 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
     if "tp" in given:
         given["tp"] = tuple(sorted(given["tp"]))
     return {key: given.get(key, value) for key, value in plans.items()}
+
+
+def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:
+    """Of chips to design the two orders, unless asked for more: what layers wait for otherwise is scheduled on all of them."""
+    if len(where.hardware.cluster.tiers) == 1:
+        return (GroupOrder.DATA_INNER,)
+    every = where.on_devices or "group_order" in everything
+    return tuple(GroupOrder) if every else (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
 
 
 def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from Estimator.coverage import check_functions
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import layer_names
 from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
-from Plans.rates import Machine, experts_of
+from Plans.rates import Machine
 from Plans.results import Iteration
 from Solver.results import HardwareReport
 from Studies.problem import hardware_of, hardware_report, memory_sizes, single_plan
@@ -43,8 +44,8 @@ def evaluated(request: Request) -> Evaluation:
     if request.chunk_layers is not None:
         degrees = _as_stated(request, request.chunk_layers, degrees, graph)
     check_functions([graph], hardware.known_functions, strict=request.strict)
-    experts = experts_of(degrees, hardware.cluster)
-    costs = hardware.attributed(hardware.proven(graph, degrees.recompute, experts), experts, 0)
+    groups = layer_groups(degrees, hardware.cluster)
+    costs = hardware.attributed(hardware.proven(graph, degrees.recompute, groups), groups, 0)
     machine = hardware.machine(0, float(memory_sizes(request)[0]))
     iteration = price_iteration(degrees, costs, machine)
     names = layer_names(graph)

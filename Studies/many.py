@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from Common.errors import InputError
 from Estimator.coverage import check_functions
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from GraphExtractor.storage import load_or_extract
+from Plans.assignment import Assignment
+from Plans.groups import layer_groups
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
-from Plans.many_rates import UniformPlans
-from Plans.plan import GroupOrder, UniformPlan
-from Plans.rates import experts_of
+from Plans.plan import GroupOrder, UniformPlan, group_order_of
+from Plans.uniform_plans import UniformPlans
 from Solver.hardware import Hardware
 from Studies.problem import hardware_of, memory_sizes, plan_space
 from Studies.request import Request
@@ -45,10 +47,13 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
     full["recompute"] = [Recompute(value) for value in full["recompute"]]
-    full["group_order"] = [GroupOrder(value) for value in full["group_order"]]
+    orders = [_order(value, hardware.cluster) for value in full["group_order"]]
+    full["group_order"] = pd.Series(orders, dtype=object, index=full.index)
+    inner = [order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER for order in orders]
+    full["groups"] = pd.Series(inner, dtype=object, index=full.index)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
     graphs = _LayerCosts(request, hardware)
-    for rows in full.groupby(list(SHAPE_COLUMNS), dropna=False, sort=False).indices.values():
+    for rows in full.groupby([*SHAPE_COLUMNS, "groups"], dropna=False, sort=False).indices.values():
         same = full.iloc[rows]
         first = same.iloc[0]
         shape = UniformPlan(
@@ -57,9 +62,10 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
             optimizer=base.optimizer,
             precision=base.precision,
             attention=base.attention,
+            group_order=first["groups"],
         )
         whole = _plans_of(shape, same, hardware)
-        for part in whole.by_experts(hardware.cluster).values():
+        for part in whole.by_groups(hardware.cluster).values():
             chosen = whole.some(part)
             costs = graphs.of(chosen.plan(0))
             prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
@@ -83,7 +89,7 @@ class _LayerCosts:
         key = plan.graph_key(request.models[0].name, request.sequence_length[0])
         graph = load_or_extract(key, request.folders.graphs, code=request.code)
         check_functions([graph], hardware.known_functions, strict=request.strict)
-        return hardware.proven(graph, plan.recompute, experts_of(plan, hardware.cluster))
+        return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))
 
 
 def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
@@ -101,7 +107,16 @@ def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> Un
         global_batch_size=numbers("global_batch_size"),
         pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in table["group_order"]], dtype=np.bool_),
         overlap_gradients=np.array(overlap, dtype=np.bool_),
+        assigned=np.array([(order.dp, order.pp) for order in table["group_order"] if isinstance(order, Assignment)], np.int64),
     )
+
+
+def _order(value: object, cluster: Cluster) -> GroupOrder | Assignment:
+    order = group_order_of(value) if isinstance(value, str) else value
+    if isinstance(order, Assignment):
+        return order.over(len(cluster.tiers))
+    assert isinstance(order, GroupOrder)
+    return order
 
 
 def _plain(default: Any, value: Any) -> Any:

@@ -4,6 +4,7 @@ from Common.choices import PipelineSchedule
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
+from Plans.assignment import Assignment, tier_capacities
 from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plan_search.space import PlanSpace
@@ -41,6 +42,7 @@ def memory_sizes(request: Request) -> tuple[int, ...]:
 
 def plan_space(request: Request, model: str) -> PlanSpace:
     """The plans that ``request`` compares for ``model``; only models with experts divide them."""
+    cluster = request.hardware.cluster
     return PlanSpace(
         devices=request.devices,
         use_all_devices=request.use_all_devices,
@@ -61,7 +63,10 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         dp_degrees=request.dp,
         interleave=request.interleave,
         zero_stages=request.zero_stage,
-        group_orders=request.group_order,
+        group_orders=tuple(
+            order.over(len(cluster.tiers)) if isinstance(order, Assignment) else order for order in request.group_order
+        ),
+        capacities=tier_capacities(cluster, request.devices),
         overlap_gradients=request.overlap_gradients,
         overlap_tensor=request.overlap_tensor,
     )

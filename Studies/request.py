@@ -24,6 +24,7 @@ from Common.numbers import number
 from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
 from GraphExtractor.permission import CodePermission
+from Plans.assignment import Assignment
 from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
@@ -216,14 +217,16 @@ class Request:
         ),
     ] = (0,)
     group_order: Annotated[
-        tuple[GroupOrder, ...],
+        tuple[GroupOrder | Assignment, ...],
         About(
-            "how the parallel groups nest over the devices, innermost first",
-            "all, where the network has several tiers",
+            "how the parallel groups nest over the devices, innermost first; 'tiers' for every way in which they share out the "
+            "tiers of the network, or one of these ways, as tp4.dp2/dp8.pp4",
+            "both orders where the network has several tiers; with a device 'tiers' too",
             GroupOrder.DATA_INNER.value,
             takes_all=True,
+            searched=frozenset({GroupOrder.TIERS.value}),
         ),
-    ] = tuple(GroupOrder)
+    ] = (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
     overlap_gradients: Annotated[
         tuple[bool, ...],
         About(

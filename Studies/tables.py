@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import GroupOrder, Recompute
+from Common.choices import Recompute
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plan_search.best_plan import PlanStatus
@@ -89,7 +89,6 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
         assert group is not None
         for plans, found in group.solved(place * group.configurations + row):
             arrays, shape = plans.plans, plans.plans.shape
-            orders = np.array([GroupOrder.DATA_INNER.value, GroupOrder.PIPELINE_INNER.value], dtype=object)
             frames.append(
                 pd.DataFrame(
                     {
@@ -105,7 +104,7 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                         "dp": arrays.dp,
                         "zero_stage": arrays.zero_stage,
                         "interleave": arrays.interleave,
-                        "group_order": orders[arrays.pipeline_inner.astype(np.int64)],
+                        "group_order": arrays.order_names,
                         "overlap_gradients": arrays.overlap_gradients,
                         "status": [PlanStatus(code).name.lower() for code in found.status.tolist()],
                         "time_per_batch_s": np.where(np.isfinite(found.plan_s), found.plan_s, np.nan),

@@ -74,11 +74,16 @@ def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
         "sequence parallelism": plan.sequence_parallel,
         f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
-        f"order {plan.group_order}": plan.group_order != GroupOrder.DATA_INNER.value,
+        _order_text(plan.group_order): plan.group_order != GroupOrder.DATA_INNER.value,
         "overlapped gradients": bool(plan.plan.overlap_gradients),
         "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
     }
     return tuple(words for words, applies in named.items() if applies)
+
+
+def _order_text(order: str) -> str:
+    """``order tensor-pipeline-data``, or how many devices of each axis lie in every tier."""
+    return f"order {order}" if order in {each.value for each in GroupOrder} else f"tiers {order}"
 
 
 def plan_text(plan: ModelPlan | ExpertReport) -> str:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
-from Plans.groups import ALONE
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
@@ -97,7 +97,7 @@ def main() -> None:
         space = plan_space(request, model)
         shape = next(iter(space.shapes()))
         graph = load_or_extract(shape.graph_key(model, request.sequence_length[0]), Path(name))
-        costs = hardware.proven(graph, shape.recompute, ALONE)
+        costs = hardware.proven(graph, shape.recompute, layer_groups(shape, hardware.cluster))
         pricing(hardware, space, shape, costs)
         placements(hardware, space, shape, costs, graph)
 

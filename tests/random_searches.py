@@ -31,11 +31,12 @@ from GraphExtractor.graph import (
     SharedTensor,
     SparseTable,
 )
-from Plans.groups import DeviceGroups
+from Plans.groups import LayerGroups, layer_groups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Plans.plan import GroupOrder, UniformPlan
+from Plans.plan import UniformPlan
 from Plans.pricing import PricedPlan
-from Plans.rates import Machine, experts_of
+from Plans.rates import Machine
+from Plans.uniform_plans import ORDERS
 from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
@@ -186,9 +187,9 @@ class RandomHardware(Hardware):
         return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software)
 
     def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], experts: DeviceGroups, folder: Path | None, advance: Advance
+        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
-        costs = {mode: self.costs(graph, mode, experts) for mode in modes}
+        costs = {mode: self.costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, {mode: self.at_least(each) for mode, each in costs.items()})
 
     def at_least(self, costs: LayerCosts) -> LayerCosts:
@@ -202,15 +203,15 @@ class RandomHardware(Hardware):
 
         return replace(costs, **{name: shorter(getattr(costs, name)) for name in ("forward", "recompute", "backward")})
 
-    def attributed(self, costs: LayerCosts, experts: DeviceGroups, row: int) -> LayerCosts:
+    def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         return costs.rows(np.array([row]))
 
     def refined(
-        self, modes: Sequence[Recompute], graph: ModelGraph, experts: DeviceGroups, rows: NDArray[np.int64], effort: Effort
+        self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: NDArray[np.int64], effort: Effort
     ) -> PricedGraph:
-        return self.price(graph, modes, experts, None, lambda _: None)
+        return self.price(graph, modes, groups, None, lambda _: None)
 
-    def costs(self, graph: ModelGraph, mode: Recompute, experts: DeviceGroups) -> LayerCosts:
+    def costs(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph``: the more devices share it, the faster."""
         key = graph.key
         what = [self.seed, key.micro_batch_size, key.tp, key.cp, key.ep, int(key.sequence_parallel), len(graph.sequence)]
@@ -287,7 +288,7 @@ def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
         dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
         interleave=None if random.random() < 0.4 else (1,),
         zero_stages=some(0, 1, 2, 3),
-        group_orders=tuple(GroupOrder),
+        group_orders=ORDERS[:2],
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (True, False))[int(random.integers(2))],
     )
@@ -407,8 +408,8 @@ class Case:
         machine = self.hardware.machine(row, memory_bytes)
         best = Enumerated(shape, math.inf, 0.0)
         for plan in every_plan(model.space, shape, len(graph.sequence)):
-            experts = experts_of(plan, self.hardware.cluster)
-            costs = self.hardware.costs(graph, plan.recompute, experts)
+            groups = layer_groups(plan, self.hardware.cluster)
+            costs = self.hardware.costs(graph, plan.recompute, groups)
             found = best_cut(plan, self.hardware.at_least(costs) if least else costs, machine, row)
             best = min(best, found, key=lambda each: each.iteration_s)
         return best

@@ -6,6 +6,7 @@ fixed time plus a time for every byte (``AlgorithmCost``); a collective costs wh
 is what one device holds, in ``Estimator.network.exchange``.
 """
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ import numpy as np
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster, IntArray
 from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
-from Estimator.network.crossings import Crossings, crossings
+from Estimator.network.crossings import Crossings, crossings, rectangle_crossings
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
@@ -69,6 +70,24 @@ def collective_costs_of(
     # two devices stand in for one, which the formulas do not know
     crossed = crossings(np.maximum(group_sizes, 2), strides, cluster, starts)
     return CollectiveCosts.of(_algorithms(kind, crossed, cluster), group_sizes == 1)
+
+
+def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) -> CollectiveCosts:
+    """The algorithms of a collective over N groups that lie evenly in the blocks of every tier; ``parts`` has shape (tiers, N).
+
+    Group n has ``parts[t, n]`` blocks (devices, on the innermost tier) of tier t - 1 in each block of tier t that it is in.
+    """
+    alone = parts.prod(axis=0) == 1
+    two = np.where(alone & (np.arange(len(parts))[:, None] == 0), 2, parts)  # stand in for one, as above
+    return CollectiveCosts.of(_algorithms(kind, rectangle_crossings(two, cluster), cluster), alone)
+
+
+@lru_cache(maxsize=4096)
+def rectangle_costs(kind: CollectiveKind, parts: tuple[int, ...], cluster: Cluster) -> tuple[AlgorithmCost, ...]:
+    """The algorithms of a collective over one such group, of which the fastest for its size is used."""
+    if math.prod(parts) == 1:
+        return (AlgorithmCost("none", 0.0, 0.0),)
+    return rectangle_costs_of(kind, np.array(parts, np.int64)[:, None], cluster).of_group(0)
 
 
 def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:

@@ -93,6 +93,38 @@ def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first:
     return Crossings(cluster.tiers, group_sizes, blocks, most, fewest)
 
 
+def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
+    """The same of groups with as many members in every block that holds any: ``parts`` (tiers, N) of each block per tier.
+
+    A group has ``parts[0]`` devices in a block of the innermost tier, in ``parts[1]`` such blocks of the next one, and so on.
+    """
+    together = np.cumprod(parts, axis=0)
+    sizes, ones = together[-1], np.ones_like(parts[:1])
+    most = np.concatenate([ones, together])
+    return Crossings(cluster.tiers, sizes, sizes // most, most, most)
+
+
+def parts_of(sizes: IntArray, strides: IntArray, cluster: Cluster) -> IntArray:
+    """``parts`` of groups of devices one stride apart, shape (tiers, N); 0 for those that blocks of some tier cut unevenly.
+
+    Such groups start where other axes of a contiguous numbering put them: at multiples of their size and stride, and as many
+    devices behind as one stride has.
+    """
+    spans = sizes * strides
+    before, parts = np.ones_like(sizes), np.empty((len(cluster.tiers), len(sizes)), np.int64)
+    even = np.ones(sizes.shape, np.bool_)
+    for row, block in enumerate(_inner_sizes(cluster.tiers)[1:]):
+        alone, whole = strides % block == 0, block % spans == 0
+        filled = (block % strides == 0) & (spans % block == 0)
+        even &= alone | whole | filled | (sizes == 1)
+        inside = np.where(alone, 1, np.where(whole, sizes, np.maximum(block // strides, 1)))
+        inside = np.where(sizes == 1, 1, inside)
+        parts[row] = inside // before
+        before = inside
+    parts[-1] = sizes // before
+    return np.where(even, parts, 0)
+
+
 def _members(group_sizes: IntArray, strides: IntArray, first: IntArray, size: int) -> tuple[IntArray, IntArray, IntArray]:
     """Of blocks of ``size`` devices: how many hold members of each group, the most and the fewest that one of them holds.
 

@@ -68,6 +68,29 @@ def end_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
     return np.where(layouts.pp > 1, _slowest_tiers(layouts, distances, 1, cluster)[:, 0], np.int8(0))
 
 
+def carried_tiers(parts: IntArray) -> TierArray:
+    """``boundary_tiers`` of N pipelines that have ``parts`` (tiers, N) stages in each block of every tier.
+
+    Stages that follow one another are as near as can be: the next one is in another block of a tier when that of the last is
+    full.
+    """
+    together = np.cumprod(parts, axis=0)
+    pp = together[-1]
+    ahead = np.arange(1, max(int(pp.max(initial=1)), 1))
+    tiers = np.zeros((len(pp), len(ahead)), dtype=np.int8)
+    for full in together[:-1]:
+        tiers += ahead % full[:, None] == 0
+    tiers *= ahead < pp[:, None]
+    return tiers
+
+
+def outermost_tiers(parts: IntArray) -> TierArray:
+    """``end_tiers`` of the same, shape (N,)."""
+    several = parts > 1
+    last: TierArray = (len(parts) - 1 - np.argmax(several[::-1], axis=0)).astype(np.int8)
+    return np.where(several.any(axis=0), last, np.int8(0))
+
+
 def _slowest_tiers(layouts: PipelineLayouts, distances: IntArray, boundaries: int, cluster: Cluster) -> TierArray:
     """Tiers of messages over ``distances`` devices (N,) from stages as far apart, the first at device 0; (N, boundaries)."""
     tiers = np.zeros((len(distances), boundaries), dtype=np.int8)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from Common.choices import GroupOrder
 from Common.numbers import number
 from Estimator.network.cluster import Cluster
+from Plans.assignment import Assignment
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
@@ -23,8 +24,9 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PlacedDevices:
-    """Rank of every device in use along each axis, in the order of the network: arrays of shape (devices,)."""
+    """Every device in use by its number on the network, and its rank along each axis: arrays of shape (devices,)."""
 
+    device: IntArray
     tensor: IntArray
     context: IntArray
     replica: IntArray
@@ -43,46 +45,59 @@ class GroupOnTiers:
     bandwidth_bytes_per_s: float
 
 
-def placed_devices(plan: ModelPlan) -> PlacedDevices:
-    """Tensor-parallel groups lie innermost, then context-parallel ones, then replicas or stages as the plan orders them."""
+def placed_devices(plan: ModelPlan, cluster: Cluster) -> PlacedDevices:
+    """Tensor-parallel groups lie innermost, then context-parallel ones, then replicas or stages as the plan orders them.
+
+    Where the plan assigns axes to tiers, this holds within every tier.
+    """
     device = np.arange(plan.tp * plan.cp * plan.dp * plan.pp)
+    if plan.group_order not in {order.value for order in GroupOrder}:
+        return _assigned_devices(Assignment.parsed(plan.group_order), cluster, device)
     rest, tensor = np.divmod(device, plan.tp)
     rest, context = np.divmod(rest, plan.cp)
     if plan.group_order == GroupOrder.PIPELINE_INNER.value:
         replica, stage = np.divmod(rest, plan.pp)
     else:
         stage, replica = np.divmod(rest, plan.dp)
-    return PlacedDevices(tensor, context, replica, stage)
+    return PlacedDevices(device, tensor, context, replica, stage)
+
+
+def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -> PlacedDevices:
+    axes = ("tp", "cp", "dp", "pp")
+    ranks, weights = {axis: np.zeros_like(count) for axis in axes}, dict.fromkeys(axes, 1)
+    device, block, rest = np.zeros_like(count), 1, count
+    for tier, parts in zip(cluster.tiers, zip(*(getattr(assigned, axis) for axis in axes), strict=True), strict=False):
+        place = 1
+        for axis, part in zip(axes, parts, strict=True):
+            rest, digit = np.divmod(rest, part)
+            ranks[axis] += digit * weights[axis]
+            device += digit * place * block
+            weights[axis] *= part
+            place *= part
+        block = tier.group_size
+    return PlacedDevices(device, *(ranks[axis] for axis in axes))
 
 
 def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
     """The groups of a plan that have several devices, from the innermost."""
-    inner, placed = plan.tp * plan.cp, placed_devices(plan)
-    stages_inner = plan.group_order == GroupOrder.PIPELINE_INNER.value
-    stage_stride, replica_stride = (inner, inner * plan.pp) if stages_inner else (inner * plan.dp, inner)
+    placed = placed_devices(plan, cluster)
     kinds = [
-        ("tensor parallel", "activations of every layer", plan.tp, 1, [placed.context, placed.replica, placed.stage]),
-        ("context parallel", "keys and values, gradients", plan.cp, plan.tp, [placed.tensor, placed.replica, placed.stage]),
-        ("data parallel", "gradients", plan.dp, replica_stride, [placed.tensor, placed.context, placed.stage]),
-        (
-            "neighbouring stages",
-            "activations between stages",
-            plan.pp,
-            stage_stride,
-            [placed.tensor, placed.context, placed.replica],
-        ),
+        ("tensor parallel", "activations of every layer", plan.tp, [placed.context, placed.replica, placed.stage]),
+        ("context parallel", "keys and values, gradients", plan.cp, [placed.tensor, placed.replica, placed.stage]),
+        ("data parallel", "gradients", plan.dp, [placed.tensor, placed.context, placed.stage]),
+        ("neighbouring stages", "activations between stages", plan.pp, [placed.tensor, placed.context, placed.replica]),
     ]
     found = []
-    for name, exchanges, size, stride, others in kinds:
+    for name, exchanges, size, others in kinds:
         if size == 1:
             continue
         same = np.unique(np.stack(others), axis=1, return_inverse=True)[1].reshape(-1)
-        order = np.lexsort((np.arange(len(same)), same))
-        members = order.reshape(-1, size)
+        members = placed.device[np.lexsort((placed.device, same))].reshape(-1, size)
         tier = next(
             (each for each in cluster.tiers if (members // each.group_size == members[:, :1] // each.group_size).all()),
             cluster.tiers[-1],
         )
+        stride = int(members[0, 1] - members[0, 0])
         found.append(GroupOnTiers(name, exchanges, size, stride, tier.name, tier.bandwidth_bytes_per_s * tier.efficiency))
     return tuple(found)
 
@@ -91,13 +106,14 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
     """Every device of the plan as a square, row by row in the order of the network, coloured by stage."""
     import altair as alt
 
-    placed = placed_devices(plan)
+    placed = placed_devices(plan, cluster)
     drawn = min(len(placed.stage), MOST_DEVICES)
     row = _row_of(cluster, drawn)
-    device = np.arange(drawn)
+    device = placed.device[:drawn]
     blocks = [device // tier.group_size for tier in cluster.tiers]
     names = [
-        " / ".join(f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True)) for place in device
+        " / ".join(f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True))
+        for place in range(drawn)
     ]
     columns = ("device", "x", "y", "stage", "replica", "tensor", "context", "colour", "where")
     rows = zip(
@@ -107,7 +123,7 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
         strict=True,
     )
     data = inline_data(columns, rows, words={"where"})
-    lines = -(-drawn // row)
+    lines = int(device.max()) // row + 1
     x = alt.X(
         "x:O", title=f"device, {row} in a row", axis=alt.Axis(labels=False, ticks=False), scale=alt.Scale(paddingInner=0.12)
     )

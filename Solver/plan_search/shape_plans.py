@@ -8,17 +8,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.collectives import collective_costs_of
+from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
 from Plans.many import PreparedPlans
-from Plans.many_rates import ManyRates, UniformPlans, many_rates, many_tied_s, rates_at, replica_levels
+from Plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at, replica_levels, replica_parts
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import Machine, Messages, whole_bytes
 from Plans.stage_price import PlanRates
 from Plans.stage_totals import StageTimes, times_of
+from Plans.uniform_plans import UniformPlans
 from Solver.cuts.cut_bounds import ROUNDING
 from Solver.cuts.memory import least_fullest_bytes
 from Solver.cuts.stage_graph import StageGraph, stage_graph
@@ -206,11 +207,13 @@ class ShapePlans:
     @property
     def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
         """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0 where it may be hidden."""
-        shape, plans = self.plans.shape, self.plans
+        shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
+        parts = replica_parts(plans, cluster)
+        even = parts.all(axis=0)
         joined = plans.layouts.replica_strides == shape.tp * shape.cp  # context-parallel devices and replicas are neighbours
         sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
-        left = np.where(joined, 1.0, 1.0 / shape.cp)
+        left = np.where(even | joined, 1.0, 1.0 / shape.cp)
         gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
         wanted = (
             ({0: CollectiveKind.ALL_REDUCE, 1: CollectiveKind.REDUCE_SCATTER}, gradient),
@@ -221,9 +224,14 @@ class ShapePlans:
             fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
             fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
             for zero, kind in kinds.items():
-                here = np.flatnonzero((plans.zero_stage == zero) & ~nothing)
-                if len(here):
-                    costs = collective_costs_of(kind, sizes[here], strides[here], self.machine.cluster)
+                wanted_here = (plans.zero_stage == zero) & ~nothing
+                for here, evenly in ((np.flatnonzero(wanted_here & even), True), (np.flatnonzero(wanted_here & ~even), False)):
+                    if not len(here):
+                        continue
+                    if evenly:
+                        costs = rectangle_costs_of(kind, parts[:, here], cluster)
+                    else:
+                        costs = collective_costs_of(kind, sizes[here], strides[here], cluster)
                     algorithms = np.arange(len(costs.fixed_s))
                     fixed_s[here] = np.inf
                     fixed_s[here[:, None], algorithms] = costs.fixed_s.T
@@ -239,28 +247,21 @@ class ShapePlans:
         return many_tied_s(self.plans, self.stages.tied_parameters, self._gradient_bytes, self.machine.cluster)
 
     @property
-    def _stage_strides(self) -> IntArray:
-        """Devices between a device and its like in the next stage, shape (plans,)."""
-        return self.plans.layouts.stage_strides
-
-    @property
     def _boundary_s(self) -> FloatArray:
         """Seconds of messages over a boundary: both ways and one way at least, one way at most; shape (3, plans)."""
         tiers = self.machine.cluster.tiers
-        sizes = np.array([tier.group_size for tier in tiers])
-        nearest = np.minimum(np.searchsorted(sizes, self._stage_strides, side="right"), len(tiers) - 1)
         by_tier = np.zeros((3, len(tiers)))
         for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
             inner = self.message_tables[tier:, :, 1:-1]
             by_tier[:, tier] = inner.sum(axis=1).min(), inner.min(), inner.max()
-        seconds: FloatArray = by_tier[:, nearest]
+        seconds: FloatArray = by_tier[:, self.plans.nearest_tiers(self.machine.cluster)]
         return seconds
 
     @cached_property
     def message_tables(self) -> FloatArray:
         """Seconds of messages into every node over each tier, forward and back; shape (tiers, 2, nodes)."""
         cluster, crosses = self.machine.cluster, self.stages.crossing
-        messages = Messages(self.plans.shape, cluster)
+        messages = Messages(self.plans.plan(0) if len(self) else self.plans.shape, cluster)
         tiers = np.arange(len(cluster.tiers), dtype=np.int8)[:, None]
         both = (crosses.activation_bytes, crosses.gradient_bytes)
         return np.stack([messages.seconds(each[None, :], tiers) for each in both], axis=1)

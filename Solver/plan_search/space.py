@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
-from Plans.many_rates import UniformPlans
+from Plans.assignment import Assignment
 from Plans.plan import GroupOrder, UniformPlan
+from Plans.uniform_plans import UniformPlans
+from Solver.plan_search.assignments import of_groups, ordered, placed_beside
 from Solver.plan_search.replicas import undominated
 
 IntArray = NDArray[np.int64]
@@ -26,6 +28,8 @@ class PlanSpace:
 
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. Interleaved
     plans have equal chunks, as Megatron-LM requires; the stages of the others may differ. None stands for every value there is.
+    Where ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network, whose blocks hold
+    ``capacities``, in every other way too.
     """
 
     devices: int
@@ -42,7 +46,8 @@ class PlanSpace:
     dp_degrees: tuple[int, ...] | None = None
     interleave: tuple[int, ...] | None = (1,)
     zero_stages: tuple[int, ...] = (0,)
-    group_orders: tuple[GroupOrder, ...] = tuple(GroupOrder)
+    group_orders: tuple[GroupOrder | Assignment, ...] = (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
+    capacities: tuple[int, ...] = ()
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
 
@@ -58,7 +63,23 @@ class PlanSpace:
                 if sequence and self.sequence_length % tp:
                     continue
                 for overlap in self.overlap_tensor if sequence else (None,):
-                    yield replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
+                    of_layers = replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
+                    for order in self._orders_of(of_layers):
+                        yield replace(of_layers, group_order=order)
+
+    @property
+    def nested(self) -> tuple[GroupOrder, ...]:
+        """Orders of groups over consecutive devices."""
+        return tuple(order for order in self.group_orders if isinstance(order, GroupOrder) and order is not GroupOrder.TIERS)
+
+    def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
+        """Where the groups that communicate within a layer of ``shape`` may lie; any order of groups stands for all of them."""
+        yield from self.nested[:1]
+        for order in self.group_orders:
+            if order is GroupOrder.TIERS and len(self.capacities) > 1:
+                yield from of_groups(shape, self.capacities)
+            elif isinstance(order, Assignment) and order.has(tp=shape.tp, cp=shape.cp, ep=shape.ep):
+                yield order.groups
 
     def why_empty(self, layers: int, cluster: Cluster) -> str:
         """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there are plans."""
@@ -108,25 +129,29 @@ class PlanSpace:
         movable = len(cluster.tiers) > 1 or shape.cp > 1  # else replicas and context-parallel groups may part
         kinds: list[tuple[int, int, bool, int, bool]] = []
         replicas: list[IntArray] = [np.empty(0, np.int64)]
+        placed: list[IntArray] = []
         for pp in self.pp_degrees or range(1, min(groups, layers) + 1):
             if pp > min(groups, layers) or (self.use_all_devices and self.devices % (shape.tp * shape.cp * pp)):
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
-            axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(self.group_orders), self._chunks(pp, layers)
+            nested = self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
+            every, lying = self._lying(shape, pp, every)
+            axes = self.zero_stages, enumerate(self.overlap_gradients), enumerate(nested), self._chunks(pp, layers)
             for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
-                degrees = every
+                kept = np.ones(len(every), np.bool_)
                 if zero > min(self.zero_stages) or another_overlap:
-                    degrees = degrees[degrees * shape.cp > 1]
+                    kept &= every * shape.cp > 1
                 if another_order:
-                    degrees = degrees[degrees > 1] if pp > 1 and movable else degrees[:0]
+                    kept &= (every > 1) & (pp > 1 and movable)
                 if chunks > 1:
-                    degrees = degrees[-(-shape.global_batch_size // (shape.micro_batch_size * degrees)) % pp == 0]
+                    kept &= -(-shape.global_batch_size // (shape.micro_batch_size * every)) % pp == 0
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
-                replicas.append(degrees)
+                replicas.append(every[kept])
+                placed.append(lying[kept])
         table = np.repeat(np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0)
         pp_column, zero_column, inner, chunk_column, overlaps = (np.ascontiguousarray(column) for column in table.T)
-        return UniformPlans(
+        plans = UniformPlans(
             shape=shape,
             pp=pp_column,
             dp=np.concatenate(replicas),
@@ -135,6 +160,22 @@ class PlanSpace:
             global_batch_size=np.full(len(table), shape.global_batch_size),
             pipeline_inner=inner > 0,
             overlap_gradients=overlaps > 0,
+            assigned=np.concatenate(placed) if placed else np.empty((0, 2, 0), np.int64),
+        )
+        return plans.some(np.flatnonzero(~ordered(plans, self.nested, cluster)))
+
+    def _lying(self, shape: UniformPlan, pp: int, degrees: IntArray) -> tuple[IntArray, IntArray]:
+        """Data parallel degrees, as often as stages and replicas can lie differently, and by tier how (N, 2, tiers)."""
+        groups = shape.group_order
+        if not isinstance(groups, Assignment):
+            return degrees, np.empty((len(degrees), 2, 0), np.int64)
+        if GroupOrder.TIERS in self.group_orders:
+            return placed_beside(groups, self.capacities, pp, degrees)
+        given = [each for each in self.group_orders if isinstance(each, Assignment) and each.groups == groups]
+        lying = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
+        kept = [(dp, parts) for dp, parts in lying if dp in degrees]
+        return np.array([dp for dp, _ in kept], np.int64), np.array([parts for _, parts in kept], np.int64).reshape(
+            len(kept), 2, len(groups.tp)
         )
 
     def _replicas(self, room: int, most: int) -> IntArray:

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.many_rates import UniformPlans
 from Plans.stage_totals import StageSizes
+from Plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
 

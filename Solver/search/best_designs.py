@@ -8,10 +8,10 @@ from dataclasses import replace
 from Common.errors import SolverError
 from GraphExtractor.graph import ModelGraph
 from Plans.cuts import chunk_layers
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
 from Plans.plan import Plan, UniformPlan
-from Plans.rates import experts_of
 from Plans.results import Iteration, Status
 from Solver.cuts.layer_graph import edges_between, is_chain
 from Solver.results import ExpertReport, ModelPlan
@@ -76,7 +76,7 @@ def plan_report(
         sequence_parallel=plan.sequence_parallel,
         zero_stage=plan.zero_stage,
         interleave=plan.interleave,
-        group_order=plan.group_order.value,
+        group_order=str(plan.group_order),
         micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
         devices_used=iteration.devices,
         stages=iteration.stages,
@@ -96,9 +96,9 @@ def plan_report(
 
 def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
     """Layer costs of ``plan``'s shape on configuration ``row`` alone, attributed to causes."""
-    experts = experts_of(plan, run.hardware.cluster)
-    part = next(each for each in shape.parts if each.experts == experts)
-    return run.hardware.attributed(part.costs, experts, row)
+    groups = layer_groups(plan, run.hardware.cluster)
+    part = next(each for each in shape.parts if each.groups == groups)
+    return run.hardware.attributed(part.costs, groups, row)
 
 
 def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from Common.progress import Advance
 from GraphExtractor.graph import OperatorGraph, Recompute
+from Plans.groups import layer_groups
 from Plans.layer_costs import layer_names, moded_layers
-from Plans.rates import experts_of
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import ScheduleConfirmation
@@ -44,7 +44,7 @@ def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
         return []
     row, shape = choice.group.locate(choice.point)
     plan, graph = choice.group.plan(choice.point), shape.graph
-    scheduled = hardware.scheduled(graph, experts_of(plan, hardware.cluster))
+    scheduled = hardware.scheduled(graph, layer_groups(plan, hardware.cluster))
     distinct, sequence = moded_layers(graph, plan.recompute)
     names = layer_names(graph)
     schedules = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from Estimator.coverage import check_functions
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.storage import load_or_extract
-from Plans.groups import DeviceGroups
+from Plans.groups import LayerGroups
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
 from Solver.hardware import Hardware, PricedGraph
@@ -27,17 +27,17 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Plans of a shape whose expert groups lie alike on the cluster, what its layers cost, and what they cost at ``least``."""
+    """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``."""
 
     plans: ShapePlans
     costs: LayerCosts
     least: LayerCosts
-    experts: DeviceGroups
+    groups: LayerGroups
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep, micro-batch, recomputation, sequence parallelism."""
+    """What decides the seconds of a layer: tp, cp, ep and where they lie, micro-batch, recomputation, sequence parallelism."""
 
     plan: UniformPlan
     graph: ModelGraph
@@ -63,17 +63,17 @@ class Shape:
 
     def proven_at(self, hardware: Hardware, row: int) -> Shape:
         """The same with configuration ``row`` priced with the most effort."""
-        keys = [(self.graph.key, part.experts) for part in self.parts]
+        keys = [(self.graph.key, part.groups) for part in self.parts]
         modes, rows = (self.plan.recompute,), np.array([row])
         return self.with_costs(
-            {(key, experts): hardware.refined(modes, self.graph, experts, rows, Effort.THOROUGH) for key, experts in keys}
+            {(key, groups): hardware.refined(modes, self.graph, groups, rows, Effort.THOROUGH) for key, groups in keys}
         )
 
-    def with_costs(self, priced: Mapping[tuple[GraphKey, DeviceGroups], PricedGraph]) -> Shape:
+    def with_costs(self, priced: Mapping[tuple[GraphKey, LayerGroups], PricedGraph]) -> Shape:
         """The same with what is ``priced`` anew."""
         mode, parts = self.plan.recompute, []
         for part in self.parts:
-            found = priced.get((self.graph.key, part.experts))
+            found = priced.get((self.graph.key, part.groups))
             parts.append(part if found is None else replace(part, costs=found.costs[mode], least=found.least[mode]))
         return replace(self, parts=tuple(parts))
 
@@ -119,17 +119,17 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     modes = tuple(dict.fromkeys(shape.recompute for shape in shapes))
     by_size: dict[int, list[Shape]] = {}
     with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:
-        priced: dict[tuple[GraphKey, DeviceGroups], PricedGraph] = {}
+        priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         for shape in shapes:
             graph = graphs[model.graph_key(shape)]
             plans = model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
             parts = []
-            for experts, rows in plans.by_experts(run.hardware.cluster).items():
-                what = graph.key, experts
+            for groups, rows in plans.by_groups(run.hardware.cluster).items():
+                what = graph.key, groups
                 if what not in priced:
-                    priced[what] = run.hardware.price(graph, modes, experts, run.stores.estimates, advance)
+                    priced[what] = run.hardware.price(graph, modes, groups, run.stores.estimates, advance)
                 costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
-                parts.append(Part(ShapePlans(graph, costs.sizes, plans.some(rows), run.machine), costs, least, experts))
+                parts.append(Part(ShapePlans(graph, costs.sizes, plans.some(rows), run.machine), costs, least, groups))
             if parts:
                 by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from Common.choices import Recompute
 from Common.progress import Advance
 from Estimator.network.cluster import Cluster
-from Plans.many_rates import UniformPlans
-from Plans.plan import GroupOrder, UniformPlan
+from Plans.plan import UniformPlan, group_order_of
 from Plans.results import Status
+from Plans.uniform_plans import ORDERS, UniformPlans
 from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.plan_search.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plan_search.shape_plans import ShapePlans
@@ -54,7 +54,7 @@ def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
     """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists such plans once)."""
     movable = len(cluster.tiers) > 1 or plans.shape.cp > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
-    return one
+    return one & (plans.order_numbers < len(ORDERS) - 1)
 
 
 AXES = (
@@ -68,7 +68,7 @@ AXES = (
     PlanAxis("sequence_parallel", of_shape=lambda shape: shape.sequence_parallel),
     PlanAxis("interleave", of_plans=lambda plans: plans.interleave),
     PlanAxis("zero_stage", of_plans=lambda plans: plans.zero_stage, alike=_one_copy),
-    PlanAxis("group_order", of_plans=lambda plans: plans.pipeline_inner, alike=_one_order),
+    PlanAxis("group_order", of_plans=lambda plans: plans.order_numbers, alike=_one_order),
     PlanAxis("overlap_gradients", of_plans=lambda plans: plans.overlap_gradients, alike=_one_copy),
 )
 
@@ -176,8 +176,8 @@ class _Model:
         for shape in self._shapes:
             plans = self._unthinned(shape)
             plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
-            for experts, rows in plans.by_experts(self._cluster).items():
-                part = next(each for each in shape.parts if each.experts == experts)
+            for groups, rows in plans.by_groups(self._cluster).items():
+                part = next(each for each in shape.parts if each.groups == groups)
                 yield _Listed(shape, part, ShapePlans(shape.graph, part.costs.sizes, plans.some(rows), part.plans.machine))
 
     def _fastest(self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance) -> dict[PlanAxis, AxisValues]:
@@ -197,7 +197,7 @@ class _Model:
     def _chosen_plan(self) -> UniformPlan:
         """That of the optimum, but for its stages."""
         chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
-        modes = {"recompute": Recompute(chosen["recompute"]), "group_order": GroupOrder(chosen["group_order"])}
+        modes = {"recompute": Recompute(chosen["recompute"]), "group_order": group_order_of(chosen["group_order"])}
         return replace(self._space.base, **(chosen | modes))
 
     def _codes(self, wanted: _Wanted, each: _Listed) -> IntArray:
@@ -239,7 +239,7 @@ def _as_known(group: PointGroup, place: int, row: int) -> float:
 def _named(axis: PlanAxis, value: Value) -> Value:
     if axis.name != "group_order":
         return value
-    return GroupOrder.PIPELINE_INNER.value if value else GroupOrder.DATA_INNER.value
+    return ORDERS[int(value)].value
 
 
 def _text(value: Value) -> str:

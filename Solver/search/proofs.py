@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from Common.numbers import number
 from GraphExtractor.graph import GraphKey
-from Plans.groups import DeviceGroups
+from Plans.groups import LayerGroups
 from Solver.hardware import PricedGraph
 from Solver.problem import Objective
 from Solver.schedule.solver import Effort
@@ -76,12 +76,12 @@ def _refined(run: Run, shapes: ModelShapes, wanted: Chosen, effort: Effort) -> M
     rows_of: dict[GraphKey, Chosen] = {}
     for shape, rows in zip(shapes.shapes, wanted, strict=True):
         rows_of[shape.graph.key] = rows_of.get(shape.graph.key, np.zeros_like(rows)) | rows
-    parts = {(shape.graph.key, part.experts): shape.graph for shape in shapes.shapes for part in shape.parts}
-    tasks = {(key, experts): graph for (key, experts), graph in parts.items() if rows_of[key].any()}
-    better: dict[tuple[GraphKey, DeviceGroups], PricedGraph] = {}
+    parts = {(shape.graph.key, part.groups): shape.graph for shape in shapes.shapes for part in shape.parts}
+    tasks = {(key, groups): graph for (key, groups), graph in parts.items() if rows_of[key].any()}
+    better: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
     label = f"{'proofs' if effort is Effort.THOROUGH else 'schedules'} of {wanted.any(axis=0).sum()} accelerators"
     with run.progress.phase(f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)) as advance:
-        for (key, experts), graph in tasks.items():
-            better[key, experts] = run.hardware.refined(modes, graph, experts, np.flatnonzero(rows_of[key]), effort)
+        for (key, groups), graph in tasks.items():
+            better[key, groups] = run.hardware.refined(modes, graph, groups, np.flatnonzero(rows_of[key]), effort)
             advance(1)
     return replace(shapes, shapes=tuple(shape.with_costs(better) for shape in shapes.shapes))

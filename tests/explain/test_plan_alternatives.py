@@ -9,8 +9,8 @@ import pytest
 from Common.errors import InputError
 from Common.progress import SilentProgress
 from GraphExtractor.storage import load_or_extract
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.rates import experts_of
 from Plans.results import Status
 from Studies.explain.alternatives import alternative
 from Studies.explain.constraints import OF_A_PLAN, read_constraint
@@ -35,8 +35,8 @@ def every_plan(search):
         graph = load_or_extract(model.graph_key(shape), search.run.stores.graphs)
         layers = len(graph.sequence)
         arrays = model.space.plans(shape, layers, hardware.cluster)
-        experts = experts_of(shape, hardware.cluster)
-        costs = hardware.price(graph, (shape.recompute,), experts, None, lambda _: None).costs[shape.recompute]
+        groups = layer_groups(shape, hardware.cluster)
+        costs = hardware.price(graph, (shape.recompute,), groups, None, lambda _: None).costs[shape.recompute]
         machine = hardware.machine(0, float(search.run.problem.memory_bytes[0]))
         for index in range(len(arrays)):
             plan = arrays.plan(index)

@@ -12,7 +12,7 @@ from random_searches import every_cut, random_case
 
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
-from Plans.groups import ALONE
+from Plans.groups import LayerGroups
 from Plans.iteration import price_iteration
 from Plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Plans.plan import UniformPlan
@@ -33,7 +33,7 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
         graph = case.graph(plan.graph_key(name, 8))
         if pp > len(graph.sequence):
             continue
-        costs = case.hardware.costs(graph, plan.recompute, ALONE)
+        costs = case.hardware.costs(graph, plan.recompute, LayerGroups())
         sequence, layers = list(costs.sizes.sequence), len(graph.sequence)
         policy = training_policy("adam", 0).with_gradients_of(software.gradient_bytes.value)
         tied = costs.sizes.tied_parameters[sequence].sum()

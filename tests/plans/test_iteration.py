@@ -11,6 +11,7 @@ from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
+from Plans.groups import layer_groups
 from Plans.layer_costs import device_layer_costs
 from Plans.plan import GroupOrder, Precision, UniformPlan
 from Plans.results import Iteration, Status
@@ -82,7 +83,7 @@ def test_full_recomputation_adds_the_forward_pass_of_the_blocks_and_keeps_their_
     kept = plan_of(micro_batch_size=2, global_batch_size=2)
     again = replace(kept, recompute=Recompute.FULL)
     model, cluster = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
-    costs = device_layer_costs(graph_for(kept), Recompute.NONE, model, cluster)
+    costs = device_layer_costs(graph_for(kept), Recompute.NONE, model, cluster, layer_groups(kept, cluster))
     blocks_s = costs.forward.device_s[0, list(costs.sizes.sequence[1:-1])].sum()
     none, full = priced(kept), priced(again)
     assert full.iteration_s - none.iteration_s == pytest.approx(blocks_s)

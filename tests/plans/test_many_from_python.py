@@ -12,6 +12,7 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import with_devices
 from GraphExtractor import extract
 from GraphExtractor.graph import Recompute
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
 from Plans.plan import UniformPlan
@@ -49,7 +50,11 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
             overlap_gradients=overlap,
         )
         graph = extract.extract_graph(plan.graph_key("bertbase", 64))
-        alone = price_iteration(plan, device_layer_costs(graph, plan.recompute, model, cluster), device_machine(model, cluster))
+        alone = price_iteration(
+            plan,
+            device_layer_costs(graph, plan.recompute, model, cluster, layer_groups(plan, cluster)),
+            device_machine(model, cluster),
+        )
         assert row.iteration_s == pytest.approx(alone.iteration_s, rel=1e-9)
         assert row.memory_bytes == pytest.approx(alone.memory_bytes, rel=1e-9)
         assert row.samples_per_s == pytest.approx(alone.samples_per_s, rel=1e-9)

@@ -10,12 +10,12 @@ from random_searches import MODES, RandomModel, every_cut, random_case, random_m
 
 from GraphExtractor.check import check_structure
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
-from Plans.groups import ALONE
+from Plans.groups import LayerGroups
 from Plans.layer_costs import layer_sizes
 from Plans.many import evaluate_many
-from Plans.many_rates import UniformPlans
 from Plans.plan import UniformPlan
 from Plans.pricing import PricedPlan
+from Plans.uniform_plans import UniformPlans
 from Solver.cuts.layer_graph import edges_between
 from Solver.cuts.stage_graph import stage_graph
 
@@ -68,7 +68,7 @@ def test_stages_of_every_cut_of_a_plan_save_every_tensor_once(seed: int) -> None
     graph = case.graph(GraphKey(case.problem.models[0].name, 1, 8, 1))
     layers, edges = len(graph.sequence), edges_between(graph.tensors)
     for mode in MODES:
-        costs = case.hardware.costs(graph, mode, ALONE)
+        costs = case.hardware.costs(graph, mode, LayerGroups())
         for pp in range(1, min(layers, 4) + 1):
             for plan in every_cut(UniformPlan(global_batch_size=12, pp=pp, recompute=mode), layers, edges):
                 priced = PricedPlan(plan, costs, case.hardware.machine(0, 1e9))
@@ -83,7 +83,7 @@ def test_chunks_of_one_device_save_what_each_of_them_was_sent(seed: int) -> None
     kinds = [(2, 1), (3, 1), (6, 1), (2, 3), (3, 2)]
     for mode in MODES:
         shape = UniformPlan(global_batch_size=12, recompute=mode)
-        costs, machine = hardware.costs(graph, mode, ALONE), hardware.machine(0, 1e9)
+        costs, machine = hardware.costs(graph, mode, LayerGroups()), hardware.machine(0, 1e9)
         pp, chunks = np.array(kinds).T
         one, none = np.ones(len(kinds), np.int64), np.zeros(len(kinds), np.int64)
         plans = UniformPlans(shape, pp, one, none, chunks, 12 * one, none > 0, none > 0)

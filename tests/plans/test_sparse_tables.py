@@ -15,14 +15,15 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import CollectiveKind, GraphKey, ModelGraph, SparseTable
+from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import device_layer_costs
 from Plans.many import evaluate_many
-from Plans.many_rates import UniformPlans
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.rates import device_machine
 from Plans.results import Iteration
+from Plans.uniform_plans import UniformPlans
 
 RECOMMENDER = """
 import torch
@@ -157,12 +158,15 @@ def blocks_with_tables(shape: UniformPlan) -> ModelGraph:
 def test_many_plans_at_once_cost_what_each_costs_alone(cluster: str, cp: int) -> None:
     shape, network = plan_of(eager=False, cp=cp), load_cluster(cluster)
     graph = replace(blocks_with_tables(plan_of(eager=False)), key=shape.graph_key("small", 256))
-    costs, machine = device_layer_costs(graph, shape.recompute, MODEL, network), device_machine(MODEL, network, 2e8)
+    costs, machine = (
+        device_layer_costs(graph, shape.recompute, MODEL, network, layer_groups(shape, network)),
+        device_machine(MODEL, network, 2e8),
+    )
     axes = itertools.product((1, 2, 3, 6), (1, 2, 8), range(4), (1, 2), (48, 96), (False, True), (False, True))
     rows = [row for row in axes if row[3] == 1 or (row[0] > 1 and row[4] // row[1] % row[0] == 0)]
     plans = UniformPlans(shape, *(np.array(column) for column in zip(*rows, strict=True)))
     found, dense = evaluate_many(plans, costs, machine), 0
-    same = device_layer_costs(without_tables(graph), shape.recompute, MODEL, network)
+    same = device_layer_costs(without_tables(graph), shape.recompute, MODEL, network, layer_groups(shape, network))
     for index in range(0, len(rows), 5):
         alone = price_iteration(plans.plan(index), costs, machine)
         assert found.iteration_s[index] == pytest.approx(alone.iteration_s, rel=1e-9), rows[index]

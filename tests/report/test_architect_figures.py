@@ -91,7 +91,7 @@ def test_groups_lie_on_the_tier_that_joins_all_their_devices(
     cluster = Cluster("two", 32, (Tier("pair", 2, 4e11, 1e-6), Tier("node", 8, 1e11, 1e-6), Tier("rack", 32, 1e10, 1e-5)))
     tiers = {each.name: each.tier for each in groups_on_tiers(plan, cluster)}
     assert tiers == {"tensor parallel": "pair", "data parallel": data, "neighbouring stages": stages}
-    placed = placed_devices(plan)
+    placed = placed_devices(plan, cluster)
     assert len({*zip(placed.tensor, placed.context, placed.replica, placed.stage, strict=True)}) == 32
 
 

@@ -1,0 +1,166 @@
+"""Which devices of a plan lie in which tier of the network: so many of every parallel axis in each block of each tier.
+
+Where a group lies evenly in the blocks it meets, only these numbers decide what its collectives cost ("rectangles": 4 devices in
+each of 8 nodes). An order of groups over consecutive devices fills the innermost tier with the innermost axis first; an
+assignment shares it out among the axes as it likes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, ClassVar
+
+from Common.echo import as_given
+from Common.errors import InputError
+from Common.settings import Form
+
+if TYPE_CHECKING:
+    from Estimator.network.cluster import Cluster
+
+AXES = ("tp", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
+_TERM = re.compile(r"(tp|cp|dp|pp|ep)([1-9][0-9]{0,8})")
+_TIER = r"(1|(tp|cp|dp|pp|ep)[1-9][0-9]{0,8}(\.(tp|cp|dp|pp|ep)[1-9][0-9]{0,8}){0,4})"
+_WRITTEN = re.compile(rf"{_TIER}(/{_TIER}){{0,9}}")
+EXAMPLE = "tp4.dp2/dp8.pp4"
+_HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Devices of every axis by tier, innermost first: ``tp[0]`` tensor-parallel devices in a block of the innermost tier, ...
+
+    All axes have as many entries. ``ep`` is how many of the cp · dp of a tier divide the experts among them.
+    """
+
+    FORM: ClassVar[Form] = Form(_WRITTEN, "so many devices of each axis by tier of the network", EXAMPLE)
+
+    tp: tuple[int, ...]
+    cp: tuple[int, ...]
+    ep: tuple[int, ...]
+    dp: tuple[int, ...]
+    pp: tuple[int, ...]
+
+    @staticmethod
+    def parsed(text: str) -> Assignment:
+        """The assignment written as ``tp4.dp2/dp8.pp4``: tiers, innermost first, and the axes that have devices there.
+
+        Raises:
+            InputError: it is written otherwise.
+        """
+        tiers = []
+        for part in text.split("/"):
+            found = dict.fromkeys(("tp", "cp", "ep", "dp", "pp"), 1)
+            terms = [] if part in ("", "1") else part.split(".")
+            for term in terms:
+                match = _TERM.fullmatch(term)
+                if match is None or found[match[1]] != 1:
+                    raise InputError(f"{as_given(text)} assigns no axes to tiers; {_HOW}")
+                found[match[1]] = int(match[2])
+            tiers.append(found)
+        return Assignment(*(tuple(tier[name] for tier in tiers) for name in ("tp", "cp", "ep", "dp", "pp")))
+
+    def __str__(self) -> str:
+        names = ("tp", "cp", "dp", "pp", "ep")
+        tiers = [
+            ".".join(f"{name}{parts[tier]}" for name in names if (parts := getattr(self, name))[tier] > 1) or "1"
+            for tier in range(len(self.tp))
+        ]
+        while len(tiers) > 1 and tiers[-1] == "1":
+            tiers.pop()
+        return "/".join(tiers)
+
+    def over(self, tiers: int) -> Assignment:
+        """The same on a network of so many tiers, of which it uses the inner ones; it may have as many itself at most."""
+        more = (1,) * (tiers - len(self.tp))
+        return Assignment(self.tp + more, self.cp + more, self.ep + more, self.dp + more, self.pp + more)
+
+    @property
+    def groups(self) -> Assignment:
+        """The same without replicas and stages: where the groups lie that communicate within a layer."""
+        alone = (1,) * len(self.tp)
+        return replace(self, dp=alone, pp=alone)
+
+    def has(self, **degrees: int) -> bool:
+        """Whether its axes multiply to ``degrees``."""
+        return all(math.prod(getattr(self, axis)) == degree for axis, degree in degrees.items())
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """Devices that hold the same parameters, experts aside, by tier."""
+        return tuple(cp * dp for cp, dp in zip(self.cp, self.dp, strict=True))
+
+    @property
+    def expert_copies(self) -> tuple[int, ...]:
+        """Devices that hold the same experts, by tier."""
+        return tuple(copies // ep for copies, ep in zip(self.copies, self.ep, strict=True))
+
+    @property
+    def occupied(self) -> tuple[int, ...]:
+        """Devices, or blocks, that are used of each block of a tier."""
+        return tuple(math.prod(each) for each in zip(self.tp, self.cp, self.dp, self.pp, strict=True))
+
+
+def tier_capacities(cluster: Cluster, devices: int | None = None) -> tuple[int, ...]:
+    """Devices, or blocks, that a block of each tier holds; the outermost as far as there are ``devices``."""
+    total = cluster.num_devices if devices is None else devices
+    sizes = [1, *(tier.group_size for tier in cluster.tiers[:-1]), max(total, 1)]
+    return tuple(max(outer // inner, 1) for inner, outer in pairwise(sizes))
+
+
+def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: Cluster) -> None:
+    """Refuse an assignment that does not multiply to the plan's ``degrees`` (by axis), or puts more into a tier than it holds.
+
+    Raises:
+        InputError: what was given and what is allowed.
+    """
+    if len(assignment.tp) > len(cluster.tiers):
+        names = " and ".join(tier.name for tier in cluster.tiers)
+        raise InputError(
+            f"{assignment} assigns axes to {len(assignment.tp)} tiers, but {cluster.name} has {len(cluster.tiers)}: {names}"
+        )
+    for axis, degree in degrees.items():
+        parts = getattr(assignment, axis)
+        if math.prod(parts) != degree:
+            given = " x ".join(map(str, parts))
+            raise InputError(f"{axis} is {degree}, but {assignment} assigns {given} = {math.prod(parts)} of it; make them equal")
+    for tier, copies, ep in zip(cluster.tiers, assignment.copies, assignment.ep, strict=False):
+        if copies % ep:
+            raise InputError(
+                f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp have in a {tier.name}; "
+                f"give a divisor of {copies}"
+            )
+    inner = 1
+    for tier, used in zip(cluster.tiers, assignment.occupied, strict=False):
+        holds = max(tier.group_size // inner, 1)
+        if used > holds:
+            what = "devices" if inner == 1 else f"blocks of {inner} devices"
+            raise InputError(f"{assignment} puts {used} {what} into a {tier.name}, which holds {holds}; assign fewer there")
+        inner = tier.group_size
+    sizes = (1, *(tier.group_size for tier in cluster.tiers[:-1]))
+    last = sum((used - 1) * size for used, size in zip(assignment.occupied, sizes, strict=False))
+    if last >= cluster.num_devices:
+        raise InputError(
+            f"{assignment} needs {last + 1:,} devices, {cluster.name} has {cluster.num_devices:,}; fill the inner tiers better"
+        )
+
+
+@lru_cache(maxsize=4096)
+def splits(degree: int, tiers: int) -> tuple[tuple[int, ...], ...]:
+    """All ways to write ``degree`` as a product of so many factors, in order; most of it innermost comes first."""
+    if tiers == 1:
+        return ((degree,),)
+    return tuple(
+        (first, *rest) for first in range(degree, 0, -1) if degree % first == 0 for rest in splits(degree // first, tiers - 1)
+    )
+
+
+def fitting(degrees: tuple[int, ...], capacities: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """For axes of ``degrees``, all choices of their parts by tier that overfill no tier."""
+    for parts in product(*(splits(degree, len(capacities)) for degree in degrees)):
+        if all(math.prod(each) <= holds for each, holds in zip(zip(*parts, strict=True), capacities, strict=True)):
+            yield parts

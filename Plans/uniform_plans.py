@@ -1,0 +1,193 @@
+"""Plans of one shape as arrays: what a search compares, and what is priced many at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.errors import InputError
+from Estimator.network.cluster import Cluster
+from Estimator.network.crossings import parts_of
+from Estimator.network.links import (
+    PipelineLayouts,
+    TierArray,
+    boundary_tiers,
+    carried_tiers,
+    end_tiers,
+    outermost_tiers,
+)
+from Plans.assignment import Assignment
+from Plans.groups import LayerGroups, layer_groups
+from Plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
+
+
+@dataclass(frozen=True, eq=False)
+class UniformPlans:
+    """N plans that differ from ``shape`` in arrays of shape (N,), whatever their cuts into stages.
+
+    ``pipeline_inner`` says whether stages lie nearer than replicas (``GroupOrder.PIPELINE_INNER``). Where the shape's groups are
+    assigned to tiers, ``assigned`` (N, 2, tiers) are the replicas and the stages in each block of every tier, and the shape's
+    ``group_order`` has the parts of the other axes; else it has shape (N, 2, 0).
+    """
+
+    shape: UniformPlan
+    pp: IntArray
+    dp: IntArray
+    zero_stage: IntArray
+    interleave: IntArray
+    global_batch_size: IntArray
+    pipeline_inner: BoolArray
+    overlap_gradients: BoolArray
+    assigned: IntArray = field(default_factory=lambda: np.empty((0, 2, 0), np.int64))
+
+    def __post_init__(self) -> None:
+        if not self.assigned.size:
+            object.__setattr__(self, "assigned", np.empty((len(self), 2, 0), np.int64))
+
+    def __len__(self) -> int:
+        return len(self.pp)
+
+    @cached_property
+    def micro_batches(self) -> IntArray:
+        """Micro-batches per pipeline, shape (N,)."""
+        count: IntArray = -(-self.global_batch_size // (self.shape.micro_batch_size * self.dp))
+        return count
+
+    def plan(self, index: int) -> UniformPlan:
+        """One of them as a record."""
+        return replace(
+            self.shape,
+            pp=int(self.pp[index]),
+            dp=int(self.dp[index]),
+            zero_stage=int(self.zero_stage[index]),
+            interleave=int(self.interleave[index]),
+            global_batch_size=int(self.global_batch_size[index]),
+            group_order=self._order(index),
+            overlap_gradients=bool(self.overlap_gradients[index]),
+        )
+
+    @property
+    def order_numbers(self) -> IntArray:
+        """Which of ``ORDERS`` the groups have, shape (N,)."""
+        if isinstance(self.shape.group_order, Assignment):
+            return np.full(len(self), ORDERS.index(GroupOrder.TIERS))
+        return self.pipeline_inner.astype(np.int64)
+
+    @property
+    def order_names(self) -> list[str]:
+        """The order of groups of every plan, or what it assigns to each tier."""
+        _, first, place = np.unique(self.places, return_index=True, return_inverse=True)
+        names = [str(self._order(index)) for index in first.tolist()]
+        return [names[at] for at in place.reshape(-1).tolist()]
+
+    def _order(self, index: int) -> GroupOrder | Assignment:
+        inner = self.shape.group_order
+        if isinstance(inner, Assignment):
+            dp, pp = (tuple(parts) for parts in self.assigned[index].tolist())
+            return replace(inner, dp=dp, pp=pp)
+        return GroupOrder.PIPELINE_INNER if self.pipeline_inner[index] else GroupOrder.DATA_INNER
+
+    @property
+    def layouts(self) -> PipelineLayouts:
+        """Where their pipelines lie by an order of groups."""
+        inner = self.shape.tp * self.shape.cp
+        return PipelineLayouts(
+            np.full(len(self), inner),
+            np.where(self.pipeline_inner, inner, inner * self.dp),
+            np.where(self.pipeline_inner, inner * self.pp, inner),
+            self.pp,
+            self.dp,
+        )
+
+    def by_groups(self, cluster: Cluster) -> dict[LayerGroups, IntArray]:
+        """Places of the plans whose groups that communicate within a layer cost the same."""
+        if not len(self):
+            return {}
+        evenly = parts_of(np.array([self.shape.tp, self.shape.cp]), np.array([1, self.shape.tp]), cluster).all()
+        if self.shape.ep == 1 and (evenly or isinstance(self.shape.group_order, Assignment)):
+            return {layer_groups(self.plan(0), cluster): np.arange(len(self))}
+        found: dict[LayerGroups, list[int]] = {}
+        for index in range(len(self)):
+            found.setdefault(layer_groups(self.plan(index), cluster), []).append(index)
+        return {groups: np.array(places) for groups, places in found.items()}
+
+    def boundary_tiers(self, cluster: Cluster) -> TierArray:
+        """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
+        assigned = isinstance(self.shape.group_order, Assignment)
+        return carried_tiers(self.assigned[:, 1].T) if assigned else boundary_tiers(self.layouts, cluster)
+
+    def end_tiers(self, cluster: Cluster) -> TierArray:
+        """``links.end_tiers`` of their pipelines, shape (N,)."""
+        assigned = isinstance(self.shape.group_order, Assignment)
+        return outermost_tiers(self.assigned[:, 1].T) if assigned else end_tiers(self.layouts, cluster)
+
+    def nearest_tiers(self, cluster: Cluster) -> TierArray:
+        """The innermost tier that a message between stages can take, shape (N,)."""
+        if isinstance(self.shape.group_order, Assignment):
+            several = self.assigned[:, 1] > 1
+            return np.where(several.any(axis=1), several.argmax(axis=1), 0).astype(np.int8)
+        sizes = np.array([tier.group_size for tier in cluster.tiers])
+        nearest = np.minimum(np.searchsorted(sizes, self.layouts.stage_strides, side="right"), len(sizes) - 1)
+        return nearest.astype(np.int8)
+
+    @cached_property
+    def places(self) -> IntArray:
+        """A number for each way in which stages and replicas lie, with their degrees, shape (N,)."""
+        columns = np.column_stack([self.pp, self.dp, self.pipeline_inner, self.assigned.reshape(len(self), -1)])
+        _, place = np.unique(columns, axis=0, return_inverse=True)
+        number: IntArray = place.reshape(-1)
+        return number
+
+    def some(self, rows: IntArray) -> UniformPlans:
+        """Those of ``rows``."""
+        arrays = (getattr(self, each.name)[rows] for each in fields(self)[1:])
+        return UniformPlans(self.shape, *arrays)
+
+    def check(self, layers: int, cluster: Cluster) -> None:
+        """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.
+
+        Raises:
+            InputError: the first of them in a sentence.
+        """
+        shape, blocks = self.shape, layers - 2
+        if shape.gpipe or shape.stage_layers is not None or shape.layer_order is not None:
+            raise InputError("many plans at once are 1F1B or interleaved plans of balanced blocks; price others one by one")
+        columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
+        wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
+        wrong |= self.dp * shape.cp % shape.ep != 0
+        wrong |= shape.micro_batch_size * self.dp > self.global_batch_size
+        wrong |= shape.tp * shape.cp * self.pp * self.dp > cluster.num_devices
+        if isinstance(shape.group_order, Assignment):
+            wrong |= self._misplaced(shape.group_order, cluster)
+        for index in np.flatnonzero(wrong)[:1].tolist():
+            plan = self.plan(index)
+            check_plan(plan)
+            check_cluster(plan, cluster)
+        chunks, several = self.pp * self.interleave, self.interleave > 1
+        too_deep = (self.pp * self.interleave > 1) & (chunks > blocks)
+        uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
+        for index in np.flatnonzero(too_deep)[:1].tolist():
+            raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
+        for index in np.flatnonzero(uneven)[:1].tolist():
+            given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
+            raise InputError(
+                f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
+            )
+
+    def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
+        """Whether what is assigned to tiers does not multiply to the degrees or overfills one, shape (N,)."""
+        beside = np.array(inner.tp) * np.array(inner.cp)
+        occupied = beside * self.assigned.prod(axis=1)
+        blocks = np.array([1, *(tier.group_size for tier in cluster.tiers[:-1])])
+        wrong = (self.assigned.prod(axis=2) != np.column_stack([self.dp, self.pp])).any(axis=1)
+        wrong |= ((occupied - 1) @ blocks) >= cluster.num_devices
+        full: BoolArray = wrong | (occupied[:, :-1] > blocks[1:] // blocks[:-1]).any(axis=1)
+        return full
