@@ -20,7 +20,7 @@ from third_party.transformer_perf_estimates.configurations import Configurations
 
 LEAST_FEATURES = LEAST_TOKENS = 128
 LEAST_PANEL = 512
-MOST_CONFIGURATIONS = 20_000_000  # some GB
+MOST_CONFIGURATIONS = 10_000_000  # some 2 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,26 +54,32 @@ def space(training: Training) -> Configurations:
     cell, shares = _shares(training, grids, cells)
     counts = np.array([len(each.choices) for each in cells], dtype=np.int64)[cell]
     total = int(counts.sum())
-    if total > MOST_CONFIGURATIONS:
-        raise InputError(
-            f"the space has {total:,} configurations, at most {MOST_CONFIGURATIONS:,} are searched at once; "
-            "give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
-        )
+    _refuse_too_many(total, "configurations")
     if not total:
         return Configurations.of([])
     return _configurations(grids, cells, cell, shares, counts)
 
 
+def _refuse_too_many(count: int, what: str) -> None:
+    if count > MOST_CONFIGURATIONS:
+        raise InputError(
+            f"the space has {count:,} {what}, at most {MOST_CONFIGURATIONS:,} are searched at once; "
+            "give fewer GPUs, a smaller fast domain or a batch with fewer divisors"
+        )
+
+
 def _grids(training: Training) -> list[Grid]:
     model, found = training.model, []
+    batches = np.array(divisors(training.global_batch), dtype=np.int64)
     for tp1 in divisors(math.gcd(training.gpus, model.heads, model.hidden)):
         features = 3 * model.hidden if training.strategy is Strategy.ONE_D else model.hidden
         if features // tp1 < LEAST_FEATURES:
             continue
         for tp2 in _second_degrees(training, tp1):
-            batches = _micro_batches(training, tp1, tp2)
+            parts = tp2 if training.strategy is Strategy.TWO_D else tp1 * tp2
+            allowed = batches[batches % (parts // math.gcd(parts, model.sequence_length)) == 0]
             panels = _panels(training, tp1, tp2)
-            found.append(Grid(tp1, tp2, np.repeat(batches, len(panels)), np.tile(panels, len(batches))))
+            found.append(Grid(tp1, tp2, np.repeat(allowed, len(panels)), np.tile(panels, len(allowed))))
     return found
 
 
@@ -84,12 +90,6 @@ def _second_degrees(training: Training, tp1: int) -> list[int]:
     if training.strategy is Strategy.TWO_D:
         left = math.gcd(left, training.model.hidden)
     return [each for each in divisors(left) if training.model.sequence_length // each >= LEAST_TOKENS]
-
-
-def _micro_batches(training: Training, tp1: int, tp2: int) -> IntArray:
-    parts = tp2 if training.strategy is Strategy.TWO_D else tp1 * tp2
-    least = parts // math.gcd(parts, training.model.sequence_length)
-    return np.array([each for each in divisors(training.global_batch) if each % least == 0], dtype=np.int64)
 
 
 def _panels(training: Training, tp1: int, tp2: int) -> IntArray:
@@ -117,6 +117,7 @@ def _shares(training: Training, grids: list[Grid], cells: list[Cell]) -> tuple[I
     if not cells or training.gpus <= training.nvlink_size:
         return np.arange(len(cells)), degrees.reshape(-1, 4)
     shares = np.array(_factorisations(training.nvlink_size), dtype=np.int64)
+    _refuse_too_many(len(cells) * len(shares), "combinations of degrees and shares of the fast domain")
     cell, share = np.nonzero((degrees[:, None, :] % shares == 0).all(axis=2))
     return cell, shares[share]
 
