@@ -1,4 +1,10 @@
-"""What the published formulas get wrong, each error with its correction, so that every one can be switched by itself."""
+"""What the published formulas get wrong, each error with its correction, so that every one can be switched by itself.
+
+What is a choice of the model rather than an error stays as published in any case: 20 us for every operator and 80% of every peak,
+no embeddings, head, loss or optimizer step, whole attention matrices for causal models, no interleaving, stage-to-stage messages
+that nothing hides, parameters of norms and biases that no extra message synchronises over tensor parallel GPUs, and the A100's
+memory, which is of two different parts.
+"""
 
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
