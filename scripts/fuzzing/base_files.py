@@ -118,6 +118,26 @@ _JSON: dict[str, Any] = {
             "edges": [[0, 1], [0, 2], [1, 3], [3, 4]],
         },
     },
+    "layouts.json": {
+        "cases": [
+            {
+                **{"strategy": "2d", "model": {"l": 512, "e": 1024, "h": 8, "depth": 4}, "system_name": "A100", "nvlink_size": 4},
+                **{"n_gpus": 16, "global_batch_size": 32},
+                "config": {"dp": 2, "tp": 4, "tp1": 2, "tp2": 2, "pp": 2, "mbs": 1, "nb": 2},
+                "nv": {"nv_tp1": 2, "nv_tp2": 1, "nv_dp": 1, "nv_pp": 2},
+            },
+            {
+                **{"strategy": "1d", "model_name": "gpt3", "nvlink_size": 8, "n_gpus": 64, "global_batch_size": 64},
+                "system": {
+                    **{"matrix_flops_fp16": 312, "vector_flops_fp16": 78, "hbm_bandwidth": 1555, "hbm_capacity": 80},
+                    **{"nvlink_bandwidth": 300, "nvlink_eff": 0.7, "nvlink_latency": 2.5e-6, "nic_factor": 1},
+                    **{"ib_bandwidth": 25, "ib_eff": 0.7, "ib_latency": 5e-6, "empirical": False},
+                },
+                "config": {"dp": 1, "tp": 8, "pp": 8, "mbs": 1},
+                "nv": {"nv_tp": 8, "nv_dp": 1, "nv_pp": 1},
+            },
+        ]
+    },
 }
 _RUNS = """\
 model,params_B,layers,hidden,heads,ffn,seq,vocab,gpu,n_gpus,tp,pp,dp,interleave,micro_batch,global_batch,recompute,seq_parallel,\

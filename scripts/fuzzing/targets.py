@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEST, ICML24 = "third_party.nest", "third_party.phaze_icml24"  # command lines of bridges; all others are modes of phaze
+LAYOUTS = "third_party.transformer_perf_estimates.command_line"  # of one, too
 RUN_FILES = ("best.json", "study.yaml", "manifest.json", "schedules.json.gz", "designs.parquet", "plans.parquet")
 SEQUENCE = "--sequence-length 16"
 
@@ -92,6 +93,7 @@ TARGETS = (
     Target("nest.json", 3, (f"{NEST} place nest.json",)),
     Target("place.json", 3, (f"{ICML24} place place.json",)),
     Target("schedule.json", 3, (f"{ICML24} schedule schedule.json",)),
+    Target("layouts.json", 4, (f"{LAYOUTS} evaluate layouts.json", f"{LAYOUTS} search layouts.json --top 2")),
 )
 
 # What flags are added to, by mode; of a mode that is not here, the mode alone.

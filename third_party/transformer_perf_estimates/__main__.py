@@ -1,0 +1,8 @@
+"""``python -m third_party.transformer_perf_estimates``."""
+
+import sys
+
+from third_party.transformer_perf_estimates.command_line import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Questions and configurations: which training, and how it is spread over the GPUs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from third_party.transformer_perf_estimates.collectives import FloatArray
+from third_party.transformer_perf_estimates.models import TransformerModel
+from third_party.transformer_perf_estimates.systems import System
+
+IntArray = NDArray[np.int64]
+
+
+class Strategy(StrEnum):
+    """How the tensors of a layer lie over the tensor parallel GPUs."""
+
+    ONE_D = "1d"
+    """Column and row parallel products over tp1; tokens split between them. tp2 is 1."""
+    SEQUENCE = "seqp"
+    """As 1D over tp1, and tokens split over tp2 throughout, with weights held by all of tp2."""
+    TWO_D = "2d"
+    """SUMMA products over tp1 x tp2."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained on what: a question of transformer-perf-estimates without its answer."""
+
+    strategy: Strategy
+    model: TransformerModel
+    system: System
+    nvlink_size: int  # GPUs of a fast domain
+    gpus: int
+    global_batch: int  # sequences
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Degrees, micro-batch (sequences), SUMMA panels, and how many GPUs of each degree share a fast domain (``nv_``)."""
+
+    tp1: int
+    tp2: int
+    pp: int
+    dp: int
+    micro_batch: int
+    panels: int
+    nv_tp1: int
+    nv_tp2: int
+    nv_pp: int
+    nv_dp: int
+
+    @property
+    def tp(self) -> int:
+        """Tensor parallel GPUs."""
+        return self.tp1 * self.tp2
+
+
+@dataclass(frozen=True, eq=False)
+class LayerLayouts:
+    """Layouts of one layer for one micro-batch, on which nothing but time between layers depends; arrays (layouts,)."""
+
+    tp1: IntArray
+    tp2: IntArray
+    micro_batch: IntArray
+    panels: IntArray
+    nv_tp1: IntArray
+    nv_tp2: IntArray
+
+    def __len__(self) -> int:
+        return len(self.tp1)
+
+
+@dataclass(frozen=True, eq=False)
+class Configurations:
+    """Many configurations: each a layout of its layers, by its place in ``layouts``, and what is around it; (configurations,)."""
+
+    layouts: LayerLayouts
+    layout: IntArray
+    pp: IntArray
+    dp: IntArray
+    nv_pp: IntArray
+    nv_dp: IntArray
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def at(self, place: int) -> Configuration:
+        """One of them."""
+        layouts, layout = self.layouts, self.layout[place]
+        return Configuration(
+            tp1=int(layouts.tp1[layout]),
+            tp2=int(layouts.tp2[layout]),
+            pp=int(self.pp[place]),
+            dp=int(self.dp[place]),
+            micro_batch=int(layouts.micro_batch[layout]),
+            panels=int(layouts.panels[layout]),
+            nv_tp1=int(layouts.nv_tp1[layout]),
+            nv_tp2=int(layouts.nv_tp2[layout]),
+            nv_pp=int(self.nv_pp[place]),
+            nv_dp=int(self.nv_dp[place]),
+        )
+
+    @staticmethod
+    def of(given: Sequence[Configuration]) -> "Configurations":
+        """Configurations one by one as arrays."""
+
+        def column(name: str) -> IntArray:
+            return np.array([getattr(each, name) for each in given], dtype=np.int64)
+
+        return Configurations(
+            layouts=LayerLayouts(
+                **{name: column(name) for name in ("tp1", "tp2", "micro_batch", "panels", "nv_tp1", "nv_tp2")},
+            ),
+            layout=np.arange(len(given)),
+            **{name: column(name) for name in ("pp", "dp", "nv_pp", "nv_dp")},
+        )
+
+
+def floats(values: IntArray) -> FloatArray:
+    """As floating-point numbers."""
+    return values.astype(np.float64)

@@ -1,0 +1,84 @@
+"""One configuration with everything that is known of it: what arrays of ``totals`` hold at one place."""
+
+from dataclasses import dataclass
+
+from third_party.transformer_perf_estimates.configurations import Configuration
+from third_party.transformer_perf_estimates.timing import OperatorTimes
+from third_party.transformer_perf_estimates.totals import Estimates
+
+
+@dataclass(frozen=True)
+class OperatorEstimate:
+    """An operator of one layer, for one micro-batch on one GPU; messages are those that stay exposed."""
+
+    name: str
+    forward_tflop: float
+    backward_tflop: float
+    weights_gb: float
+    kept_gb: float
+    forward_s: float
+    backward_s: float
+    forward_messages_s: float
+    backward_messages_s: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An iteration: seconds that add up to ``seconds``, and GB that add up to ``memory_gb``, of one GPU."""
+
+    configuration: Configuration
+    feasible: bool
+    seconds: float
+    arithmetic_s: float
+    exposed_memory_s: float
+    tensor_parallel_s: float
+    data_parallel_s: float
+    pipeline_s: float
+    bubble_s: float
+    tflop: float
+    memory_gb: float
+    weights_gb: float
+    gradients_gb: float
+    optimizer_gb: float
+    kept_gb: float
+    operators: tuple[OperatorEstimate, ...]
+
+
+def estimate_at(estimates: Estimates, place: int) -> Estimate:
+    """The configuration at ``place``."""
+    layer, layout = estimates.layer, int(estimates.configurations.layout[place])
+    passes = float(estimates.passes[place])
+    both = (layer.forward, layer.backward)
+    weights_gb = float(estimates.weights_gb[place])
+    return Estimate(
+        configuration=estimates.configurations.at(place),
+        feasible=bool(estimates.feasible[place]),
+        seconds=float(estimates.seconds[place]),
+        arithmetic_s=passes * sum(float(each.arithmetic_s[layout]) for each in both),
+        exposed_memory_s=passes * sum(float(each.exposed_memory_s[layout]) for each in both),
+        tensor_parallel_s=passes * sum(float(each.messages_s[layout]) for each in both),
+        data_parallel_s=float(estimates.data_parallel_s[place]),
+        pipeline_s=float(estimates.pipeline_s[place]),
+        bubble_s=float(estimates.bubble_s[place]),
+        tflop=passes * float(layer.tflop[layout]),
+        memory_gb=float(estimates.memory_gb[place]),
+        weights_gb=weights_gb,
+        gradients_gb=weights_gb,
+        optimizer_gb=float(estimates.optimizer_gb[place]),
+        kept_gb=float(estimates.kept_gb[place]),
+        operators=tuple(_operator_at(each, layout) for each in layer.operators),
+    )
+
+
+def _operator_at(operator: OperatorTimes, layout: int) -> OperatorEstimate:
+    return OperatorEstimate(
+        name=operator.name,
+        forward_tflop=float(operator.forward_tflop[layout]),
+        backward_tflop=float(operator.backward_tflop[layout]),
+        weights_gb=float(operator.weights_gb[layout]),
+        kept_gb=float(operator.kept_gb[layout]),
+        forward_s=float(operator.forward.seconds[layout]),
+        backward_s=float(operator.backward.seconds[layout]),
+        forward_messages_s=float(operator.forward.messages_s[layout]),
+        backward_messages_s=float(operator.backward.messages_s[layout]),
+    )

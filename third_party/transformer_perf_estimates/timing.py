@@ -1,0 +1,132 @@
+"""Seconds of a layer: each operator a roofline of arithmetic and memory, with its messages behind it or panel by panel beside it.
+
+    arithmetic    20 us + operations / (0.8 peak), of tensor cores or vector units
+    memory        bytes / bandwidth
+    operator      max(arithmetic, memory) + messages
+    in panels     s = time of the messages of one panel; max(arithmetic, memory) + s + max(panels s - max(arithmetic, memory), 0)
+
+The constants are the published ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from third_party.transformer_perf_estimates.blocks import PIPELINE_INPUT, layer
+from third_party.transformer_perf_estimates.collectives import FloatArray, Ring, ring
+from third_party.transformer_perf_estimates.configurations import LayerLayouts, Training, floats
+from third_party.transformer_perf_estimates.corrections import Corrections
+from third_party.transformer_perf_estimates.operators import Axis, Collective, Message, Operator, Pass, Shards
+
+START_UP_S, PEAK_REACHED = 20e-6, 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class PassTimes:
+    """One direction; arrays (layouts,)."""
+
+    seconds: FloatArray
+    arithmetic_s: FloatArray
+    exposed_memory_s: FloatArray
+    messages_s: FloatArray  # that arithmetic and memory do not hide
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTimes:
+    """An operator with what it takes; arrays (layouts,)."""
+
+    name: str
+    forward: PassTimes
+    backward: PassTimes
+    forward_tflop: FloatArray
+    backward_tflop: FloatArray
+    weights_gb: FloatArray
+    kept_gb: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTimes:
+    """A layer and one micro-batch, under every layout; arrays (layouts,)."""
+
+    operators: tuple[OperatorTimes, ...]
+    forward: PassTimes
+    backward: PassTimes
+    tflop: FloatArray
+    weights_gb: FloatArray
+    kept_gb: FloatArray
+    stage_input_gb: FloatArray
+
+
+def layer_times(training: Training, layouts: LayerLayouts, corrections: Corrections) -> LayerTimes:
+    """Times and sizes of a layer under all ``layouts``."""
+    system, tp1, tp2 = training.system, floats(layouts.tp1), floats(layouts.tp2)
+    panels = floats(layouts.panels)
+    shards = Shards(training.model, floats(layouts.micro_batch), tp1, tp2, panels, corrections)
+    rings = {
+        Axis.TP1: ring(system, tp1, floats(layouts.nv_tp1), corrections),
+        Axis.TP2: ring(system, tp2, floats(layouts.nv_tp2), corrections),
+    }
+    operators = tuple(
+        _operator_times(training, each, panels, rings)
+        for each in layer(training.strategy, shards, system.matrix_tflop_per_s / system.vector_tflop_per_s)
+    )
+    return LayerTimes(
+        operators=operators,
+        forward=_sum([each.forward for each in operators]),
+        backward=_sum([each.backward for each in operators]),
+        tflop=_total([each.forward_tflop + each.backward_tflop for each in operators]),
+        weights_gb=_total([each.weights_gb for each in operators]),
+        kept_gb=_total([each.kept_gb for each in operators]),
+        stage_input_gb=next(each.kept_gb for each in operators if each.name == PIPELINE_INPUT),
+    )
+
+
+def _operator_times(training: Training, operator: Operator, panels: FloatArray, rings: dict[Axis, Ring]) -> OperatorTimes:
+    system, none = training.system, np.zeros_like(panels)
+
+    def times(one: Pass) -> PassTimes:
+        peak = system.matrix_tflop_per_s if operator.on_tensor_cores else system.vector_tflop_per_s
+        arithmetic = START_UP_S + one.operations * (system.tflop / (PEAK_REACHED * peak))
+        memory = (one.traffic * system.element_gb + one.masks * system.mask_gb) / system.hbm_gb_per_s
+        busy = np.maximum(arithmetic, memory)
+        if operator.in_panels:
+            panel = _total([_message_s(each, system.element_gb / panels, rings) for each in one.messages])
+            messages = panel + np.maximum(panel * panels - busy, 0.0)
+        else:
+            messages = _total([none, *(_message_s(each, system.element_gb, rings) for each in one.messages)])
+        return PassTimes(busy + messages, arithmetic, np.maximum(memory - arithmetic, 0.0), messages)
+
+    return OperatorTimes(
+        name=operator.name,
+        forward=times(operator.forward),
+        backward=times(operator.backward),
+        forward_tflop=operator.forward.operations * system.tflop,
+        backward_tflop=operator.backward.operations * system.tflop,
+        weights_gb=none + operator.weights * system.element_gb,
+        kept_gb=none + operator.kept * system.element_gb + operator.kept_masks * system.mask_gb,
+    )
+
+
+def _message_s(message: Message, element_gb: FloatArray | float, rings: dict[Axis, Ring]) -> FloatArray:
+    group, volume_gb = rings[message.axis], message.elements * element_gb
+    match message.collective:
+        case Collective.GATHER:
+            return group.gather_s(volume_gb)
+        case Collective.BROADCAST:
+            return group.broadcast_s(volume_gb)
+        case Collective.ALL_REDUCE:
+            return group.all_reduce_s(volume_gb)
+
+
+def _sum(passes: list[PassTimes]) -> PassTimes:
+    return PassTimes(
+        _total([each.seconds for each in passes]),
+        _total([each.arithmetic_s for each in passes]),
+        _total([each.exposed_memory_s for each in passes]),
+        _total([each.messages_s for each in passes]),
+    )
+
+
+def _total(arrays: list[FloatArray]) -> FloatArray:
+    total: FloatArray = np.sum(arrays, axis=0)
+    return total

@@ -1,0 +1,65 @@
+"""Values of JSON objects that somebody wrote: checked one by one, refused with what is allowed."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from Common.echo import as_given, clipped
+from Common.errors import InputError
+from Common.suggestions import nearest
+from third_party.cases import integer
+
+
+def mapping_of(document: Any, source: str, keys: str) -> Mapping[str, Any]:
+    """The document as a JSON object.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(document, dict):
+        raise InputError(f"{source} is {as_given(document)}; it must be an object with keys such as {keys}")
+    return document
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Iterable[str], source: str) -> None:
+    """Refuse a key that nobody reads.
+
+    Raises:
+        InputError: there is one.
+    """
+    known = tuple(known)
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"{source}: '{clipped(key)}' is not a known key; {nearest(key, known, 'known are ' + ', '.join(known))}"
+            )
+
+
+def positive(value: Any, name: str, *, zero: bool = False) -> float:
+    """A finite number above zero, or zero where that is allowed.
+
+    Raises:
+        InputError: it is missing or something else; ``name`` says what.
+    """
+    if value is None:
+        raise InputError(f"{name} is missing; add it")
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or value < 0
+        or not (value or zero)
+    ):
+        raise InputError(f"{name} is {as_given(value)}; it must be a number {'of at least 0' if zero else 'above 0'}")
+    return float(value)
+
+
+def whole(value: Any, name: str, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        InputError: it is missing or something else; ``name`` says what.
+    """
+    if value is None:
+        raise InputError(f"{name} is missing; add it")
+    return integer(value, name, least, most)
