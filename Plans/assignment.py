@@ -135,7 +135,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
                 f"give a divisor of {copies}"
             )
     inner = 1
-    for tier, used in zip(cluster.tiers, assignment.occupied, strict=False):
+    for tier, used in zip(cluster.tiers[:-1], assignment.occupied, strict=False):
         holds = max(tier.group_size // inner, 1)
         if used > holds:
             what = "devices" if inner == 1 else f"blocks of {inner} devices"

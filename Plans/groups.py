@@ -92,12 +92,11 @@ def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
         return LayerGroups(*map(_rectangle, (assigned.tp, assigned.cp, assigned.ep)))
     inside, outside = expert_levels(plan)
     whole = plan.cp * plan.pp * plan.dp
+    beside = GroupLevel(plan.tp, 1), GroupLevel(whole // plan.cp, plan.tp * plan.cp)
     return LayerGroups(
-        _evenly((GroupLevel(plan.tp, 1),), (GroupLevel(whole, plan.tp),), cluster),
-        _evenly(
-            (GroupLevel(plan.cp, plan.tp),), (GroupLevel(plan.tp, 1), GroupLevel(whole // plan.cp, plan.tp * plan.cp)), cluster
-        ),
-        _evenly(inside, (*_stages(plan), *outside), cluster),
+        _evenly((GroupLevel(plan.tp, 1),), (GroupLevel(whole, plan.tp),), plan.devices, cluster),
+        _evenly((GroupLevel(plan.cp, plan.tp),), beside, plan.devices, cluster),
+        _evenly(inside, (*_stages(plan), *outside), plan.devices, cluster),
     )
 
 
@@ -105,7 +104,7 @@ def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
     """The devices with the same parameters, experts aside, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
-    return _evenly(copy_levels(plan), _stages(plan), cluster)
+    return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster)
 
 
 def expert_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
@@ -113,7 +112,7 @@ def expert_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).expert_copies)
     inside, outside = expert_levels(plan)
-    return _evenly(outside, (*_stages(plan), *inside), cluster)
+    return _evenly(outside, (*_stages(plan), *inside), plan.devices, cluster)
 
 
 class GroupNetwork:
@@ -177,7 +176,7 @@ def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:
     return ALONE if math.prod(parts) == 1 else DeviceGroups((Rectangle(parts),), (0,))
 
 
-def _evenly(levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], cluster: Cluster) -> DeviceGroups:
+def _evenly(levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], devices: int, cluster: Cluster) -> DeviceGroups:
     """Groups of ``levels`` as one rectangle where the blocks of every tier divide them evenly, else as they are.
 
     ``between`` is what lies between like groups; of those that start alike in the blocks of the cluster one is kept.
@@ -186,7 +185,7 @@ def _evenly(levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], clu
     if not used:
         return ALONE
     sizes, strides = (np.array([getattr(level, name) for level in used]) for name in ("size", "stride"))
-    parts = parts_of(sizes, strides, cluster)
+    parts = parts_of(sizes, strides, np.full(len(used), devices), cluster)
     if parts.all():
         return _rectangle(tuple(parts.prod(axis=1).tolist()))
     firsts = np.zeros(1, dtype=np.int64)

@@ -145,7 +145,7 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
     if isinstance(order, Assignment):
         return np.array(order.cp)[:, None] * plans.assigned[:, 0].T
     sizes, strides = replica_levels(plans)
-    each = [parts_of(size, np.maximum(stride, 1), cluster) for size, stride in zip(sizes, strides, strict=True)]
+    each = [parts_of(size, stride, plans.devices, cluster) for size, stride in zip(sizes, strides, strict=True)]
     parts: IntArray = each[0] * each[1]
     return np.where(parts.all(axis=0), parts, 0)
 

@@ -26,6 +26,7 @@ from Plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+MANY = 2**31  # devices, which no block holds
 ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
 
 
@@ -50,10 +51,17 @@ class UniformPlans:
 
     def __post_init__(self) -> None:
         if not self.assigned.size:
-            object.__setattr__(self, "assigned", np.empty((len(self), 2, 0), np.int64))
+            order = self.shape.group_order
+            tiers = len(order.tp) if isinstance(order, Assignment) else 0
+            object.__setattr__(self, "assigned", np.empty((len(self), 2, tiers), np.int64))
 
     def __len__(self) -> int:
         return len(self.pp)
+
+    @property
+    def devices(self) -> IntArray:
+        """Devices that each plan occupies, shape (N,)."""
+        return self.shape.tp * self.shape.cp * self.pp * self.dp
 
     @cached_property
     def micro_batches(self) -> IntArray:
@@ -111,7 +119,8 @@ class UniformPlans:
         """Places of the plans whose groups that communicate within a layer cost the same."""
         if not len(self):
             return {}
-        evenly = parts_of(np.array([self.shape.tp, self.shape.cp]), np.array([1, self.shape.tp]), cluster).all()
+        shape = self.shape
+        evenly = parts_of(np.array([shape.tp, shape.cp]), np.array([1, shape.tp]), np.array([MANY, MANY]), cluster).all()
         if self.shape.ep == 1 and (evenly or isinstance(self.shape.group_order, Assignment)):
             return {layer_groups(self.plan(0), cluster): np.arange(len(self))}
         found: dict[LayerGroups, list[int]] = {}

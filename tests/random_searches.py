@@ -31,9 +31,10 @@ from GraphExtractor.graph import (
     SharedTensor,
     SparseTable,
 )
+from Plans.assignment import Assignment
 from Plans.groups import LayerGroups, layer_groups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Plans.plan import UniformPlan
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.rates import Machine
 from Plans.uniform_plans import ORDERS
@@ -217,7 +218,8 @@ class RandomHardware(Hardware):
         what = [self.seed, key.micro_batch_size, key.tp, key.cp, key.ep, int(key.sequence_parallel), len(graph.sequence)]
         random = np.random.default_rng([*what, zlib.crc32(key.model.encode())])
         speed = random.choice([1.0, 2.0], (self.count, 1)) if self.alike else random.uniform(0.7, 2.0, (self.count, 1))
-        speed = speed * key.tp * key.cp / key.micro_batch_size
+        nearer = 1.0 + zlib.crc32(repr(groups).encode()) % 5 / 10  # where the groups lie matters
+        speed = speed * key.tp * key.cp / key.micro_batch_size * nearer
         layers = len(graph.layers)
 
         def draw(low: float, high: float) -> FloatArray:
@@ -267,7 +269,7 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
     return Cluster("random", 16, tuple(links)) if devices <= 16 else Cluster("none", 0, ())
 
 
-def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
+def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: bool) -> PlanSpace:
     """A space of some hundred plans at most."""
     some = lambda *values: tuple(sorted({values[int(k)] for k in random.integers(0, len(values), 2)}))  # noqa: E731
     devices = int(random.choice([1, 2, 3, 4, 6, 8]))
@@ -288,7 +290,8 @@ def random_space(random: Generator, layers: int, *, experts: bool) -> PlanSpace:
         dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
         interleave=None if random.random() < 0.4 else (1,),
         zero_stages=some(0, 1, 2, 3),
-        group_orders=ORDERS[:2],
+        group_orders=ORDERS[: 2 + layers % 2],
+        capacities=tuple(capacities(cluster, devices)),
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (True, False))[int(random.integers(2))],
     )
@@ -301,7 +304,7 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
         if sequence and (tp == 1 or space.sequence_length % tp):
             continue
         for overlap in space.overlap_tensor if sequence else (None,):
-            yield replace(
+            shape = replace(
                 space.base,
                 tp=tp,
                 cp=cp,
@@ -311,6 +314,67 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
                 sequence_parallel=sequence,
                 overlap_tensor=overlap,
             )
+            yield shape
+            groups = {each.groups for each in every_assignment(space, tp=tp, cp=cp, ep=ep)}
+            yield from (replace(shape, group_order=each) for each in groups)
+
+
+def capacities(cluster: Cluster, devices: int) -> list[int]:
+    """Devices, or blocks, that a block of each tier holds; of the last tier as many as ``devices`` fill."""
+    sizes = [1, *(tier.group_size for tier in cluster.tiers[:-1]), devices]
+    return [max(1, outer // inner) for inner, outer in itertools.pairwise(sizes)]
+
+
+def products(number: int, places: int) -> list[tuple[int, ...]]:
+    return [each for each in itertools.product(range(1, number + 1), repeat=places) if math.prod(each) == number]
+
+
+@lru_cache(maxsize=4096)
+def every_assignment(space: PlanSpace, **degrees: int) -> list[Assignment]:
+    """Where axes of these degrees can lie in the tiers; replicas and stages of any number where no degrees of them are given."""
+    tiers = len(space.capacities)
+    if GroupOrder.TIERS not in space.group_orders or tiers == 1:
+        return []
+    names = ("tp", "cp", "ep", "dp", "pp")
+    each = [products(degrees[name], tiers) if name in degrees else [(1,) * tiers] for name in names]
+    return [Assignment(*parts) for parts in itertools.product(*each) if fits(Assignment(*parts), space)]
+
+
+def fits(assigned: Assignment, space: PlanSpace) -> bool:
+    tiers = zip(assigned.tp, assigned.cp, assigned.dp, assigned.pp, space.capacities, strict=True)
+    return all(tp * cp * dp * pp <= room for tp, cp, dp, pp, room in tiers)
+
+
+def nested_parts(plan: UniformPlan, order: GroupOrder, space: PlanSpace) -> tuple[tuple[int, ...], ...]:
+    """Members of every group of tp, cp, dp and pp in each block of every tier, counted device by device; 0 where they differ."""
+    axes = [plan.tp, plan.cp, plan.dp, plan.pp]
+    inner = (0, 1, 2, 3) if order is GroupOrder.DATA_INNER else (0, 1, 3, 2)
+    ranks = np.stack(np.unravel_index(np.arange(math.prod(axes)), [axes[axis] for axis in reversed(inner)]))[::-1]
+    ranks = ranks[[inner.index(axis) for axis in range(4)]]
+    blocks = np.cumprod(space.capacities)[:-1]
+    found = []
+    for axis in range(4):
+        _, group = np.unique(np.delete(ranks, axis, axis=0), axis=1, return_inverse=True)
+        parts = [1]
+        for block in blocks:
+            key = group.reshape(-1) * plan.devices + np.arange(plan.devices) // block
+            counts = set(np.unique(key, return_counts=True)[1].tolist())
+            parts.append(counts.pop() if len(counts) == 1 else 0)
+        parts.append(axes[axis])
+        found.append(tuple(outer // inner if inner else 0 for inner, outer in itertools.pairwise(parts)))
+    return tuple(found)
+
+
+def further_in(assigned: Assignment) -> Iterator[Assignment]:
+    """The same with a part of one axis in a tier further in."""
+    for name in ("tp", "cp", "dp", "pp"):
+        parts = getattr(assigned, name)
+        for outer in range(len(parts)):
+            for inner, factor in itertools.product(range(outer), range(2, parts[outer] + 1)):
+                if parts[outer] % factor == 0:
+                    moved = list(parts)
+                    moved[outer], moved[inner] = moved[outer] // factor, moved[inner] * factor
+                    yield replace(assigned, **{name: tuple(moved)})
 
 
 def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[UniformPlan]:
@@ -327,7 +391,15 @@ def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[Un
         chunks = [1] + [v for v in range(2, layers + 1) if pp > 1 and blocks > 0 and blocks % (pp * v) == 0]
         chunks = [v for v in chunks if space.interleave is None or v in space.interleave]
         chunks = [v for v in chunks if v == 1 or plan.micro_batches % pp == 0]
-        for zero, order, overlap, v in itertools.product(space.zero_stages, space.group_orders, space.overlap_gradients, chunks):
+        orders: list[GroupOrder | Assignment] = [order for order in space.group_orders if order is not GroupOrder.TIERS]
+        if isinstance(shape.group_order, Assignment):
+            placed = every_assignment(space, tp=plan.tp, cp=plan.cp, ep=plan.ep, dp=dp, pp=pp)
+            mine = [each for each in placed if each.groups == shape.group_order]
+            mine = [each for each in mine if all(c * d % e == 0 for c, d, e in zip(each.cp, each.dp, each.ep, strict=True))]
+            nested = [nested_parts(plan, order, space) for order in orders if isinstance(order, GroupOrder) and plan.ep == 1]
+            mine = [each for each in mine if (each.tp, each.cp, each.dp, each.pp) not in nested]
+            orders = [each for each in mine if not any(fits(other, space) for other in further_in(each))]
+        for zero, order, overlap, v in itertools.product(space.zero_stages, orders, space.overlap_gradients, chunks):
             yield replace(plan, zero_stage=zero, group_order=order, overlap_gradients=overlap, interleave=v)
 
 
@@ -443,7 +515,7 @@ def case_of_seed(
         layers = int(random.integers(1, (4 if branching else most_layers) + 1))
         model = random_model(random, layers, branching=branching, experts=experts)
         named[f"model{index}"] = model.with_tables() if tables else model
-        space = random_space(random, layers, experts=experts)
+        space = random_space(random, layers, cluster, experts=experts)
         problems.append(ModelProblem(f"model{index}", float(random.integers(1, 4)), space))
     sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})
     worst = np.where(random.random(configurations) < 0.5, excess, 1.0)

@@ -104,20 +104,20 @@ def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
     return Crossings(cluster.tiers, sizes, sizes // most, most, most)
 
 
-def parts_of(sizes: IntArray, strides: IntArray, cluster: Cluster) -> IntArray:
+def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, cluster: Cluster) -> IntArray:
     """``parts`` of groups of devices one stride apart, shape (tiers, N); 0 for those that blocks of some tier cut unevenly.
 
-    Such groups start where other axes of a contiguous numbering put them: at multiples of their size and stride, and as many
-    devices behind as one stride has.
+    Such groups start where other axes of a contiguous numbering of so many ``devices`` (N,) put them: at multiples of their size
+    and stride, and as many devices behind as one stride has.
     """
     spans = sizes * strides
     before, parts = np.ones_like(sizes), np.empty((len(cluster.tiers), len(sizes)), np.int64)
     even = np.ones(sizes.shape, np.bool_)
     for row, block in enumerate(_inner_sizes(cluster.tiers)[1:]):
-        alone, whole = strides % block == 0, block % spans == 0
+        alone, whole = strides % block == 0, (block % spans == 0) | (devices <= block)
         filled = (block % strides == 0) & (spans % block == 0)
         even &= alone | whole | filled | (sizes == 1)
-        inside = np.where(alone, 1, np.where(whole, sizes, np.maximum(block // strides, 1)))
+        inside = np.where(whole, sizes, np.where(alone, 1, np.maximum(block // strides, 1)))
         inside = np.where(sizes == 1, 1, inside)
         parts[row] = inside // before
         before = inside

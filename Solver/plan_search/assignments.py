@@ -42,7 +42,7 @@ def placed_beside(groups: Assignment, capacities: tuple[int, ...], pp: int, allo
     wanted = np.zeros(int(allowed.max(initial=0)) + 1, np.bool_)
     wanted[allowed] = True
     found, placed = [np.empty(0, np.int64)], [np.empty((0, 2, tiers), np.int64)]
-    for stages in splits(pp, tiers):
+    for stages in splits(pp, tiers) if len(allowed) else ():
         beside = tp * cp * np.array(stages)
         if (beside > holds).any():
             continue
@@ -103,15 +103,18 @@ def ordered(plans: UniformPlans, orders: Sequence[GroupOrder], cluster: Cluster)
     if not isinstance(shape.group_order, Assignment) or shape.ep > 1:
         return same  # orders choose their own groups of experts
     inner = shape.tp * shape.cp
-    groups = parts_of(np.array([shape.tp, shape.cp]), np.array([1, shape.tp]), cluster).T
-    if not (groups == [shape.group_order.tp, shape.group_order.cp]).all():
-        return same
+    devices, ones = plans.devices, np.ones(len(plans), np.int64)
+
+    def parts(degrees: IntArray, strides: IntArray) -> IntArray:
+        """By tier, shape (N, tiers)."""
+        found: IntArray = parts_of(degrees, strides, devices, cluster).T
+        return found
+
+    groups = np.stack([parts(shape.tp * ones, ones), parts(shape.cp * ones, shape.tp * ones)], axis=1)
+    inside = (groups == np.array([shape.group_order.tp, shape.group_order.cp])).all(axis=(1, 2))
     for order in orders:
         near = inner * (plans.pp if order is GroupOrder.PIPELINE_INNER else plans.dp)
-        first = np.full(len(plans), inner)
-        strides = (near, first) if order is GroupOrder.PIPELINE_INNER else (first, near)
-        parts = np.stack(
-            [parts_of(degrees, stride, cluster).T for degrees, stride in zip((plans.dp, plans.pp), strides, strict=True)], axis=1
-        )
-        same |= np.asarray((plans.assigned == parts).all(axis=(1, 2)))
+        replicas, stages = (near, inner * ones) if order is GroupOrder.PIPELINE_INNER else (inner * ones, near)
+        outside = np.stack([parts(plans.dp, replicas), parts(plans.pp, stages)], axis=1)
+        same |= inside & (plans.assigned == outside).all(axis=(1, 2))
     return same

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from Common.choices import Recompute
 from Common.progress import Advance
 from Estimator.network.cluster import Cluster
-from Plans.plan import UniformPlan, group_order_of
+from Plans.plan import GroupOrder, UniformPlan, group_order_of
 from Plans.results import Status
 from Plans.uniform_plans import ORDERS, UniformPlans
 from Solver.plan_search.best_plan import ConfigurationPlans
@@ -166,7 +166,8 @@ class _Model:
     def _chosen_value(self, axis: PlanAxis) -> Value:
         whole = self._chosen.plan if axis.name == "overlap_gradients" else self._chosen
         value: Value = getattr(whole, axis.name)
-        return value
+        names = {order.value for order in ORDERS}
+        return GroupOrder.TIERS.value if axis.name == "group_order" and value not in names else value
 
     def _unthinned(self, shape: Shape) -> UniformPlans:
         return self._space.every_plan(shape.plan, len(shape.graph.sequence), self._cluster)

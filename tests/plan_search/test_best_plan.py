@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from random_searches import NOTHING, Case, Enumerated, best_cut, every_plan, every_shape, random_case
+from random_searches import NOTHING, Case, Enumerated, best_cut, capacities, every_plan, every_shape, random_case
 
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
 from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, Recompute, SavedBytes, SparseTable
+from Plans.assignment import Assignment
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes
 from Plans.plan import GroupOrder, UniformPlan
@@ -190,14 +191,18 @@ def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
     devices = int(np.random.default_rng(seed).integers(24, 40))
     spread = replace(case.hardware.cluster, num_devices=max(devices, case.hardware.cluster.num_devices))
     free = replace(case.problem.models[0].space, devices=devices, use_all_devices=False, dp_degrees=None, ep_degrees=(1,))
+    free = replace(free, capacities=tuple(capacities(spread, devices)))
     for tried in itertools.islice(parts_of(case, monkeypatch), 3):
         shape, layers = replace(tried.part.plans.plans.shape, ep=1, global_batch_size=24), len(tried.part.costs.graph.sequence)
+        order = shape.group_order
+        if isinstance(order, Assignment):
+            shape = replace(shape, group_order=replace(order, ep=(1,) * len(order.tp)))
         pinned = replace(free, dp_degrees=tuple(range(1, devices + 1)))
         kept, every = (
             [each.plan(at) for at in range(len(each))]
             for each in (space.plans(shape, layers, spread) for space in (free, pinned))
         )
-        assert set(kept) <= set(every) and min(plan.dp for plan in kept) == 1
+        assert set(kept) <= set(every) and (isinstance(shape.group_order, Assignment) or min(plan.dp for plan in kept) == 1)
         machine = replace(tried.machine, cluster=spread)
         seconds = {
             plan: price_iteration(cut, tried.part.costs, machine, tried.row).iteration_s
@@ -209,9 +214,14 @@ def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
                 fewer = [
                     seconds[each]
                     for each in kept
-                    if replace(each, dp=plan.dp) == plan and each.micro_batches == plan.micro_batches
+                    if but_for_replicas(each) == but_for_replicas(plan) and each.micro_batches == plan.micro_batches
                 ]
                 assert min(fewer) <= seconds[plan] * CLOSE
+
+
+def but_for_replicas(plan: UniformPlan) -> UniformPlan:
+    order = plan.group_order
+    return replace(plan, dp=1, group_order=replace(order, dp=()) if isinstance(order, Assignment) else order)
 
 
 def even(plan: UniformPlan, layers: int) -> UniformPlan | None:
