@@ -95,3 +95,20 @@ def _check_text(value: str, key: str, source: str) -> None:
         )
     if steers(value):
         raise InputError(f"{source}: {clipped(key)} holds control characters, in '{clipped(value, 60)}'; remove them")
+
+
+def positive_number(text: str, name: str, where: str) -> float:
+    """A cell's number.
+
+    Raises:
+        InputError: it is none, not finite, not positive, or beyond what anything measures.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{where}: {name} is {text!r}; it must be a positive number")
+    if not LEAST <= value <= MOST_OF_OTHERS:
+        raise InputError(f"{where}: {name} is {text!r}; it must be from {LEAST:g} to {MOST_OF_OTHERS:g}")
+    return value

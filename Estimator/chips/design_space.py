@@ -200,6 +200,9 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
         require(0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive")
     fraction = stated.keep.minimum_area_fraction
     require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    names = [chip.name for chip in stated.references]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    require(twice is None, file, "references", f"{twice!r} several times", "every chip under a name of its own")
     chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
     for key, chip in chips:
         if chip is not None:

@@ -16,7 +16,8 @@ from types import MappingProxyType
 
 from Common.errors import InputError
 from Common.files import read_text
-from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, positive_number
+from Common.ranges import positive_number
+from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
 

@@ -10,7 +10,6 @@ Our own has a header and one row per measurement, empty where a column does not 
 ``row_length`` elements). Columns that no row needs may be left out.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from types import MappingProxyType
 
 from Common.errors import InputError
 from Common.files import read_text
-from Common.ranges import LEAST, MOST_OF_OTHERS
+from Common.ranges import positive_number
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.isolated import IsolatedOperator, Stream
 from GraphExtractor.graph import DTYPE_BYTES, Gemm
@@ -171,20 +170,3 @@ def _count(text: str, name: str, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < MOST_DIGITS) or int(text) < 1:
         raise InputError(f"{where}: {name} is {text!r}; it must be a whole number, at least 1")
     return int(text)
-
-
-def positive_number(text: str, name: str, where: str) -> float:
-    """A cell's number.
-
-    Raises:
-        InputError: it is none, not finite, not positive, or beyond what anything measures.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{where}: {name} is {text!r}; it must be a positive number")
-    if not LEAST <= value <= MOST_OF_OTHERS:
-        raise InputError(f"{where}: {name} is {text!r}; it must be from {LEAST:g} to {MOST_OF_OTHERS:g}")
-    return value

@@ -2,13 +2,13 @@
 
 import csv
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from Common.errors import InputError
 from Common.files import read_text
+from Common.ranges import positive_number
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import CollectiveKind
 
@@ -90,14 +90,7 @@ def _text(row: Mapping[str, str | None], columns: tuple[str, ...], where: str) -
 
 
 def _positive(row: Mapping[str, str | None], columns: tuple[str, ...], where: str) -> float:
-    text = _text(row, columns, where)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 < value < math.inf):
-        raise InputError(f"{where}: {' or '.join(columns)} is {text!r}; it must be a positive number")
-    return value
+    return positive_number(_text(row, columns, where), " or ".join(columns), where)
 
 
 def _count(row: Mapping[str, str | None], column: str, where: str) -> int:

@@ -62,6 +62,7 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[]), r"axes\.width is empty"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, -4]), r"axes\.width.*positive"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[4, 4]), "without repetition"),
+        ("design_spaces", "phaze_icml24", lambda d: d["references"].append(d["references"][0]), "several times.*name of its own"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[10**30]), r"axes\.width\.0 is 1e\+30, .* at most"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[2**21]), r"axes\.width is 2097152; .* at most"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(num_tc=list(range(1, 3000))), "at most 5,000,000"),

@@ -96,6 +96,7 @@ def test_tables_with_either_names_of_columns_are_read(tmp_path: Path) -> None:
         ("", "holds no rows"),
         ("op,size,seconds,num_nodes\nallgather,1,1,1\n", "line 2 has no gpus_per_node"),
         ("op,size,seconds,num_nodes,gpus_per_node\nallgather,one,1,1,2\n", "size_bytes or size is 'one'; it must be a positive"),
+        ("op,size,seconds,num_nodes,gpus_per_node\nallgather,1e150,1,1,2\n", "size is '1e150'; it must be from 1e-30 to 1e\\+18"),
         ("op,size,seconds,num_nodes,gpus_per_node\nallgather,1,-1,1,2\n", "seconds or time-o is '-1'"),
         ("op,size,seconds,num_nodes,gpus_per_node\nallgather,1,1,1.5,2\n", "num_nodes is 1.5; it must be a whole number"),
         ("op,size,seconds,num_nodes,gpus_per_node\ngossip,1,1,1,2\n", "op is 'gossip'; known are all_reduce"),
