@@ -108,6 +108,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(sys.stderr, ["out of memory; give fewer batch sizes, or use a machine with more memory"])
         return PhazeError.exit_status
     except BrokenPipeError:  # the reader of our output has seen enough
-        with open(os.devnull, "wb") as nowhere:
+        with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0
