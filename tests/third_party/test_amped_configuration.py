@@ -39,6 +39,10 @@ def test_short_forms_say_the_same() -> None:
     assert seconds({CATEGORIES[name]: {"parameters": part} for name, part in SMALL.items()}) == expected
 
 
+def test_a_unit_may_stand_beside_its_number() -> None:
+    assert configuration(memory={"value": 8, "unit": "GB"}).values("memory") == (8e9,)
+
+
 def test_what_is_left_out_is_calculated() -> None:
     names = ("key_query_value_length", "hidden_layer_dimension_MLP_1", "hidden_layer_dimension_MLP_2")
     head = "hidden_layer_dimension_for_attention_sublayers"
@@ -131,6 +135,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "inter_accelerator_bandwidth is 0 bit/s; it must be a number from 1",
     ),
     "an efficiency above one": ({"efficiency": 1.5}, "efficiency is 1.5; it must be"),
+    "a unit beside a text": (
+        {"memory": {"value": "8 GB", "unit": "GB"}},
+        "memory has the unit 'GB' beside '8 GB'; give a number",
+    ),
+    "a wrong unit beside": ({"memory": {"value": 8, "unit": "s"}}, "memory is '8 s', which is a time"),
     "a list": ({"layers": [4, 8]}, "layers is [4, 8]; give a number"),
     "several batch sizes": ({"batch_size": [8, 16]}, "batch_size lists 2 values; give one, or ask for optimize"),
     "no batch sizes": ({"batch_size": []}, "batch_size lists 0 values"),

@@ -64,7 +64,7 @@ def test_only_what_is_asked_for_is_needed() -> None:
 
 
 def test_a_missing_value_is_named_with_who_needs_it() -> None:
-    with pytest.raises(InputError, match=r"parameter 'depth', which volume needs has no value; add it"):
+    with pytest.raises(InputError, match=r"parameter 'depth', which volume needs, has no value; add it"):
         ParameterTable(AREA, {"width": 1.0, "height": 1.0}, ("volume",))
     with pytest.raises(InputError, match=r"parameter 'weight' has no value"):
         ParameterTable(AREA, {}, ("weight",))

@@ -13,6 +13,7 @@ used; its repository has none.
 
 from third_party.amped.breakdown import Breakdown as Breakdown
 from third_party.amped.breakdown import Line as Line
+from third_party.amped.command_line import main as main
 from third_party.amped.configuration import Configuration as Configuration
 from third_party.amped.configuration import configuration_of as configuration_of
 from third_party.amped.configuration import read_configuration as read_configuration

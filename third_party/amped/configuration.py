@@ -30,7 +30,7 @@ from third_party.amped.lookup import LookupTables
 from third_party.amped.summary import SUMMARY_HEAD, document_of_summary
 
 MOST_BATCH_SIZES = 10_000
-_FIELDS = frozenset({"value", "calculated", "from_lookup_table", "lookup_name", "description", "unit", "units"})
+_FIELDS = frozenset({"value", "calculated", "from_lookup_table", "lookup_name", "description", "unit"})
 _LOOKUP_FIELDS = ("lookup_table_name", "lookup_table_row")
 
 
@@ -180,6 +180,17 @@ class _Lookup:
         return self.tables.value(self.table, row, lookup_name, wanted_by)
 
 
+def _with_unit(value: object, unit: object, where: str) -> object:
+    """A value with the unit that is said beside it, as one text."""
+    if unit is None:
+        return value
+    if not isinstance(unit, str) or isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(
+            f"{where} has the unit {as_given(unit)} beside {as_given(value)}; give a number and its unit, such as '8 GB'"
+        )
+    return f"{value!r} {unit}"
+
+
 def _setting(name: str, given: object, lookup: _Lookup, source: str) -> Setting:
     parameter = parameters().get(name)
     if parameter is None:
@@ -200,7 +211,8 @@ def _setting(name: str, given: object, lookup: _Lookup, source: str) -> Setting:
     described = on_one_line(described)
     if fields.get("from_lookup_table"):
         value = lookup.value(name, fields, where)
-        return Setting(parameter, Origin.LOOKED_UP, (parameter.parse(value, source),), described)
+        value = parameter.parse(value, f"{source}, looked up in {lookup.tables.source}")
+        return Setting(parameter, Origin.LOOKED_UP, (value,), described)
     if fields.get("calculated"):
         if name not in calculable():
             raise InputError(f"{where} is marked calculated, but there is no formula for it; give it a value or look it up")
@@ -209,7 +221,7 @@ def _setting(name: str, given: object, lookup: _Lookup, source: str) -> Setting:
         raise InputError(
             f"{where} is always calculated from the degrees inside and between nodes; leave it out, or mark it calculated"
         )
-    value = fields.get("value")
+    value = _with_unit(fields.get("value"), fields.get("unit"), where)
     if value is None:
         raise InputError(f"{where} has no value; give one, or mark it calculated or from_lookup_table")
     several = value if isinstance(value, list) and name == "batch_size" else [value]

@@ -89,7 +89,7 @@ def _eighths(*bits: Any) -> Any:
 
 PRECISION = Correction(
     "precision",
-    "a product of n bits takes ceil(n / 32) times that of 8 bits: 16 bits as fast as 8; the weight update any number",
+    "a product of n bits takes ceil(n / 32) times that of 8 bits; weight updates take the same at any precision",
     "n / 8 times: the rates are those of 8 bits",
     (
         Formula("mac_passes_forward", ("weight_precision",), _eighths),

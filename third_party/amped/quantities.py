@@ -72,7 +72,8 @@ def parse_quantity(given: object, kind: Kind, name: str) -> float:
         raise InputError(f"{name} is {as_given(given)}; {wanted}")
     number = _read(given, kind, f"{name} is {as_given(given)}", wanted) if isinstance(given, str) else _float(given)
     if not math.isfinite(number) or abs(number) > LARGEST:
-        raise InputError(f"{name} is {as_given(given)}; it must be a finite number of at most {LARGEST:g} {kind.value} in size")
+        unit = "" if kind is Kind.NUMBER else f" {kind.value}"
+        raise InputError(f"{name} is {as_given(given)}; it must be a finite number of at most {LARGEST:g}{unit} in size")
     return number
 
 

@@ -90,13 +90,18 @@ def run_document(answer: TrainingTime, files: tuple[str, ...]) -> dict[str, Any]
         },
         "transformer": answer.configuration.transformer or None,
         "accelerator": answer.configuration.accelerator or None,
-        "parameters": {name: table.number(name) for name in names},
+        "parameters": {name: _whole(table.number(name)) for name in names},
         "layer_and_batch": {name: table.number(name) for name in terms if name != TOTAL_S},
         "corrections": [_effect(each) for each in answer.effects],
         "kept_as_published": list(answer.kept),
         "as_published": None if answer.as_published is None else _totals(answer.as_published),
         "files": list(files),
     }
+
+
+def _whole(value: float) -> float:
+    """Whole numbers without a point, as far as floating-point numbers hold all of them."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _totals(totals: Totals) -> dict[str, float]:

@@ -109,7 +109,7 @@ class ParameterTable:
             if name in given or name in graph:
                 continue
             if name not in self._formulas:
-                reason = f", which {needed_by} needs" if needed_by else ""
+                reason = f", which {needed_by} needs," if needed_by else ""
                 raise InputError(f"parameter {name!r}{reason} has no value; add it to the configuration")
             graph[name] = tuple(each for each in self._formulas[name].inputs if each not in given)
             pending.extend((each, name) for each in graph[name])
