@@ -92,6 +92,9 @@ def test_memory() -> None:
     assert corrected.number(activations) == 16 / 8 * 4 * elements * 2 / 4 / (2 * 2 * 2) == 1248
     assert published.number(activations) == 16 / 8 * 4 * (192 + 480 + 2 * 96) / 2 / 2 / (2 * 2 * 2) == 216
     assert corrected.number("total_required_memory_per_accelerator") == 7536 + 1248
+    one_in_flight = answer(number_of_microbatches_per_minibatch=1).table  # fewer than the 2 stages
+    assert one_in_flight.number(activations) == 16 / 8 * 4 * elements / (2 * 2 * 2)
+    assert published.number("min_required_memory_per_accelerator") == (16 + 16 / 2) * parameters / 8 / 8 + 216
     assert corrected.number("min_required_memory_per_accelerator") == (16 + 16 / 2) * parameters / 8 / 4 + 1248
 
 
@@ -103,6 +106,7 @@ def test_zero_3_shards_memory_and_gathers_in_time() -> None:
         assert zero == pytest.approx(TIMES * gathering, rel=1e-12)
     name = "Communication time: all-reduce gradients for DP total (s)"
     assert sharded.breakdown[name] == pytest.approx(plain.breakdown[name] / 2, rel=1e-12)
+    assert answer(zero_stage=2).seconds == plain.seconds  # gradients and states are scattered and gathered: an all-reduce
     weights = [answer(zero_stage=stage).table.number("required_memory_per_accelerator_weights") for stage in range(4)]
     of_parameters = [(16 + 16 + 96), (16 + 16 + 96 / 2), (16 + 16 / 2 + 96 / 2), (16 + 16 + 96) / 2]
     assert weights == [bits * PARAMETERS * 4 / 8 / 4 for bits in of_parameters]
@@ -122,6 +126,28 @@ def test_mixtures_of_experts() -> None:
     assert more == pytest.approx(experts.breakdown[name], rel=1e-9)
     assert experts.table.number("number_of_expert_parameters") == 3 * 2 * 2 * 6 * 24
     assert plain.breakdown["Total MoE communication overhead time"] == 0
+
+
+def test_experts_are_where_there_are_as_many_holders() -> None:
+    """Two experts on four nodes have two holders; on one node its two accelerators hold four, over the links within."""
+    label = "MoE FW pass communication overhead time (s)"
+    few = (2e-3 + 8 * 4 * 6 * 16 / 4 * 1 / 2 / 100e3) * 2 / 4
+    assert answer(number_of_experts=2).breakdown[label] == pytest.approx(TIMES * 2 * few, rel=1e-12)
+    one_node = {"inter_node_data_parallel_degree": 1, "inter_node_pipeline_parallel_degree": 1}
+    within = (1e-3 + 8 * 4 * 6 * 16 / 2 * 1 / 2 / 1e6) * 2 / 4
+    assert answer(number_of_experts=4, **one_node).breakdown[label] == pytest.approx(TIMES * 2 * within, rel=1e-12)
+
+
+def test_of_stages_within_and_between_nodes_the_slower_transfer_counts() -> None:
+    within = {"intra_node_pipeline_parallel_degree": 2, "intra_node_tensor_parallel_degree": 1}
+    label = f"{FORWARD}: pipeline parallelism (s)"
+    between_alone = answer(
+        intra_node_tensor_parallel_degree=1, number_of_accelerators_per_node=1, number_of_network_cards_per_node=1
+    )
+    assert answer(**within).breakdown[label] == pytest.approx(TIMES * (2e-3 + 8 * 4 * 6 / 2 * 16 / 50e3) / 4, rel=1e-12)
+    assert answer(**within).breakdown[label] == between_alone.breakdown[label]
+    slow = answer(**within, inter_accelerator_bandwidth="1 kb/s").breakdown[label]
+    assert slow == pytest.approx(TIMES * (1e-3 + 8 * 4 * 6 / 2 * 16 / 1e3) / 4, rel=1e-12)
 
 
 def test_the_projection_onto_the_vocabulary_counts_once() -> None:
