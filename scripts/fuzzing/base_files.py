@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 HARDWARE = Path(__file__).resolve().parents[2] / "Estimator" / "hardware"
+AMPED = Path(__file__).resolve().parents[2] / "third_party" / "amped"
 MODEL = "gpt:layers=2,hidden=64,heads=2"
 SMALL: dict[str, Any] = {"model": MODEL, "sequence_length": 32, "global_batch_size": 8, "cluster": "cluster.yaml"}
 CHIP: dict[str, Any] = {"num_tc": 2, "num_vc": 2, "width": 32, "depth": 32, "width_vc": 32, "glb_mib": 4}
@@ -215,5 +216,7 @@ def write_base_files(folder: Path) -> None:
         if name == "device.yaml":
             content |= {"cluster": "cluster.yaml", "software": "software.yaml"}
         (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "amped.json").write_bytes((AMPED / "examples" / "gpt3_175b_1024_a100.json").read_bytes())
+    (folder / "lookup_tables.json").write_text(json.dumps(yaml.safe_load((AMPED / "lookup_tables.yaml").read_text()), indent=1))
     (folder / "folder.yaml").mkdir()
     (folder / "loop.yaml").symlink_to("loop.yaml")

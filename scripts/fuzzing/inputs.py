@@ -9,7 +9,7 @@ from random import Random
 from FrontDoor.flags import Parser
 from scripts.fuzzing import formats
 from scripts.fuzzing.flags import Flags, flags
-from scripts.fuzzing.targets import ICML24, LAYOUTS, NEST, TARGETS
+from scripts.fuzzing.targets import AMPED, ICML24, LAYOUTS, NEST, TARGETS
 
 SHARE_OF_FLAGS = 0.3  # of the inputs
 
@@ -51,7 +51,7 @@ def input_of(seed: int, number: int, folder: Path, modes: dict[str, Parser]) -> 
 
 def _form(mode: str, random: Random) -> tuple[str, ...]:
     """Flags of every mode that say in which form the answer is wanted."""
-    if mode in {NEST, ICML24, LAYOUTS}:
+    if mode in {NEST, ICML24, AMPED, LAYOUTS}:
         return ()
     form = ("--format", "json") if random.random() < 0.7 else ()
     return (*form, *(("--quiet",) if random.random() < 0.8 else ()))

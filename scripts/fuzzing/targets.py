@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NEST, ICML24 = "third_party.nest", "third_party.phaze_icml24"  # command lines of bridges; all others are modes of phaze
+# Command lines of bridges; all others are modes of phaze.
+NEST, ICML24, AMPED = "third_party.nest", "third_party.phaze_icml24", "third_party.amped"
+AMPED_RUN, AMPED_OPTIMIZE = f"{AMPED} run amped.json --output out_amped", f"{AMPED} optimize amped.json"
 LAYOUTS = "third_party.transformer_perf_estimates.command_line"  # of one, too
 RUN_FILES = ("best.json", "study.yaml", "manifest.json", "schedules.json.gz", "designs.parquet", "plans.parquet")
 SEQUENCE = "--sequence-length 16"
@@ -94,6 +96,8 @@ TARGETS = (
     Target("place.json", 3, (f"{ICML24} place place.json",)),
     Target("schedule.json", 3, (f"{ICML24} schedule schedule.json",)),
     Target("layouts.json", 4, (f"{LAYOUTS} evaluate layouts.json", f"{LAYOUTS} search layouts.json --top 2")),
+    Target("amped.json", 3, (f"{AMPED_RUN} --GEMM --compute_graph --mat-dims", f"{AMPED_RUN} --as-published", AMPED_OPTIMIZE)),
+    Target("lookup_tables.json", 1, (f"{AMPED_RUN} --lookup-tables lookup_tables.json",)),
 )
 
 # What flags are added to, by mode; of a mode that is not here, the mode alone.

@@ -1,0 +1,100 @@
+"""The parameters that a configuration may give: their categories, units, ranges and defaults (``parameters.yaml``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.yaml_files import read_yaml
+from third_party.amped.quantities import Kind, parse_quantity, written
+from third_party.amped.system_formulas import DEGREES, INTER, INTRA, MAPPING, SYSTEM_FORMULAS
+from third_party.amped.transformer_formulas import TRANSFORMER_FORMULAS
+
+DEGREE_NAMES = (*INTRA, *INTER)
+PRODUCTS = tuple(formula.name for formula in MAPPING)  # of the degrees, so never given
+LARGEST_CALCULATED = 1e18
+
+
+class Category(StrEnum):
+    """The four parts of a configuration, by AMPeD's names."""
+
+    TRAINING = "neural_network_training_parameters"
+    MAPPING = "mapping_parameters"
+    SYSTEM = "system_architecture_parameters"
+    ACCELERATOR = "accelerator_architecture_parameters"
+
+    @property
+    def short(self) -> str:
+        """The name that is taken for it too."""
+        return self.name.lower()
+
+    @property
+    def lookup_table(self) -> str:
+        """The table that its lookups are in where the configuration names none; empty for those without one."""
+        tables = {Category.TRAINING: "transformer_network_parameters", Category.ACCELERATOR: "accelerator_specifications"}
+        return tables.get(self, "")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What may be given under a name; values in the base unit of ``kind``."""
+
+    name: str
+    category: Category
+    kind: Kind = Kind.NUMBER
+    whole: bool = False
+    least: float = 0.0
+    most: float = LARGEST_CALCULATED
+    default: float | None = None
+    description: str = ""
+
+    def parse(self, given: object, source: str) -> float:
+        """A value of a file in the base unit.
+
+        Raises:
+            InputError: it is not of this kind or not in the range.
+        """
+        name = f"{source}: {self.name}"
+        value = parse_quantity(given, self.kind, name)
+        if (self.whole and not value.is_integer()) or not self.least <= value <= self.most:
+            number = "whole number" if self.whole else "number"
+            unit = "" if self.kind is Kind.NUMBER else f" {self.kind.value}"
+            raise InputError(
+                f"{name} is {written(value)}{unit}; it must be a {number} from {self.least:g} to {self.most:g}{unit}; correct it"
+            )
+        return value
+
+
+@cache
+def parameters() -> Mapping[str, Parameter]:
+    """All parameters that a configuration may give, by name: those of ``parameters.yaml``, then calculated ones."""
+    given: dict[str, Parameter] = {}
+    for category, entries in read_yaml(Path(__file__).with_name("parameters.yaml")).items():
+        for name, fields in entries.items():
+            kind = Kind(fields.pop("kind", Kind.NUMBER))
+            given[name] = Parameter(name, Category(category), kind, **fields)
+    for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS):
+        if formula.name not in given:
+            category = _category_of_calculated(formula.name)
+            given[formula.name] = Parameter(formula.name, category, formula.kind, description=formula.description)
+    return given
+
+
+@cache
+def calculable() -> frozenset[str]:
+    """Names of the parameters that have a formula, under every correction."""
+    by_corrections = {"zero_DP_overhead"}  # of the time model, yet a parameter
+    return frozenset(formula.name for formula in (*TRANSFORMER_FORMULAS, *SYSTEM_FORMULAS)) | by_corrections
+
+
+def _category_of_calculated(name: str) -> Category:
+    if name in PRODUCTS or name in DEGREES:
+        return Category.MAPPING
+    if name.startswith("peak_"):
+        return Category.ACCELERATOR
+    system = {formula.name for formula in SYSTEM_FORMULAS}
+    return Category.SYSTEM if name in system else Category.TRAINING

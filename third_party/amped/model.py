@@ -1,0 +1,144 @@
+"""AMPeD's model of one configuration: the table of all its parameters and times, and which mappings make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from Common.errors import InputError
+from third_party.amped.catalogue import DEGREE_NAMES
+from third_party.amped.configuration import Configuration
+from third_party.amped.corrections import Correction, formulas
+from third_party.amped.quantities import written
+from third_party.amped.system_formulas import INTRA
+from third_party.amped.table import ParameterTable
+from third_party.amped.time_formulas import TOTAL_S
+
+BoolArray = NDArray[np.bool_]
+MEMORY_BYTES = "total_required_memory_per_accelerator"
+RESULTS = (
+    *(TOTAL_S, "total_MACs", "minibatch_size", "microbatch_size", MEMORY_BYTES),
+    *("min_required_memory_per_accelerator", "peak_compute_8bit_OPS", "number_of_nodes_required"),
+)
+_MAPPED = (*DEGREE_NAMES, "batch_size")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a mapping must obey: how far, elementwise, and how a refusal says it; ``{}`` are values of ``shown``."""
+
+    name: str
+    holds: Callable[[ParameterTable], BoolArray]
+    shown: tuple[str, ...]
+    sentence: str
+
+
+def _divides(divisor: str, dividend: str) -> Callable[[ParameterTable], BoolArray]:
+    return lambda table: np.asarray(np.mod(table[dividend], table[divisor]) == 0)
+
+
+DIVISIBILITY = (
+    Rule(
+        "data_parallel_degree divides batch_size",
+        _divides("data_parallel_degree", "batch_size"),
+        ("data_parallel_degree", "batch_size"),
+        "the data parallel degree {} does not divide the batch_size {}; change the degrees or the batch",
+    ),
+    Rule(
+        "number_of_microbatches_per_minibatch divides minibatch_size",
+        _divides("number_of_microbatches_per_minibatch", "minibatch_size"),
+        ("number_of_microbatches_per_minibatch", "minibatch_size"),
+        "number_of_microbatches_per_minibatch {} does not divide the minibatch of {} sequences; give a divisor",
+    ),
+    Rule(
+        "tensor_parallel_degree divides attention_heads",
+        _divides("tensor_parallel_degree", "attention_heads"),
+        ("tensor_parallel_degree", "attention_heads"),
+        "the tensor parallel degree {} does not divide the {} attention_heads; change the degrees",
+    ),
+    Rule(
+        "pipeline_parallel_degree divides layers",
+        _divides("pipeline_parallel_degree", "layers"),
+        ("pipeline_parallel_degree", "layers"),
+        "the pipeline parallel degree {} does not divide the {} layers; change the degrees",
+    ),
+)
+MEMORY = Rule(
+    "total_required_memory_per_accelerator is at most memory",
+    lambda table: np.asarray(table[MEMORY_BYTES] <= table["memory"]),
+    (MEMORY_BYTES, "memory"),
+    "{} bytes are needed of {} on each accelerator",
+)
+
+
+def has_memory(configuration: Configuration) -> bool:
+    """Whether the configuration says how much memory an accelerator has."""
+    return bool(configuration.values("memory"))
+
+
+def build_table(
+    configuration: Configuration, corrections: Iterable[Correction], instead: Mapping[str, ArrayLike] | None = None
+) -> ParameterTable:
+    """All parameters and times of a configuration under these corrections; ``instead`` replaces values of it, also by arrays.
+
+    Raises:
+        InputError: several batch sizes are given, a value is missing, parameters form a cycle or leave the range of numbers.
+    """
+    given: dict[str, ArrayLike] = {}
+    for setting in configuration.settings:
+        name = setting.parameter.name
+        if len(setting.values) > 1 and name not in (instead or {}):
+            raise InputError(
+                f"{configuration.source}: {name} lists {len(setting.values):,} values; give one, or ask for optimize, "
+                "which compares them"
+            )
+        if setting.values:
+            given[name] = setting.values[0]
+    given.update(instead or {})
+    asked = [name for name in configuration.calculated if name not in (instead or {})]
+    for name in asked:
+        given.pop(name, None)
+    try:
+        return ParameterTable(formulas(corrections), given, (*RESULTS, *_MAPPED, *asked))
+    except InputError as error:
+        raise InputError(f"{configuration.source}: {error}") from error
+
+
+def check_counts(table: ParameterTable, source: str) -> None:
+    """The degrees inside a node must use all its accelerators, and all together those that the configuration names.
+
+    Raises:
+        InputError: they multiply to another number.
+    """
+    inside, between = table.number("accelerators_per_node_required"), table.number("number_of_nodes_required")
+    per_node = table.number("number_of_accelerators_per_node")
+    if inside != per_node:
+        raise InputError(
+            f"{source}: the degrees inside a node ({_degrees(table, INTRA)}) multiply to {written(inside)}, but "
+            f"number_of_accelerators_per_node is {written(per_node)}; make them equal"
+        )
+    for name, product in (("number_of_nodes", between), ("total_number_of_accelerators", inside * between)):
+        if name in table.given and table.number(name) != product:
+            raise InputError(
+                f"{source}: the degrees make for a {name} of {written(product)}, but it is given as "
+                f"{written(table.number(name))}; make them equal"
+            )
+
+
+def check_mapping(table: ParameterTable, source: str) -> None:
+    """Refuse a mapping that its model or batch cannot be divided by.
+
+    Raises:
+        InputError: names the first rule of ``DIVISIBILITY`` that it breaks, or as ``check_counts``.
+    """
+    check_counts(table, source)
+    for rule in DIVISIBILITY:
+        if not rule.holds(table):
+            raise InputError(f"{source}: {rule.sentence.format(*(written(table.number(name)) for name in rule.shown))}")
+
+
+def _degrees(table: ParameterTable, names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {written(table.number(name))}" for name in names)

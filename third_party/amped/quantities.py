@@ -1,0 +1,147 @@
+"""Values with units as AMPeD's files write them ("8 GB", "1.2 GHz", "300 GB/s", "5 us", "16 bits"), in a base unit of each kind.
+
+A number without a unit is in the base unit. Prefixes are decimal (kB, MB, GB) or binary (KiB, MiB, GiB); B is a byte, b or bit
+a bit.
+"""
+
+import math
+import re
+from decimal import Decimal
+from enum import StrEnum
+
+from Common.echo import as_given
+from Common.errors import InputError
+
+LARGEST = 1e18  # of any value in its base unit, as ``Common.ranges`` has it
+LONGEST_TEXT = 100  # characters of a value with its unit
+_TEXT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*", re.ASCII)
+# Scales are decimal, so that "5 us" is the number 5e-6 and not its neighbour.
+_DECIMAL = {
+    "": Decimal(1),
+    **{letter: Decimal(1000) ** power for letter, power in zip("kKMGTP", (1, 1, 2, 3, 4, 5), strict=True)},
+}
+_BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", start=1)}
+_PREFIXES = _DECIMAL | _BINARY
+_MICRO = dict.fromkeys(("us", "µs", "μs"), Decimal("1e-6"))
+_TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), **_MICRO, "ns": Decimal("1e-9")}
+
+
+class Kind(StrEnum):
+    """What a parameter measures; the value is the base unit in which all formulas are written."""
+
+    NUMBER = "number"
+    BITS = "bit"
+    BYTES = "B"
+    SECONDS = "s"
+    HERTZ = "Hz"
+    BITS_PER_SECOND = "bit/s"
+
+    @property
+    def example(self) -> str:
+        """A value of this kind as a file has it."""
+        return _EXAMPLES[self]
+
+
+_EXAMPLES = {
+    Kind.NUMBER: "16",
+    Kind.BITS: "'16 bits'",
+    Kind.BYTES: "'80 GB'",
+    Kind.SECONDS: "'5 us'",
+    Kind.HERTZ: "'1.41 GHz'",
+    Kind.BITS_PER_SECOND: "'300 GB/s'",
+}
+_SPOKEN = {
+    Kind.NUMBER: "a number",
+    Kind.BITS: "a number of bits",
+    Kind.BYTES: "an amount of memory",
+    Kind.SECONDS: "a time",
+    Kind.HERTZ: "a frequency",
+    Kind.BITS_PER_SECOND: "a bandwidth",
+}
+
+
+def parse_quantity(given: object, kind: Kind, name: str) -> float:
+    """``given``, a number or a text such as "8 GB", in the base unit of ``kind``.
+
+    Raises:
+        InputError: it is neither, its unit is unknown or of another kind, or it is endless or larger than ``LARGEST``; ``name``
+            says what it is the value of.
+    """
+    wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise InputError(f"{name} is {as_given(given)}; {wanted}")
+    number = _read(given, kind, f"{name} is {as_given(given)}", wanted) if isinstance(given, str) else _float(given)
+    if not math.isfinite(number) or abs(number) > LARGEST:
+        unit = "" if kind is Kind.NUMBER else f" {kind.value}"
+        raise InputError(f"{name} is {as_given(given)}; it must be a finite number of at most {LARGEST:g}{unit} in size")
+    return number
+
+
+def _read(text: str, kind: Kind, problem: str, wanted: str) -> float:
+    """The number that a text gives, in the base unit of ``kind``."""
+    found = _TEXT.fullmatch(text) if len(text) <= LONGEST_TEXT else None
+    if found is None:
+        raise InputError(f"{problem}; {wanted}")
+    value, unit = float(found[1]), found[2]
+    if not unit:
+        return value
+    measured = _kind_of(unit)
+    if measured is None:
+        raise InputError(f"{problem}, whose unit {as_given(unit)} is not known; {wanted}")
+    if measured is not kind and {measured, kind} != {Kind.BITS, Kind.BYTES}:
+        raise InputError(f"{problem}, which is {_SPOKEN[measured]}; {wanted}")
+    if not 0.0 < abs(value) <= LARGEST * LARGEST:
+        return value
+    return float(Decimal(found[1]) * _scale(unit) / (8 if kind is Kind.BYTES else 1))
+
+
+def _float(value: float) -> float:
+    """A number of a file as it is; endless where it is beyond all bounds."""
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
+
+
+def _kind_of(unit: str) -> Kind | None:
+    """What a unit measures, None where it is unknown."""
+    if unit in _TIMES:
+        return Kind.SECONDS
+    if unit.lower().endswith("hz"):
+        return Kind.HERTZ if unit[:-2] in _DECIMAL else None
+    data, rate = _data(unit)
+    if _bits(data) is None:
+        return None
+    return Kind.BITS_PER_SECOND if rate else Kind.BITS
+
+
+def _scale(unit: str) -> Decimal:
+    """Base units in one of a unit that ``_kind_of`` knows; of data and its rates, bits."""
+    if unit in _TIMES:
+        return _TIMES[unit]
+    if unit.lower().endswith("hz"):
+        return _DECIMAL[unit[:-2]]
+    return _bits(_data(unit)[0]) or Decimal(0)
+
+
+def _data(unit: str) -> tuple[str, bool]:
+    """A unit of data without what makes it a rate ("GB/s", "Gbps"), and whether that was there."""
+    for ending in ("/s", "ps"):
+        if unit.endswith(ending):
+            return unit.removesuffix(ending), True
+    return unit, False
+
+
+def _bits(unit: str) -> Decimal | None:
+    """Bits in one of a unit of data; None where it is none."""
+    for ending, size in (("bytes", 8), ("byte", 8), ("bits", 1), ("bit", 1), ("B", 8), ("b", 1)):
+        prefix = unit.removesuffix(ending)
+        if unit.endswith(ending) and prefix in _PREFIXES:
+            return size * _PREFIXES[prefix]
+    return None
+
+
+def written(number: float) -> str:
+    """A number as text that reads back as the same one; whole ones without a point."""
+    value = float(number)
+    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGEST else repr(value)
