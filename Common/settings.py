@@ -5,17 +5,21 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from Common.echo import as_given, on_one_line
 from Common.errors import InputError
+from Common.quantities import QuantityError, in_unit
 from Common.refusals import Refusals
 from Common.suggestions import nearest
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)  # without a unit
 _SEPARATORS = re.compile(r"[\s,]+")
+_BETWEEN_QUANTITIES = re.compile(r"[\s,]+(?![^\W\d]|%)")  # a unit belongs to the number before it
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
@@ -42,6 +46,7 @@ class Setting:
     ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of both, the original's
     among them. ``many`` settings take a list, in which a value may stand twice if it ``repeats``, and the word ``all`` where it
     ``takes_all``; others take a list of one for its value. Numbers lie within ``least`` .. ``most``, choices among ``choices``.
+    Numbers count ``unit``s where there is one; a text may say the same in another: ``80 GB``.
     """
 
     key: str
@@ -54,6 +59,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     least: float = 1
     most: float = 2**30
+    unit: str = ""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -161,14 +167,14 @@ def _read(setting: Setting, value: object, source: str) -> object:
             return _READERS[setting.kind](setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
         if setting.takes_all and _says_all(value):
             return ALL
-        listed = _listed(value, setting.kind)
+        listed = _listed(value, setting)
         if setting.takes_all and any(_says_all(item) for item in listed):
             raise InputError(f"{source}: {name} lists {ALL!r} beside other values; give it alone, or leave it out")
         items = tuple(_READERS[setting.kind](setting, item) for item in listed)
         if not items:
             raise _NotAllowedError("", f"one of {', '.join(setting.choices)}" if setting.choices else _ONE_AT_LEAST[setting.kind])
     except _NotAllowedError as problem:
-        raise InputError(f"{source}: {name} is {_echo(problem.given)}, but must be {problem.allowed}") from problem
+        raise InputError(f"{source}: {name} is {_echo(problem.given)}{problem.link} {problem.allowed}") from problem
     if not setting.repeats and len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
         raise InputError(f"{source}: {name} lists {twice} twice; list every value once")
@@ -190,26 +196,29 @@ def _says_all(value: object) -> bool:
 
 
 class _NotAllowedError(ValueError):
-    """``given`` is not what a setting takes, which is ``allowed``."""
+    """``given`` is not what a setting takes, which is ``allowed``; ``link`` stands between them."""
 
-    def __init__(self, given: object, allowed: str) -> None:
-        super().__init__(given, allowed)
+    def __init__(self, given: object, allowed: str, link: str = ", but must be") -> None:
+        super().__init__(given, allowed, link)
         self.given = given
         self.allowed = allowed
+        self.link = link
 
 
-def _listed(value: object, kind: Kind) -> list[object]:
+def _listed(value: object, setting: Setting) -> list[object]:
     if isinstance(value, str):
-        if kind is Kind.TEXT and _names_file(value):
+        if setting.kind is Kind.TEXT and _names_file(value):
             return [value]
-        words = (
-            word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
-        )  # a name with dimensions has commas
+        if setting.unit:
+            return [item for item in _BETWEEN_QUANTITIES.split(value.strip()) if item]
+        words = (word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split())  # dimensions have commas
         return [item for word in words for item in word.split()]
-    if isinstance(value, Mapping) and kind is Kind.TEXT:  # models and their weights
+    if isinstance(value, Mapping) and setting.kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]
     if isinstance(value, list | tuple):
-        return [item for part in value for item in (_listed(part, kind) if isinstance(part, str) else [part])]
+        if setting.unit and value and all(isinstance(part, str) for part in value):
+            return _listed(" ".join(value), setting)  # of a flag: 64 GiB 80 GB
+        return [item for part in value for item in (_listed(part, setting) if isinstance(part, str) else [part])]
     return [value]
 
 
@@ -224,15 +233,19 @@ def _names_file(text: str) -> bool:
 
 
 def _integer(setting: Setting, value: object) -> int:
-    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else value
+    number = int(value) if isinstance(value, str) and _INTEGER.fullmatch(value.strip()) else _measured(setting, value)
+    number = number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
     if isinstance(number, bool) or not isinstance(number, int) or not setting.least <= number <= setting.most:
         raise _NotAllowedError(value, f"a whole number {_range(setting)}")
     return number
 
 
 def _number(setting: Setting, value: object) -> float:
+    measured = _measured(setting, value)
     try:
-        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+        number = (
+            float(measured) if isinstance(measured, str | int | float | Fraction) and not isinstance(measured, bool) else math.nan
+        )
     except (ValueError, OverflowError):
         number = math.nan
     if not setting.least <= number <= setting.most:
@@ -240,8 +253,18 @@ def _number(setting: Setting, value: object) -> float:
     return number
 
 
+def _measured(setting: Setting, value: object) -> object:
+    """What a text with a unit says in the unit of the setting; all else as it is."""
+    if not setting.unit or not isinstance(value, str) or not value.strip() or _NUMBER.fullmatch(value):
+        return value
+    try:
+        return in_unit(value, setting.unit)
+    except QuantityError as error:
+        raise _NotAllowedError(value, str(error), "; it is") from error
+
+
 def _range(setting: Setting) -> str:
-    return f"from {setting.least:.10g} to {setting.most:.0f}"
+    return f"from {setting.least:.10g} to {setting.most:.0f} {setting.unit}".rstrip()
 
 
 def _choice(setting: Setting, value: object) -> str:

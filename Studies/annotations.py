@@ -51,7 +51,7 @@ class About:
 
     ``default`` says in words what holds where it is not given, ``evaluated`` the same where one plan is priced (if that differs).
     ``modes`` take it, ``lists`` of them several values (of a tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it
-    can change the answer; a ``file`` setting may name a YAML file. Bounds as in ``Common.settings.Setting``.
+    can change the answer; a ``file`` setting may name a YAML file. Bounds and ``unit`` as in ``Common.settings.Setting``.
     """
 
     help: str
@@ -68,6 +68,7 @@ class About:
     hardware: Hardware | None = None
     decides: bool = True
     file: bool = False
+    unit: str = ""
     shorthand: Shorthand | None = None
 
 
@@ -102,6 +103,7 @@ class StatedField:
             choices=tuple(each.value for each in self.item) if issubclass(self.item, Enum) else (),
             least=about.least,
             most=about.most,
+            unit=about.unit,
         )
 
     def converted(self, value: Any) -> Any:
