@@ -43,12 +43,6 @@ def is_measured(unit: str) -> bool:
     return _dimension_of(unit) is not None
 
 
-def has_unit(text: str) -> bool:
-    """Whether ``text`` is a number with a unit that is known, of whatever kind."""
-    found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
-    return found is not None and any(_scale(each, found["unit"]) is not None for each in dimensions())
-
-
 def in_unit(text: str, unit: str) -> Fraction:
     """The number of ``unit`` that ``text`` says, exactly.
 
@@ -64,6 +58,23 @@ def in_unit(text: str, unit: str) -> Fraction:
     if found is None or scale is None:
         raise QuantityError(f"{allowed(unit)}{'' if found is None else _meant(dimension, found['unit'])}")
     return Fraction(found["number"]) * scale / dimension.scales[unit]
+
+
+def in_numbers(value: object, unit: str) -> object:
+    """``value``, or a list of values, with texts that say a number of ``unit`` as that number; all else as it is."""
+    if isinstance(value, list):
+        return [in_numbers(each, unit) for each in value]
+    if not isinstance(value, str) or not is_measured(unit):
+        return value
+    try:
+        return plain_number(in_unit(value, unit))
+    except (QuantityError, OverflowError):  # which whoever reads it refuses
+        return value
+
+
+def plain_number(exact: Fraction) -> int | float:
+    """A whole number where it is one."""
+    return exact.numerator if exact.denominator == 1 else float(exact)
 
 
 def allowed(unit: str) -> str:

@@ -6,13 +6,12 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from Common.echo import as_given, clipped
 from Common.errors import InputError
-from Common.quantities import QuantityError, allowed, in_unit, is_measured, unit_of_key
+from Common.quantities import QuantityError, allowed, in_unit, is_measured, plain_number, unit_of_key
 from Common.refusals import Refusals
 
 STATED_ALONE = {"value", "unit", "source"}  # fields of a constant with its unit, for which its value alone may stand
@@ -88,11 +87,6 @@ class _Reader:
             what = str(error) if isinstance(error, QuantityError) else allowed(unit)
             self.refusals.add(InputError(f"{self.source}: {clipped(key)} is {clipped(as_given(text), 60)}; it is {what}"))
             return text
-
-
-def plain_number(exact: Fraction) -> int | float:
-    """A whole number where it is one."""
-    return exact.numerator if exact.denominator == 1 else float(exact)
 
 
 def _unit_in(name: str, stated: object, outer: str) -> str:
