@@ -164,7 +164,7 @@ def _read(setting: Setting, value: object, source: str) -> object:
     name = shown(setting.key, source)
     try:
         if not setting.many:
-            return _READERS[setting.kind](setting, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
+            return _READERS[setting.kind](setting, _alone(value, setting))
         if setting.takes_all and _says_all(value):
             return ALL
         listed = _listed(value, setting)
@@ -188,6 +188,15 @@ def _echo(given: object) -> str:
     else:
         text = "empty" if isinstance(given, str) and not given.strip() else as_given(given)
     return text if len(text) <= LONGEST_ECHO else text[: LONGEST_ECHO - 3] + "..."
+
+
+def _alone(value: object, setting: Setting) -> object:
+    """The value in a list of one, and in one of a number and its unit."""
+    if not isinstance(value, list | tuple):
+        return value
+    if setting.unit and value and all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    return value[0] if len(value) == 1 else value
 
 
 def _says_all(value: object) -> bool:
