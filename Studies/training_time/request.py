@@ -11,6 +11,7 @@ from typing import Any
 from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.settings import COMMAND_LINE, shown
+from GraphExtractor.names import label
 from GraphExtractor.permission import EVERY_FILE
 from Studies.annotations import Mode
 from Studies.config_files import MODELS
@@ -166,7 +167,7 @@ def _check(settings: TrainingSettings, request: Request) -> None:
     if settings.tokens is None and settings.samples is None:
         raise InputError("how long the training is was not given; give --tokens, for instance --tokens 300e9, or --samples")
     if settings.tokens is not None and not _has_tokens(request):
-        raise InputError(f"{request.models[0].name} is not trained on tokens; give --samples instead of --tokens")
+        raise InputError(f"{label(request.models[0].name)} is not trained on tokens; give --samples instead of --tokens")
     writes = settings.checkpoint_bandwidth_bytes_per_s is not None
     if settings.device_mtbf_hours is not None and not writes:
         raise InputError("device_mtbf_hours needs the time of a checkpoint; give --checkpoint-bandwidth, such as '100 GB/s'")
