@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 
 _TEXT = re.compile(r"\s*(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<unit>\S.*?)\s*")
 _LONGEST = 80  # characters of a text that is looked at
@@ -33,6 +33,7 @@ class Dimension:
     scales: Mapping[str, Fraction]
 
 
+@lru_cache(maxsize=4096)
 def unit_of_key(key: str) -> str:
     """The unit that the name of a key ends in, ``""`` where it has none: ``bytes/s`` of ``bandwidth_bytes_per_s``."""
     return next((unit for suffix, unit in _SUFFIXES.items() if f"_{key}".endswith(suffix)), "")

@@ -109,8 +109,9 @@ def _costs(training: TrainingTime) -> Iterator[tuple[str, str]]:
     pue = f", PUE {energy.pue:g}" if energy.pue != 1 else ""
     yield "energy", f"{number(energy.energy_kwh)} kWh ({power}{energy.basis}{pue})"
     if energy.carbon_kg is not None:
-        tonnes = number(energy.carbon_kg / 1000.0)
-        yield "carbon", f"{tonnes} t CO2e at {number(energy.grid_intensity_g_per_kwh or 0.0)} g/kWh"
+        light = energy.carbon_kg < 1000.0
+        mass = f"{number(energy.carbon_kg)} kg" if light else f"{number(energy.carbon_kg / 1000.0)} t"
+        yield "carbon", f"{mass} CO2e at {number(energy.grid_intensity_g_per_kwh or 0.0)} g/kWh"
 
 
 def _failures(failures: FailureReport) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from Common.errors import InputError
 
-MOST_LEVELS = 10_000
+MOST_LEVELS = 2_000  # each of which is priced
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,21 @@ def test_quantities_written_with_units_are_the_same_record(path: Path, tmp_path:
     assert load(str(copy)) == load(str(path))
 
 
+def test_a_text_stands_for_a_constant_without_a_source(tmp_path: Path) -> None:
+    content = read_yaml(HARDWARE / "devices" / "h100.yaml")
+    content["memory"] |= {"capacity": "80 GB", "bandwidth": "3.35 TB/s"}
+    content["launch"]["gap"] = "2.5 us"
+    content["matrix"]["peak"]["bfloat16"] = "989.4 TFLOP/s"
+    content["board_power"] = "0.7 kW"
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(content))
+    found, known = load_device(str(own)), load_device("h100")
+    assert (found.memory.capacity.value, found.memory.bandwidth.value) == (80e9, 3.35e12)
+    assert (found.launch.gap.value, found.peak_flops("bfloat16")) == (2.5e-6, known.peak_flops("bfloat16"))
+    assert found.board_power is not None and known.board_power is not None
+    assert (found.board_power.value, found.board_power.unit) == (known.board_power.value, "W")
+
+
 @pytest.mark.parametrize("kind", LOADERS)
 def test_unknown_name_lists_the_known_ones(kind: str) -> None:
     known = next(path.stem for path in SHIPPED if path.parent.name == kind)
@@ -109,6 +124,9 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("clusters", "phaze_icml24", lambda d: d["tiers"][0].update(latency_s="4 GB/s"), r"latency_s is '4 GB/s'; it is a time"),
         ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value="1 GB"), r"frequency\.value is '1 GB'; .* a frequency"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(glb_mib=["1 MB"]), r"glb_mib\.0 is '1 MB'; .* whole number"),
+        ("devices", "h100", lambda d: d.update(board_power="700 J"), r"board_power is '700 J'; it is a power: give W, or"),
+        ("devices", "h100", lambda d: d["board_power"].update(unit="kW"), r"board_power\.unit is 'kW'.*'W'"),
+        ("devices", "h100", lambda d: d["board_power"].update(value=0), r"board_power\.value is 0"),
         ("vector_functions", "phaze", lambda d: d["functions"].pop("add"), "without 'add'"),
         ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(cycles=0), r"functions\.exp\.cycles is 0"),
         ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(source="hearsay"), "hearsay"),

@@ -163,6 +163,17 @@ def test_without_a_plan_the_best_is_searched_and_with_one_it_is_priced() -> None
     assert set(all_settings().keys) >= PLAN_KEYS
 
 
+def test_gpt3_on_1024_a100_takes_as_long_as_was_published(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """34 days for 300 billion tokens (Narayanan et al. 2021, section 5.1, from 140 TFLOP/s a device with full recomputation)."""
+    plan = "--devices 1024 --tp 8 --pp 8 --recompute full --attention eager --precision fp16 --global-batch-size 1536"
+    hardware = "--device a100_80gb --cluster selene --software megatron_2021"
+    command = f"training-time --model gpt3-175b {hardware} {plan} --tokens 300e9 --output {folder / 'gpt3'} --quiet"
+    found = record(capsys, *command.split())
+    assert found["wall_clock_days"] == pytest.approx(34, rel=0.05)
+    assert found["hardware_tflops_per_device"] == pytest.approx(140, rel=0.1)
+    assert found["iterations"] == -(-300 * 10**9 // (1536 * 2048))
+
+
 BAD = {
     "no tokens": ("", "how long the training is was not given; give --tokens, for instance --tokens 300e9"),
     "both": ("--tokens 1e9 --samples 1e9", "samples and --tokens exclude each other; give one of them"),

@@ -48,7 +48,7 @@ def test_a_warm_up_in_numbers() -> None:
     [
         ((64, 16, 1000), 64, "batch_size_warmup is 64 16 1000, but the global batch size is 64; start below it"),
         ((16, 20, 1000), 64, "steps of 20 lead there from 24; start there, or give a step that divides 48"),
-        ((1, 1, 1000), MOST_LEVELS + 2, "takes 10,001 steps to 10002, at most 10,000 are possible; give a larger step"),
+        ((1, 1, 1000), MOST_LEVELS + 2, "takes 2,001 steps to 2002, at most 2,000 are possible; give a larger step"),
     ],
 )
 def test_a_warm_up_that_leads_elsewhere_is_refused(warm_up: tuple[int, int, int], batch: int, said: str) -> None:
