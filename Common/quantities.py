@@ -111,7 +111,7 @@ def dimensions() -> tuple[Dimension, ...]:
     time |= dict.fromkeys(("h", "hour", "hours"), Fraction(3600)) | dict.fromkeys(("d", "day", "days"), Fraction(86400))
     power = _prefixed(("W",), _DECIMAL | {"m": -3})
     energy = _prefixed(("J",), _DECIMAL | _SMALL) | {name + "h": 3600 * each for name, each in power.items() if name != "mW"}
-    mass = {"g": Fraction(1), "kg": Fraction(1000), "t": Fraction(10**6)}
+    mass = {f"{name}{of}": Fraction(grams) for name, grams in _MASSES.items() for of in ("", "CO2", "CO2e", "CO2eq")}
     length = {"mm": Fraction(1), "um": Fraction(1, 10**3), "nm": Fraction(1, 10**6)}
     return (
         Dimension("a size", ("B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB"), size),
@@ -130,6 +130,7 @@ def dimensions() -> tuple[Dimension, ...]:
     )
 
 
+_MASSES = {"g": 1, "kg": 1000, "t": 10**6}
 _FLOPS = ("FLOP/s", "FLOPs/s", "FLOPS", "FLOPs", "flop/s", "flops")
 _SUFFIXES = {  # of names of keys that end in a unit, the longest first
     "_bytes_per_cycle": "bytes/cycle",

@@ -84,8 +84,9 @@ def training_of_file(
 
 
 def plan_of_search(best: Path, request: Request) -> Request:
-    """The request for the plan that the search of ``request`` found and wrote to ``best``."""
-    return evaluate_request(best, {MODELS: request.models[0].name, "output": str(request.folders.run)}, EVERY_FILE)
+    """The request for the plan that the search of ``request`` found and wrote to ``best``, with the graphs of the search."""
+    output = {} if request.output is None else {"output": str(request.output)}
+    return evaluate_request(best, {MODELS: request.models[0].name, **output}, EVERY_FILE)
 
 
 def _model_of(above: Mapping[str, object]) -> str | None:

@@ -49,6 +49,7 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         PhazeError: a file cannot be written, or a solver failed.
     """
     request, search = asked.request, None
+    folder = request.folders.run if asked.searched or request.output is not None else None
     check_code(request)
     if asked.searched:
         from Studies.search_run import run_search
@@ -57,7 +58,6 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         if search.best is None:
             return search
         request = plan_of_search(request.folders.run / "best.json", request)
-    folder = request.folders.run if request.output is not None else None
     if folder is not None:
         check_writable(folder)
     plan = prepared(request)

@@ -49,7 +49,7 @@ class TrainingSettings:
         float | None,
         About(
             "power of a device, W or with a unit",
-            "the board's thermal design power, an upper bound, where the device's file states it",
+            "the thermal design power that the device's file states: an upper bound, of the board alone",
             key="device_power",
             least=1e-3,
             most=1e6,

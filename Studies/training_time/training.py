@@ -38,7 +38,7 @@ from Studies.training_time.settings import TrainingSettings
 from Studies.training_time.warm_up import BatchLevel, BatchSizeWarmUp, batch_levels
 
 TERA, PETA = 1e12, 1e15
-DATA_SHEET = "the board's thermal design power, an upper bound"
+DATA_SHEET = "thermal design power of the boards alone, an upper bound"
 GIVEN = "the device power that was given"
 OPERATORS = "the energy of the operators alone"
 

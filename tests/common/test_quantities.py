@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated
@@ -55,6 +56,7 @@ TABLE = [
     ("8 KiB/cycle", "bytes/cycle", 8192),
     ("22 nm", "nm", 22),
     ("400 kg/MWh", "g/kWh", 400),
+    ("0.4 kgCO2e/kWh", "g/kWh", 400),
     ("84 %", "fraction", Fraction(84, 100)),
     ("-1e-3 MB", "bytes", -1000),
 ]
@@ -226,3 +228,24 @@ def test_settings_refuse_units_of_another_kind_by_name(key: str, given: object, 
     with pytest.raises(InputError) as refused:
         MEMORY.read({key: given}, "f")
     assert str(refused.value).startswith(said)
+
+
+ANY = st.text(max_size=30) | st.from_regex(r"[+-]?[0-9.eE]{1,12} ?[kKMGTi]{0,2}[bBsHzW/%]{1,4}", fullmatch=True)
+
+
+@given(ANY)
+def test_any_text_is_a_number_or_one_sentence(text: str) -> None:
+    for key in ("memory", "buffer"):
+        try:
+            value = MEMORY.read({key: text}, "f")[key]
+        except InputError as refused:
+            assert str(refused).startswith("f: ") and len(str(refused)) < 400
+        else:
+            numbers = value if isinstance(value, tuple) else (value,)
+            assert numbers and all(isinstance(each, int | float) and each > 0 for each in numbers)
+    try:
+        found = to_record(Link, {"name": "a", "bandwidth_bytes_per_s": text}, "link.yaml")
+    except InputError as refused:
+        assert "link.yaml: bandwidth_bytes_per_s is " in str(refused) or "finite" in str(refused) or "characters" in str(refused)
+    else:
+        assert math.isfinite(found.bandwidth_bytes_per_s)

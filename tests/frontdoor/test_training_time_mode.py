@@ -14,7 +14,7 @@ from Common.errors import InfeasibleError, InputError
 from Common.sealed import is_as_written
 from Estimator.devices.files import device_names, load_device
 from Solver import search
-from Studies.training_time.request import training_request
+from Studies.training_time.request import plan_of_search, training_request
 from Studies.training_time.settings import PLAN_KEYS, all_settings
 
 MODEL = "--model bertbase --seq 64"
@@ -88,7 +88,7 @@ def test_the_tables_say_what_the_record_says(words: list[str], capsys: pytest.Ca
     assert cells["plan"] == "pp 2 x dp 4, micro-batch 1, recomputation none"
     assert cells["iterations"].startswith(f"{found['iterations']:,}, ")
     assert float(cells["device-hours"].replace(",", "")) == pytest.approx(found["device_hours"], rel=1e-4)
-    assert "the board's thermal design power, an upper bound, PUE 1.2" in cells["energy"]
+    assert "thermal design power of the boards alone, an upper bound, PUE 1.2" in cells["energy"]
     assert "(Young-Daly; to higher order" in cells["checkpoints"]
     assert f"{found['failures']['failures']:.3g}"[:4] in cells["failures"]
     parts = shown.partition("where the time of the training goes")[2].partition("warm-up of the batch size")[0]
@@ -132,6 +132,8 @@ def test_the_best_plan_is_that_of_the_search(searched: list[str], folder: Path, 
     again = record(capsys, "training-time", "--plan", str(folder / "best" / "best.json"), "--tokens", "1e8", "--quiet")
     assert again["wall_clock_s"] == found["wall_clock_s"] and not again["plan_searched"]
     assert search.open_run(folder / "best").result.best is not None  # the training's file does not disturb the run's
+    asked = training_request(None, {"model": "bertbase", "device": "a100_80gb", "devices": 2, "tokens": 1e9}).request
+    assert plan_of_search(folder / "best" / "best.json", asked).folders.graphs == asked.folders.graphs
 
 
 def test_from_python_it_is_one_line(folder: Path) -> None:
