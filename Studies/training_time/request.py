@@ -18,7 +18,14 @@ from Studies.config_files import MODELS
 from Studies.plan_files import PlanFile, evaluate_request, plan_request, read_plan
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
-from Studies.training_time.settings import PLAN_KEYS, TrainingSettings, all_settings, training_fields, training_settings
+from Studies.training_time.settings import (
+    PLAN_KEYS,
+    TrainingSettings,
+    all_settings,
+    samples_asked,
+    training_fields,
+    training_settings,
+)
 from Studies.training_time.warm_up import BatchSizeWarmUp, check_warm_up
 
 
@@ -80,7 +87,9 @@ def training_of_file(
     else:
         request = _plan(replace(file, settings=rest_below), path, rest_above, source, run_code)
     _check(settings, request)
-    return TrainingRequest(replace(settings, best=best), request, _warm_up(settings, request))
+    warm_up = _warm_up(settings, request)
+    samples_asked(settings, request.global_batch_size if warm_up is None else warm_up.start, request.sequence_length[0])
+    return TrainingRequest(replace(settings, best=best), request, warm_up)
 
 
 def plan_of_search(best: Path, request: Request) -> Request:
@@ -164,11 +173,15 @@ def _warm_up(settings: TrainingSettings, request: Request) -> BatchSizeWarmUp | 
 
 
 def _check(settings: TrainingSettings, request: Request) -> None:
-    """Refuse a training of no length, and numbers that mean nothing without others."""
-    if settings.tokens is None and settings.samples is None:
-        raise InputError("how long the training is was not given; give --tokens, for instance --tokens 300e9, or --samples")
+    """Refuse numbers that mean nothing without others."""
     if settings.tokens is not None and not _has_tokens(request):
         raise InputError(f"{label(request.models[0].name)} is not trained on tokens; give --samples instead of --tokens")
+    device = request.hardware.device
+    if device is not None and device.board_power is None and settings.device_power_w is None:
+        named = {"grid_intensity": settings.grid_intensity_g_per_kwh, "pue": settings.pue}
+        asked = next((key for key, given in named.items() if given is not None), None)
+        if asked is not None:
+            raise InputError(f"{asked} is about energy, but {device.title} states no power; give --device-power")
     writes = settings.checkpoint_bandwidth_bytes_per_s is not None
     if settings.device_mtbf_hours is not None and not writes:
         raise InputError("device_mtbf_hours needs the time of a checkpoint; give --checkpoint-bandwidth, such as '100 GB/s'")

@@ -1,9 +1,12 @@
 """What ``training-time`` is asked beyond a plan and its hardware; annotations are objects, as those of ``Studies.request``."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated
 
+from Common.errors import InputError
+from Common.numbers import number
 from Common.settings import Setting, SettingTable
 from Studies.annotations import EVALUATE, About, Mode, StatedField, settings_of, stated_fields
 from Studies.request import request_fields, settings_for
@@ -148,3 +151,25 @@ def _of_both(single: Setting, searched: Setting) -> Setting:
     about = next(field.about for field in request_fields() if field.key == searched.key)
     defaults = f" (default {about.evaluated}; searched {about.default})"
     return replace(searched, help=f"{about.help}{defaults}" if about.evaluated and about.default else single.help)
+
+
+def samples_asked(settings: TrainingSettings, first_batch_size: int, sequence_length: int) -> int:
+    """Samples to train on, the first iteration taking ``first_batch_size`` of ``sequence_length`` tokens each.
+
+    Raises:
+        InputError: they are fewer than those of that iteration, or not given.
+    """
+    if settings.tokens is not None:
+        asked, each, what = settings.tokens, sequence_length, "tokens"
+    elif settings.samples is not None:
+        asked, each, what = settings.samples, 1, "samples"
+    else:
+        raise InputError("how long the training is was not given; give --tokens, for instance --tokens 300e9, or --samples")
+    if asked < first_batch_size * each:
+        shown = f"{number(first_batch_size)} samples"
+        shown += f" of {number(each)} tokens = {number(first_batch_size * each)}" if settings.tokens is not None else ""
+        raise InputError(
+            f"{what} is {number(asked)}, fewer than the first iteration takes, {shown}; give more, or a smaller "
+            "--global-batch-size"
+        )
+    return math.ceil(asked / each)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from Common.errors import InputError
-from Common.numbers import number
 from Plans.directions import DirectedPart, directed_parts
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
@@ -34,7 +33,7 @@ from Studies.training_time.records import (
     TrainingPart,
     TrainingTime,
 )
-from Studies.training_time.settings import TrainingSettings
+from Studies.training_time.settings import TrainingSettings, samples_asked
 from Studies.training_time.warm_up import BatchLevel, BatchSizeWarmUp, batch_levels
 
 TERA, PETA = 1e12, 1e15
@@ -65,7 +64,9 @@ def training_time_of(
             come too often.
     """
     length = plan.costs.graph.key.sequence_length
-    levels = _priced(plan, batch_levels(_samples(plan, settings, warm_up), plan.degrees.global_batch_size, warm_up))
+    batch = plan.degrees.global_batch_size
+    asked = samples_asked(settings, batch if warm_up is None else warm_up.start, length)
+    levels = _priced(plan, batch_levels(asked, batch, warm_up))
     full = price_iteration(plan.degrees, plan.costs, plan.machine)
     work_s = math.fsum(each.level.iterations * each.iteration.iteration_s for each in levels)
     failures, lost = _failures(plan, settings, work_s)
@@ -73,7 +74,7 @@ def training_time_of(
     wall_clock_s = math.fsum(part.total_s for part in parts)
     devices, samples = plan.degrees.devices, sum(each.level.samples for each in levels)
     peak = plan.machine.peak_flops * devices
-    each_s = full.iteration_s / plan.degrees.global_batch_size  # of a sample, all of which have the same FLOPs
+    each_s = full.iteration_s / batch  # of a sample, all of which have the same FLOPs
     model, causal, hardware = (
         samples * each_s * peak * utilization
         for utilization in (
@@ -125,28 +126,6 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
     whole = sizes.summed.sum(axis=0)  # of one device: all parameters, and those of experts
     parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.ep - 1) * float(whole[1]))
     return parameters * (policy.weight_bytes + policy.optimizer_state_bytes)
-
-
-def _samples(plan: PreparedPlan, settings: TrainingSettings, warm_up: BatchSizeWarmUp | None) -> int:
-    """Samples to train on.
-
-    Raises:
-        InputError: they are fewer than those of the first iteration.
-    """
-    first = plan.degrees.global_batch_size if warm_up is None else warm_up.start
-    length = plan.costs.graph.key.sequence_length
-    if settings.tokens is None:
-        assert settings.samples is not None  # one of them was given
-        asked, each, what = settings.samples, 1, "samples"
-    else:
-        asked, each, what = settings.tokens, length, "tokens"
-    if asked < first * each:
-        shown = f"{number(first)} samples" + (f" of {number(length)} tokens = {number(first * each)}" if each > 1 else "")
-        raise InputError(
-            f"{what} is {number(asked)}, fewer than the first iteration takes, {shown}; give more, or a smaller "
-            "--global-batch-size"
-        )
-    return math.ceil(asked / each)
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
@@ -237,16 +216,9 @@ def _failures(
 def _energy(
     settings: TrainingSettings, board_power_w: float | None, device_hours: float, sample_j: float | None, samples: int
 ) -> EnergyReport | None:
-    """Energy, where a power or the energy of operators is known.
-
-    Raises:
-        InputError: neither is, but what follows from it is asked for.
-    """
+    """Energy, where a power or the energy of operators is known."""
     power = settings.device_power_w if settings.device_power_w is not None else board_power_w
     if power is None and sample_j is None:
-        asked = [key for key, given in (("grid_intensity", settings.grid_intensity_g_per_kwh), ("pue", settings.pue)) if given]
-        if asked:
-            raise InputError(f"{asked[0]} is about energy, but the power of the device is not known; give --device-power")
         return None
     pue = 1.0 if settings.pue is None else settings.pue
     if power is not None:

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 import phaze
 from Common.errors import InfeasibleError, InputError
 from Common.sealed import is_as_written
+from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import device_names, load_device
 from Solver import search
 from Studies.training_time.request import plan_of_search, training_request
@@ -213,6 +215,28 @@ def test_bad_input_ends_with_status_2_and_one_sentence(
 def test_images_have_samples_instead_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert phaze.main(["training-time", "--model", "resnet50", "--device", "a100_80gb", "--dp", "1", "--tokens", "1e9"]) == 2
     assert "resnet-50 is not trained on tokens; give --samples instead of --tokens" in capsys.readouterr().err
+
+
+def test_energy_on_a_device_without_a_power_is_refused_unless_it_is_given(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(device_yaml(replace(load_device("a100_80gb"), board_power=None)))
+    asked = {"model": "bertbase", "device": str(own), "dp": 8, "tokens": 1e9}
+    assert not training_request(None, asked | {"device_power": "300 W", "pue": 1.1}).searched
+    for key in ("grid_intensity", "pue"):
+        with pytest.raises(
+            InputError, match=f"{key} is about energy, but NVIDIA A100 SXM 80 GB states no power; give --device-power"
+        ):
+            training_request(None, asked | {key: 2})
+
+
+def test_too_little_to_train_on_is_refused_before_anything_is_searched() -> None:
+    asked = {"model": "gpt3-175b", "device": "h100", "devices": 1024, "global_batch_size": 1536}
+    with pytest.raises(
+        InputError, match="1,536 samples of 2,048 tokens = 3,145,728; give more, or a smaller --global-batch-size"
+    ):
+        training_request(None, asked | {"tokens": 3e6})
+    with pytest.raises(InputError, match="16 samples of 2,048 tokens = 32,768"):
+        training_request(None, asked | {"tokens": 3e4, "batch_size_warmup": [16, 16, 1000]})
 
 
 def test_devices_that_ship_state_the_power_of_their_board() -> None:

@@ -145,12 +145,6 @@ def test_what_was_not_given_is_absent() -> None:
     assert free.price == 0.0
 
 
-@pytest.mark.parametrize("key", ["pue", "grid_intensity_g_per_kwh"])
-def test_energy_without_a_power_is_refused(key: str) -> None:
-    with pytest.raises(InputError, match="the power of the device is not known; give --device-power"):
-        trained(samples=80.0, **{key: 1.5})
-
-
 def test_less_than_an_iteration_is_refused() -> None:
     with pytest.raises(
         InputError, match=r"tokens is 1,000, fewer than the first iteration takes, 8 samples of 256 tokens = 2,048;"
