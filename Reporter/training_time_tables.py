@@ -48,7 +48,8 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         f"{degrees_text(plan)}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute.value}"
         + (f"; {_found(priced)}" if searched else ""),
     )
-    micro_batches = f"{training.micro_batches_per_pipeline:,} micro-batches per pipeline"
+    many = training.micro_batches_per_pipeline
+    micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
     yield "memory of the fullest stage", stage_memory_text(iteration.memory_bytes, machine.memory_bytes)
     yield "trained on", _trained(training)

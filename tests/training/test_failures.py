@@ -88,5 +88,7 @@ def test_expected_parts_are_the_means_of_simulated_trainings() -> None:
 
 
 def test_a_training_that_would_never_end_is_refused() -> None:
-    with pytest.raises(InputError, match=r"fails every 10 s on average, but 3,600 s of work, .* hardly end; use fewer devices"):
+    with pytest.raises(
+        InputError, match=r"fails every 10 s on average, but 3,600 s of work, .* would hardly end; use fewer devices"
+    ):
         interrupted(HOUR, HOUR, Interruptions(10.0, 5.0, 0.0))
