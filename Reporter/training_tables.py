@@ -61,7 +61,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
-        "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),
+        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
     }
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
@@ -84,7 +84,8 @@ def degrees_text(plan: UniformPlan) -> str:
     return shown + (f", experts divided by {plan.ep}" if plan.ep > 1 else "")
 
 
-def _memory_text(used_bytes: float, capacity_bytes: float) -> str:
+def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:
+    """How much of its memory the fullest stage uses, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
     little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
     return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text

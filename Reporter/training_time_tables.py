@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from Common.numbers import FINE_DIGITS, number, percent, share, size_text, stage_memory_text, time_text
+from Common.numbers import FINE_DIGITS, number, percent, share, size_text, time_text
 from GraphExtractor.names import label
 from Plans.results import Status
 from Reporter.conventions import mfu_text
 from Reporter.text_tables import TextTable, new_table
-from Reporter.training_tables import degrees_text
+from Reporter.training_tables import degrees_text, fullest_memory_text
 from Studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from Studies.training_time.run import PricedTraining
 from Studies.wording import NEGLIGIBLE, part_text
@@ -51,7 +51,7 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
-    yield "memory of the fullest stage", stage_memory_text(iteration.memory_bytes, machine.memory_bytes)
+    yield "memory of the fullest stage", fullest_memory_text(iteration.memory_bytes, machine.memory_bytes)
     yield "trained on", _trained(training)
     yield (
         "iterations",
