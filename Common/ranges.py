@@ -13,6 +13,7 @@ from typing import Any
 
 from Common.echo import clipped, steers
 from Common.errors import InputError
+from Common.quantities import unit_of_key
 
 MOST: Mapping[str, float] = {
     "s": 1e9,  # thirty years
@@ -34,16 +35,6 @@ MOST: Mapping[str, float] = {
 MOST_OF_OTHERS = 1e18  # counts, fractions, factors, samples per second
 LEAST = 1e-30  # smallest magnitude that is not zero
 LONGEST_TEXT = 4000  # characters of a text in a record
-_SUFFIXES = {  # of names that end in a unit, the longest first
-    "_bytes_per_s": "bytes/s",
-    "_bytes_per_cycle": "bytes/cycle",
-    "_bytes": "bytes",
-    "_mm2": "mm2",
-    "_mib": "MiB",
-    "_hz": "Hz",
-    "_s": "s",
-    "_j": "J",
-}
 
 
 def check_ranges(data: object, source: str) -> None:
@@ -76,16 +67,12 @@ def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
             for name, inner in value.items():
                 path = f"{key}.{name}" if key else str(name)
                 yield path[:LONGEST_TEXT], "", str(name)
-                own = stated if name == "value" and isinstance(stated, str) else _unit_of(str(name)) or unit
+                own = stated if name == "value" and isinstance(stated, str) else unit_of_key(str(name)) or unit
                 pending.append((path[:LONGEST_TEXT], own, inner))
         elif isinstance(value, list | tuple):
             pending.extend((f"{key}.{place}", unit, inner) for place, inner in enumerate(value))
         elif isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
             yield key, unit, value
-
-
-def _unit_of(name: str) -> str:
-    return next((unit for suffix, unit in _SUFFIXES.items() if f"_{name}".endswith(suffix)), "")
 
 
 def _check_text(value: str, key: str, source: str) -> None:

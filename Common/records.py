@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from Common.errors import InputError
+from Common.quantity_fields import in_base_units
 from Common.ranges import check_ranges
 from Common.refusals import Refusals
 from Common.yaml_files import parse_yaml as parse_yaml
@@ -22,8 +23,9 @@ Record = TypeVar("Record")
 def to_record(cls: type[Record], data: object, source: str) -> Record:
     """Check ``data`` (parsed YAML or JSON) against the dataclass ``cls`` and build it.
 
-    Unknown and missing keys and values of the wrong type are refused; integers pass for floats, nothing else is converted.
-    Numbers lie within the ranges of ``Common.ranges``.
+    Unknown and missing keys and values of the wrong type are refused; integers pass for floats.
+    Texts with units (``80 GB``) are converted before (``Common.quantity_fields``). Numbers lie within the ranges of
+    ``Common.ranges``.
 
     Raises:
         InputError: all that is wrong; names ``source``, the key and what was expected.
@@ -31,6 +33,7 @@ def to_record(cls: type[Record], data: object, source: str) -> Record:
     if is_dataclass(cls) and not isinstance(data, dict):
         held, keys = "nothing" if data is None else f"a {type(data).__name__}", ", ".join(each.name for each in fields(cls)[:3])
         raise InputError(f"{source} holds {held}, but must be a mapping of keys such as {keys}")
+    data = in_base_units(cls, data, source)
     try:
         text = json.dumps(data, default=str, allow_nan=False)
     except (ValueError, RecursionError) as error:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
-from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, HelpFormatter, usage_of
+from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, TRAINING_GROUPS, HelpFormatter, usage_of
 from Studies.annotations import Mode
 from Studies.request import settings_for
+from Studies.training_time.settings import all_settings
 
 STUDY_MODES = {
     "run_solver": "search the best accelerator and placement (default)",
@@ -26,6 +27,7 @@ OTHER_MODES = {
     "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
+    "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",
     "validate": "compare predictions with measured training runs",
     "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
     "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
@@ -64,7 +66,7 @@ Exit status: 0 done, 2 wrong input, 3 {nothing},
 1 failure, 130 interrupted, 143 terminated."""
 _STUDY_EPILOG = _EPILOG.format(file="--config file", nothing="nothing feasible")
 _EVALUATE_EPILOG = _EPILOG.format(file="--plan file", nothing="the plan does not fit in memory")
-_EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | {"evaluate": _EVALUATE_EPILOG}
+_EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | dict.fromkeys(("evaluate", "training-time"), _EVALUATE_EPILOG)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,19 @@ def _add_evaluate(parser: Parser) -> None:
     _add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
+        dest="config",
+        type=_file,
+        metavar="FILE",
+        help="YAML file of settings, keys are the flags with underscores; or the best.json of a search",
+    )
+    _add_run_code(parser)
+
+
+def _add_training_time(parser: Parser) -> None:
+    _add_table(parser, all_settings(), {**TRAINING_GROUPS, **SETTING_GROUPS})
+    parser.add_argument(
+        "--plan",
+        "--config",
         dest="config",
         type=_file,
         metavar="FILE",
@@ -291,8 +306,8 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")
 
 
-def _add_table(parser: Parser, table: SettingTable) -> None:
-    for title, keys in SETTING_GROUPS.items():
+def _add_table(parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS) -> None:
+    for title, keys in groups.items():
         group = parser.add_argument_group(title)
         for setting in sorted((each for each in table.settings if each.key in keys), key=lambda each: keys.index(each.key)):
             _add_setting(group, table, setting)
@@ -309,10 +324,11 @@ def _add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None)
 
 def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
     metavar = "|".join(setting.choices) if setting.choices else _NAMED.get(setting.key, _METAVARS[setting.kind])
+    metavar += " [UNIT]" if setting.unit else ""
     arity: dict[str, Any] = {"metavar": metavar}
     if setting.kind is Kind.SWITCH:
         arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
-    elif setting.many:
+    elif setting.many or setting.unit:
         arity["nargs"] = "+"
     group.add_argument(
         *setting.flags,
@@ -321,6 +337,7 @@ def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting
         table=table,
         default=argparse.SUPPRESS,
         help=help_text or setting.help,
+        single=not setting.many,
         **arity,
     )
 
@@ -328,6 +345,7 @@ def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting
 _FLAGS: dict[str, Callable[[Parser], None]] = {
     **dict.fromkeys(STUDY_MODES, _add_study),
     "evaluate": _add_evaluate,
+    "training-time": _add_training_time,
     "validate": _add_validate,
     "calibrate": _add_calibrate,
     "sweep": _add_sweep,
@@ -366,9 +384,10 @@ class _Give(argparse.Action):
     Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
     """
 
-    def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, **others: Any) -> None:
+    def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, single: bool = False, **others: Any) -> None:
         super().__init__(option_strings, dest, **others)
         self.table = table
+        self.single = single
 
     def __call__(
         self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None

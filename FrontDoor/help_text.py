@@ -10,7 +10,7 @@ COLUMNS = 80
 NAME_COLUMNS = 24
 
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
-    "search and price": ("run_solver", "evaluate", "sweep", "extract_graph", "prepopulate_estimates"),
+    "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
     "look at a finished run": ("report", "explain", "trace"),
     "check and fit": ("validate", "calibrate", "accelerators"),
     "find your way": ("list", "models", "doctor", "completion"),
@@ -29,11 +29,19 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
     "files": ("name", "output", "csv", "force_reextract_model"),
 }
 
+TRAINING_GROUPS: Mapping[str, Sequence[str]] = {
+    "the whole training": ("tokens", "samples", "best", "batch_size_warmup"),
+    "energy and money": ("price_per_device_hour", "device_power", "pue", "grid_intensity"),
+    "failures and checkpoints": ("device_mtbf_hours", "checkpoint_bandwidth", "checkpoint_interval", "restart_time"),
+}
+
 _EXAMPLES = """examples:
   phaze run_solver --model bertlarge --micro-batch-size 1 2 4 --hbm-size 32 80
   phaze run_solver --model megatron-1.7b --device a100_80gb --devices 32
   phaze run_solver --config study.yaml --set hbm_size=80
   phaze evaluate --model megatrongpt3 --device a100_80gb --tp 8 --pp 8 --dp 2
+  phaze training-time --model gpt3-175b --device h100 --devices 1024 \\
+      --tokens 300e9 --global-batch-size 1536
   phaze list devices
   python3 phaze.py --phaze_model bertlarge --phaze_exec_type run_solver \\
       --phaze_hbm_size 32                   # the flags of the original
@@ -55,7 +63,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         name = action.metavar if isinstance(action.metavar, str) else default_metavar
-        return f"{name} ..." if action.nargs == "+" else super()._format_args(action, default_metavar)
+        if action.nargs != "+":
+            return super()._format_args(action, default_metavar)
+        return name if getattr(action, "single", False) else f"{name} ..."  # a number and its unit are two words
 
 
 def all_modes(purposes: Mapping[str, str]) -> str:
@@ -75,5 +85,8 @@ def usage_of(mode: str) -> str | None:
     """A short usage of modes with dozens of flags."""
     if mode == "evaluate":
         return "phaze evaluate --model NAME --device NAME [FLAG ...]\n       phaze evaluate --plan FILE [FLAG ...]"
+    if mode == "training-time":
+        given = "--model NAME --device NAME --tokens N"
+        return f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N [FLAG ...]"
     studies = ("run_solver", "extract_graph", "prepopulate_estimates")
     return f"phaze {mode} --model NAME ... [FLAG ...]\n       phaze {mode} --config FILE [FLAG ...]" if mode in studies else None

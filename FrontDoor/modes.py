@@ -23,6 +23,7 @@ from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.report import report
 from FrontDoor.sweep import sweep
 from FrontDoor.trace import trace
+from FrontDoor.training_time import training_time
 from FrontDoor.validate import validate
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "extract_graph": extract_graph,
     "prepopulate_estimates": prepopulate_estimates,
     "evaluate": evaluate,
+    "training-time": training_time,
     "validate": validate,
     "calibrate": calibrate,
     "sweep": sweep,

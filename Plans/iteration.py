@@ -26,13 +26,17 @@ def price_iteration(plan: UniformPlan, costs: LayerCosts, machine: Machine, conf
     finished_s = float(priced.finished_s().max())
     iteration_s = finished_s + priced.step_s
     transfer_s = max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0)
-    loads_s = priced.chunks_s.reshape(2, -1, plan.pp).sum(axis=(0, 1))
-    busiest = int((plan.micro_batches * loads_s + priced.after_s).argmax())
-    breakdown = _breakdown(priced, busiest, transfer_s, iteration_s)
+    breakdown = _breakdown(priced, busiest_stage(priced), transfer_s, iteration_s)
     return _iteration(priced, breakdown, iteration_s)
 
 
-def _sums(costs: PassCosts, configuration: int, layers: Sequence[int]) -> PassParts:
+def busiest_stage(priced: PricedPlan) -> int:
+    """The stage whose passes and synchronisation take longest, of which a ``Breakdown`` tells."""
+    loads_s = priced.chunks_s.reshape(2, -1, priced.plan.pp).sum(axis=(0, 1))
+    return int((priced.plan.micro_batches * loads_s + priced.after_s).argmax())
+
+
+def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int]) -> PassParts:
     """Sums over distinct ``layers``, by cause, counted as often as they stand there."""
     chosen = np.array(layers, dtype=np.int64)
     return PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
@@ -43,7 +47,7 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
     plan, costs = priced.plan, priced.costs
     layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
     forward, again, backward = (
-        _sums(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
+        summed_parts(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
     )
     accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
     parts = stage_parts(priced, stage)

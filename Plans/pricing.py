@@ -153,6 +153,8 @@ class StageParts(NamedTuple):
     exposed_data_s: float
     hidden_data_s: float
     hidden_once_s: float  # of the communication after the last micro-batch
+    forward_launch_s: float  # of ``launch_s``, the forward pass's
+    forward_data_s: float  # of ``exposed_data_s``, the forward pass's
 
 
 def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
@@ -165,7 +167,7 @@ def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
 @outer
 def _stage_parts(
     rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float
-) -> tuple[float, float, float, float, float]:
+) -> tuple[float, float, float, float, float, float, float]:
     """The fields of ``StageParts``."""
     launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s = 0.0, 0.0, 0.0, 0.0
     layers, parameters, experts = 0.0, -shared, 0.0
@@ -175,7 +177,7 @@ def _stage_parts(
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
     rows = sparse_rows(rates, sizes, chunks[0], len(sizes.layers) // len(chunks))
     sync: SyncPrice = synchronisation(rates, parameters - experts, experts, rows, layers)
-    forward_s, backward_s = 0.0, 0.0
+    forward_s, backward_s, forward_launch_s, forward_data_s = 0.0, 0.0, 0.0, 0.0
     for chunk in chunks:
         share = sizes.layers[chunk] / layers
         for which in range(3):
@@ -197,10 +199,12 @@ def _stage_parts(
             hidden_data_s += data_s - price.exposed_data_s
             if which == 0:
                 forward_s += price.total_s
+                forward_launch_s += price.launch_s
+                forward_data_s += price.exposed_data_s
             else:
                 backward_s += price.total_s
     hidden_once_s = sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)
-    return launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s, hidden_once_s
+    return launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s, hidden_once_s, forward_launch_s, forward_data_s
 
 
 def layers_of(priced: PricedPlan, stage: int) -> Sequence[int]:

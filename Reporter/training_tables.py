@@ -9,7 +9,7 @@ from Common.numbers import FINE_DIGITS, number, percent, share, stage_memory_tex
 from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
-from Plans.plan import plan_mapping
+from Plans.plan import UniformPlan, plan_mapping
 from Plans.results import Iteration, Status
 from Reporter.conventions import mfu_text
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
@@ -48,23 +48,20 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
 def summary_table(evaluation: Evaluation) -> TextTable:
     """The iteration in one panel."""
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
-    degrees = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
-    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one device"
-    shown += f", experts divided by {plan.ep}" if plan.ep > 1 else ""
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     hfu = f"HFU {share(iteration.hardware_flops_utilization)} counting all scores and what is recomputed"
     mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
     rows = {
         "status": f"{iteration.status.value}{reason}",
-        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {shown}",
+        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {degrees_text(plan)}",
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
         **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
         "hardware TFLOP/s per device": f"{number(iteration.hardware_tflops_per_device, aligned=True)} ({hfu})",
-        "memory of the fullest stage": _memory_text(iteration.memory_bytes, capacity_bytes),
+        "memory of the fullest stage": fullest_memory_text(iteration.memory_bytes, capacity_bytes),
     }
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
@@ -80,7 +77,15 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     return table
 
 
-def _memory_text(used_bytes: float, capacity_bytes: float) -> str:
+def degrees_text(plan: UniformPlan) -> str:
+    """``tp 8 x pp 8 x dp 16``."""
+    degrees = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
+    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one device"
+    return shown + (f", experts divided by {plan.ep}" if plan.ep > 1 else "")
+
+
+def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:
+    """How much of its memory the fullest stage uses, and whether that is dangerously much."""
     text = stage_memory_text(used_bytes, capacity_bytes)
     little = MOST_SHARE * capacity_bytes < used_bytes <= capacity_bytes
     return f"{text}: more than {percent(MOST_SHARE)}, which fragmentation could overflow" if little else text

@@ -54,7 +54,7 @@ class About:
     ``default`` says in words what holds where it is not given, ``evaluated`` the same where one plan is priced (if that differs).
     ``modes`` take it, ``lists`` of them several values (of a tuple), ``takes_all`` the word ``all`` too. It ``decides`` where it
     can change the answer; a ``file`` setting may name a YAML file. Choices that are ``searched`` stand for many values, which
-    only a search takes. Bounds as in ``Common.settings.Setting``.
+    only a search takes. Bounds and ``unit`` as in ``Common.settings.Setting``.
     """
 
     help: str
@@ -71,6 +71,7 @@ class About:
     hardware: Hardware | None = None
     decides: bool = True
     file: bool = False
+    unit: str = ""
     shorthand: Shorthand | None = None
     searched: frozenset[str] = frozenset()
 
@@ -121,6 +122,7 @@ class StatedField:
             least=about.least,
             most=about.most,
             form=self.other.FORM if self.other is not None else None,
+            unit=about.unit,
         )
 
     @property

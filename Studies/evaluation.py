@@ -9,7 +9,7 @@ from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import layer_names
+from Plans.layer_costs import LayerCosts, layer_names
 from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine
 from Plans.results import Iteration
@@ -29,8 +29,26 @@ class Evaluation:
     iteration: Iteration
 
 
+@dataclass(frozen=True, eq=False)
+class PreparedPlan:
+    """A plan with what its layers cost on the hardware of a request: ready to be priced, also with other batch sizes."""
+
+    degrees: UniformPlan
+    costs: LayerCosts
+    machine: Machine
+
+
 def evaluated(request: Request) -> Evaluation:
     """Time and memory of one iteration; extracts the training graph where it is not on disk.
+
+    Raises:
+        InputError: the plan contradicts the model, the device or the cluster.
+    """
+    return evaluation_of(request, prepared(request))
+
+
+def prepared(request: Request) -> PreparedPlan:
+    """The plan of ``request`` and its costs; extracts the training graph where it is not on disk.
 
     Raises:
         InputError: the plan contradicts the model, the device or the cluster.
@@ -46,12 +64,17 @@ def evaluated(request: Request) -> Evaluation:
     check_functions([graph], hardware.known_functions, strict=request.strict)
     groups = layer_groups(degrees, hardware.cluster)
     costs = hardware.attributed(hardware.proven(graph, degrees.recompute, groups), groups, 0)
-    machine = hardware.machine(0, float(memory_sizes(request)[0]))
-    iteration = price_iteration(degrees, costs, machine)
+    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])))
+
+
+def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
+    """``plan``, which is that of ``request``, priced."""
+    graph, degrees, model = plan.costs.graph, plan.degrees, request.models[0].name
+    iteration = price_iteration(degrees, plan.costs, plan.machine)
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
-    plan = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
-    return Evaluation(plan, degrees, hardware_report(request), machine, iteration)
+    whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
+    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration)
 
 
 def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:

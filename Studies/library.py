@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from Common.compiled_code import find_place
+from Common.errors import InfeasibleError
 from Common.progress import Progress, SilentProgress
 from Common.refusals import Refusals
 from GraphExtractor.permission import EVERY_FILE, files_to_run
@@ -21,8 +22,11 @@ from Studies import finished_run
 from Studies.annotations import Mode
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
+from Studies.plan_files import PlanFile
 from Studies.request import Request, settings_for
 from Studies.resolve import resolve
+from Studies.training_time.records import TrainingTime
+from Studies.training_time.settings import all_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,6 +102,38 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
     from Studies.many import evaluated_many
 
     return evaluated_many(study(**settings), plans)
+
+
+def training_time(progress: Progress | None = None, **settings: Any) -> TrainingTime:
+    """What a whole training takes, as ``phaze training-time`` says it: days, energy, money, carbon, and where the time goes.
+
+        training_time(model="gpt3-175b", device="h100", devices=1024, tokens=300e9, global_batch_size=1536).wall_clock_days
+
+    Without a setting that says what the plan is the best one is searched. ``help(search.training_time)`` lists the settings,
+    ``phaze training-time --help`` says what they mean. Where the plan does not fit in memory, the ``status`` says so.
+
+    Raises:
+        InputError: a setting that does not exist, or values that are not allowed or contradict each other.
+        InfeasibleError: no plan that was searched fits.
+    """
+    find_place()
+    from Studies.training_time.request import training_of_file
+    from Studies.training_time.run import price_training
+
+    given = {key: _plain(value) for key, value in settings.items() if value is not None}
+    answer = price_training(training_of_file(PlanFile(given), "search.training_time", run_code=EVERY_FILE), progress)
+    if isinstance(answer, SearchResult):
+        raise InfeasibleError(answer.reason or f"no plan of {answer.study} was found: {answer.status.value}")
+    return answer.training
+
+
+training_time.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter("progress", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None),
+        *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in all_settings().keys),
+    ],
+    return_annotation=TrainingTime,
+)
 
 
 def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:

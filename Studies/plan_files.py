@@ -56,10 +56,16 @@ def evaluate_request(path: Path | None, given: Mapping[str, object], run_code: f
     """
     if path is None:
         return resolve({}, given, Mode.EVALUATE)
+    above = settings_for(Mode.EVALUATE).read(given, "command line")
+    return plan_request(read_plan(path, above.get("model")), path, given, run_code)
+
+
+def plan_request(
+    file: PlanFile, path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
+) -> Request:
+    """As ``evaluate_request``, of a ``file`` that was read from ``path``."""
     table = settings_for(Mode.EVALUATE)
-    above = table.read(given, "command line")
-    file = read_plan(path, above.get("model"))
-    below = table.read(file.settings, str(path))
+    above, below = table.read(given, "command line"), table.read(file.settings, str(path))
     lacking = [key for key, others in (("model", ()), ("device", ("chip",))) if not {key, *others} & {*above, *below}]
     if lacking:
         raise InputError(f"{path} names no {' and no '.join(lacking)}; add what is lacking, or give --{' and --'.join(lacking)}")

@@ -122,11 +122,12 @@ class Request:
     hbm_size: Annotated[
         tuple[float, ...],
         About(
-            "HBM per accelerator, GiB",
+            "HBM per accelerator, GiB or with a unit",
             "32",
             aliases=("phaze_hbm_size",),
             least=2.0**-10,
             most=2.0**20,
+            unit="GiB",
             hardware=Hardware.CHIPS,
         ),
     ] = (32.0,)

@@ -112,7 +112,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Device:
-    """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives."""
+    """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives.
+
+    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet.
+    """
 
     name: str
     title: str
@@ -123,6 +126,7 @@ class Device:
     memory: Memory
     launch: Launch
     scans: Scans | None = None
+    board_power: Annotated[Quantity | None, "W"] = None
     calibration: tuple[Calibration, ...] = ()
 
     def peak_flops(self, number_format: str) -> float:

@@ -28,6 +28,10 @@ def load_device(name_or_path: str) -> Device:
         _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
         _check_quantities(device.scans, file, "scans.")
+    if device.board_power is not None:
+        stated, unit = device.board_power, units_of(Device)["board_power"]
+        require(stated.unit == unit, file, "board_power.unit", repr(stated.unit), repr(unit))
+        require(stated.value > 0, file, "board_power.value", stated.value, "positive")
     _check_functions(device.memory.functions, file, "memory.functions")
     _check_functions(device.memory.passes, file, "memory.passes")
     for function, passes in device.memory.passes.items():

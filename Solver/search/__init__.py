@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_LIBRARY = ("evaluate_many", "explain", "open_run", "run_solver", "space_size", "study")
+_LIBRARY = ("evaluate_many", "explain", "open_run", "run_solver", "space_size", "study", "training_time")
 
 
 def __getattr__(name: str) -> Any:

@@ -36,8 +36,8 @@ def constraint_keys() -> SettingTable:
         Setting("width", Kind.INTEGER, "columns of a tensor core"),
         Setting("depth", Kind.INTEGER, "rows of a tensor core"),
         Setting("width_vc", Kind.INTEGER, "lanes of a vector core"),
-        Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB"),
-        Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40),
+        Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB", unit="MiB"),
+        Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40, unit="bytes"),
     )
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))

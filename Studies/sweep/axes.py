@@ -13,6 +13,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.files import content_key, user_path
+from Common.quantities import in_numbers
 from Common.settings import COMMAND_LINE
 from GraphExtractor.names import MODULE_SUFFIX, absolute_path
 from GraphExtractor.permission import permission
@@ -136,9 +137,10 @@ def read_sweep(
 
 
 def _settings(mapping: Mapping[str, object], folder: Path, source: str) -> dict[str, Any]:
-    """Settings under their keys, with paths made absolute against ``folder``."""
+    """Settings under their keys, with paths made absolute against ``folder`` and texts with units as the numbers they say."""
     stated = settings_for(Mode.SEARCH).canonical(mapping, source)
-    return {key: setting_beside(folder, key, value) for key, value in stated.items()}
+    units = {setting.key: setting.unit for setting in settings_for(Mode.SEARCH).settings}
+    return {key: setting_beside(folder, key, in_numbers(value, units[key])) for key, value in stated.items()}
 
 
 def _model_files(values: Iterable[object]) -> Iterator[str]:

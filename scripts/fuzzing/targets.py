@@ -106,6 +106,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "extract_graph": ("extract_graph --config study.yaml", f"extract_graph --model llama.json {SEQUENCE} --output out"),
     "prepopulate_estimates": ("prepopulate_estimates --config study.yaml",),
     "evaluate": (PLAN, "evaluate --plan plan_chip.yaml", "evaluate --plan run/best.json", "evaluate --plan run_device/best.json"),
+    "training-time": ("training-time --plan plan.yaml --tokens 1e6", "training-time --plan run_device/best.json --tokens 1e6"),
     "validate": ("validate runs.csv --output out",),
     "calibrate": ("calibrate --device device.yaml --table gemm.csv --output fitted.yaml",),
     "sweep": ("sweep sweep.yaml --workers 1 --output out_sweep",),

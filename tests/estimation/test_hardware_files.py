@@ -1,6 +1,7 @@
 """Hardware YAML: what ships loads, what is wrong is refused with the file and the key."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 import yaml
 
 from Common.errors import InputError
+from Common.quantities import unit_of_key
+from Common.records import read_yaml
 from Common.refusals import SeveralProblemsError
 from Estimator.chips.design_space import load_design_space
 from Estimator.devices.files import load_device, load_software
@@ -36,6 +39,49 @@ SHIPPED = sorted(HARDWARE.glob("*/*.yaml"))
 def test_shipped_files_load_by_name_and_by_path(path: Path) -> None:
     load = LOADERS[path.parent.name]
     assert load(path.stem) == load(str(path))
+
+
+COUNTED = ("count", "rows/cycle", "steps of k", "cycles/element")  # no unit that a text could have
+LARGER = {"bytes": "kB", "bytes/s": "GB/s", "FLOP/s": "TFLOP/s", "Hz": "MHz", "s": "us", "fraction": "%"}
+TIMES = {"kB": -3, "GB/s": -9, "TFLOP/s": -12, "MHz": -6, "us": 6, "%": 2}
+
+
+def written_out(content: Any, unit: str = "") -> Any:
+    """``content`` with every measured number as a text with a unit, the larger one where people would write that."""
+    if isinstance(content, dict):
+        own = content.get("unit", unit)
+        return {name: written_out(each, own if name == "value" else unit_of_key(name)) for name, each in content.items()}
+    if isinstance(content, list):
+        return [written_out(each, unit) for each in content]
+    if not isinstance(content, int | float) or not unit or unit in COUNTED:
+        return content
+    shown = LARGER.get(unit, unit)
+    return f"{Decimal(repr(content)).scaleb(TIMES.get(shown, 0)):f} {shown}"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_quantities_written_with_units_are_the_same_record(path: Path, tmp_path: Path) -> None:
+    changed = written_out(read_yaml(path))
+    assert (changed == read_yaml(path)) is (path.parent.name == "vector_functions")  # whose numbers are cycles
+    copy = tmp_path / path.name
+    copy.write_text(yaml.safe_dump(changed))
+    load = LOADERS[path.parent.name]
+    assert load(str(copy)) == load(str(path))
+
+
+def test_a_text_stands_for_a_constant_without_a_source(tmp_path: Path) -> None:
+    content = read_yaml(HARDWARE / "devices" / "h100.yaml")
+    content["memory"] |= {"capacity": "80 GB", "bandwidth": "3.35 TB/s"}
+    content["launch"]["gap"] = "2.5 us"
+    content["matrix"]["peak"]["bfloat16"] = "989.4 TFLOP/s"
+    content["board_power"] = "0.7 kW"
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(content))
+    found, known = load_device(str(own)), load_device("h100")
+    assert (found.memory.capacity.value, found.memory.bandwidth.value) == (80e9, 3.35e12)
+    assert (found.launch.gap.value, found.peak_flops("bfloat16")) == (2.5e-6, known.peak_flops("bfloat16"))
+    assert found.board_power is not None and known.board_power is not None
+    assert (found.board_power.value, found.board_power.unit) == (known.board_power.value, "W")
 
 
 @pytest.mark.parametrize("kind", LOADERS)
@@ -76,6 +122,12 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("clusters", "nvlink_infiniband", lambda d: d["tiers"][1].update(group_size=12), r"tiers\.1\.group_size is 12"),
         ("clusters", "nvlink_infiniband", lambda d: d["tiers"][0].update(bandwidth_bytes_per_s=0.0), r"tiers\.0\.bandwidth"),
         ("clusters", "phaze_icml24", lambda d: d["tiers"][0].update(latency_s=float("inf")), "not finite"),
+        ("clusters", "phaze_icml24", lambda d: d["tiers"][0].update(latency_s="4 GB/s"), r"latency_s is '4 GB/s'; it is a time"),
+        ("platforms", "phaze_hbm2", lambda d: d["frequency"].update(value="1 GB"), r"frequency\.value is '1 GB'; .* a frequency"),
+        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(glb_mib=["1 MB"]), r"glb_mib\.0 is '1 MB'; .* whole number"),
+        ("devices", "h100", lambda d: d.update(board_power="700 J"), r"board_power is '700 J'; it is a power: give W, or"),
+        ("devices", "h100", lambda d: d["board_power"].update(unit="kW"), r"board_power\.unit is 'kW'.*'W'"),
+        ("devices", "h100", lambda d: d["board_power"].update(value=0), r"board_power\.value is 0"),
         ("vector_functions", "phaze", lambda d: d["functions"].pop("add"), "without 'add'"),
         ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(cycles=0), r"functions\.exp\.cycles is 0"),
         ("vector_functions", "phaze", lambda d: d["functions"]["exp"].update(source="hearsay"), "hearsay"),

@@ -286,6 +286,8 @@ def test_files_that_hold_something_else_are_named(
         (["--model", "bertlarge", "--recompute", "all", "none"], "--recompute lists 'all' beside other values; give it alone"),
         (["--model", "bertlarge", "--hbm-size", "0"], "--hbm-size is '0', but must be a number from 0.0009765625 to 1048576"),
         (["evaluate", "--model", "", "--device", "h100"], "--model is empty, but must be a non-empty text"),
+        (["--model", "bertlarge", "--hbm-size", "80 GHz"], "--hbm-size is '80 GHz'; it is a size: give GiB, or a number with B,"),
+        (["--model", "bertlarge", "--set", "hbm_size=80 GHz"], "--hbm-size is '80 GHz'; it is a size: give GiB, or a number"),
     ],
 )
 def test_what_is_empty_or_of_another_kind_is_echoed_as_it_was_typed(

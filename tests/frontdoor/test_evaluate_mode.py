@@ -19,7 +19,7 @@ from Common.units import GIB
 from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Plans.results import Breakdown
-from Reporter.training_tables import _memory_text
+from Reporter.training_tables import fullest_memory_text
 from Studies.wording import PARTS, hidden_s
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -125,8 +125,8 @@ def test_memory_is_told_in_gib_and_little_room_with_a_warning(words: list[str], 
     assert f"{number(found['memory_bytes'] / GIB)} of {number(found['memory_capacity_bytes'] / GIB)} GiB" in text
     assert "total GiB" in text
     assert not re.search(r"\d GB\b", text.replace("SXM 80 GB", ""))
-    assert _memory_text(96.0, 100.0).endswith("more than 95%, which fragmentation could overflow")
-    assert "more than" not in _memory_text(95.0, 100.0) + _memory_text(101.0, 100.0)
+    assert fullest_memory_text(96.0, 100.0).endswith("more than 95%, which fragmentation could overflow")
+    assert "more than" not in fullest_memory_text(95.0, 100.0) + fullest_memory_text(101.0, 100.0)
 
 
 def test_every_part_of_a_breakdown_has_a_row() -> None:

@@ -224,3 +224,13 @@ def test_any_mapping_gives_a_request_or_an_input_error(base: dict[str, object], 
     else:
         assert resolve(yaml.safe_load(request.to_yaml()), {}, mode) == request
         assert resolve(request.as_mapping(), {}, mode).name == request.name
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_memory_with_a_unit_is_the_same_request_as_in_gib(mode: Mode) -> None:
+    chip = {"chip": "tpu_v4"} if mode is Mode.EVALUATE else {}
+    for text, plain in (("64 GiB", 64), ("65536 MiB", 64), ("80 GB", 80e9 / 2**30)):
+        same = resolve({}, BERT | chip | {"hbm_size": plain}, mode)
+        assert resolve({}, BERT | chip | {"hbm_size": text}, mode) == resolve(BERT | chip | {"hbm_size": text}, {}, mode) == same
+    assert same.hbm_sizes_bytes == (80 * 10**9,)
+    assert yaml.safe_load(same.to_yaml())["hbm_size"] == [80e9 / 2**30]

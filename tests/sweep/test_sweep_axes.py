@@ -43,6 +43,13 @@ def test_the_command_line_replaces_values_in_their_place_and_rivals(tmp_path):
     assert found == [{"model": "gpt2", "hbm_size": 80, "micro_batch_size": 1, "tp": width} for width in (1, 2)]
 
 
+def test_a_value_may_have_a_unit(tmp_path):
+    asked = {"model": "bertbase", "hbm_size": ["64 GiB", "80 GB", 32], "micro_batch_size": 1}
+    found = resolved_points(read_sweep(write(tmp_path, asked), {}))
+    assert [each.point.request.hbm_size for each in found if each.point] == [(64.0,), (80e9 / 2**30,), (32.0,)]
+    assert [each.combination.settings["hbm_size"] for each in found] == [64, 80e9 / 2**30, 32]
+
+
 def test_relative_paths_are_those_from_the_file(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -1,0 +1,109 @@
+"""Answers a request for a training: searches the plan where it is not given, prices the training, leaves its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from Common.files import check_writable, write_atomically
+from Common.progress import Progress, SilentProgress
+from Common.records import to_json
+from Common.sealed import digest_of, with_digest
+from Plans.plan import plan_mapping
+from Plans.results import Status
+from Solver.results import SearchResult
+from Studies.evaluation import Evaluation, evaluation_of, prepared
+from Studies.folders import REPOSITORY
+from Studies.problem import check_code
+from Studies.request import Request
+from Studies.run_directory import git_commit, library_versions
+from Studies.training_time.records import TrainingTime
+from Studies.training_time.request import TrainingRequest, plan_of_search
+from Studies.training_time.training import training_time_of
+
+FILE = "training_time.json"
+
+
+@dataclass(frozen=True, eq=False)
+class PricedTraining:
+    """What a training takes with the plan of ``evaluation``; ``search`` is that which found it, ``folder`` where files are."""
+
+    training: TrainingTime
+    evaluation: Evaluation
+    search: SearchResult | None
+    folder: Path | None
+
+
+def price_training(asked: TrainingRequest, progress: Progress | None = None) -> PricedTraining | SearchResult:
+    """Answer ``asked``; the result of the search alone where no plan is feasible.
+
+    A search leaves its run directory, with ``training_time.json`` in it; a plan that is given leaves one where there is an
+    ``output``.
+
+    Raises:
+        InputError: what is asked does not fit together after all.
+        PhazeError: a file cannot be written, or a solver failed.
+    """
+    request, search = asked.request, None
+    folder = request.folders.run if asked.searched or request.output is not None else None
+    check_code(request)
+    if asked.searched:
+        from Studies.search_run import run_search
+
+        search = run_search(request, progress or SilentProgress())
+        if search.best is None:
+            return search
+        request = plan_of_search(request.folders.run / "best.json", request)
+    if folder is not None:
+        check_writable(folder)
+    plan = prepared(request)
+    device = request.hardware.device
+    power = None if device is None or device.board_power is None else device.board_power.value
+    training = training_time_of(plan, asked.settings, asked.warm_up, power)
+    answer = PricedTraining(training, evaluation_of(request, plan), search, folder)
+    if folder is not None:
+        _write(folder, asked, request, answer)
+    return answer
+
+
+def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, Any]:
+    """The answer as a document, with what was asked, the plan and the hardware it is for."""
+    evaluation = answer.evaluation
+    hardware, plan = evaluation.hardware, evaluation.plan
+    training: dict[str, Any] = json.loads(to_json(answer.training))
+    del training["plan"]  # which is told by the keys of its settings
+    return {
+        "model": plan.model,
+        "device": hardware.device,
+        "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
+        "cluster": hardware.cluster,
+        "software": hardware.software,
+        "plan": {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
+        "plan_searched": answer.search is not None,
+        "plan_proven": None if answer.search is None else answer.search.status is Status.OPTIMAL,
+        **training,
+        "settings": asked.as_mapping(),
+    }
+
+
+def _write(folder: Path, asked: TrainingRequest, request: Request, answer: PricedTraining) -> None:
+    """``training_time.json``, last; of a plan that was given also what it was and what it rests on."""
+    import yaml
+
+    document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
+    if answer.search is None:
+        study = yaml.safe_dump(asked.as_mapping(), sort_keys=False, default_flow_style=None).encode()
+        manifest = {
+            "versions": library_versions(),
+            "contents": dict(request.hardware.contents),
+            "git_commit": git_commit(REPOSITORY),
+            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+            "files": {"study.yaml": digest_of(study), FILE: digest_of(document)},
+        }
+        write_atomically(folder / "study.yaml", study)
+        write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+    write_atomically(folder / FILE, document)
