@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
 import phaze
@@ -36,9 +37,12 @@ def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path:
     assert answer["report"] == str(tmp_path / "page.html")
     written = [Path(name) for name in answer["figures"]]
     assert sorted(written) == sorted((tmp_path / "figures").iterdir())
-    assert {path.suffix for path in written} == {".svg", ".png", ".pdf"}
+    assert {path.suffix for path in written} == {".svg", ".png", ".pdf", ".parquet"}
     assert {"throughput-memory", "stage-memory", "pipeline"} <= {path.stem for path in written}
     for path in written:
+        if path.suffix == ".parquet":
+            assert len(pd.read_parquet(path)) > 0, path.name
+            continue
         if path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
             continue
@@ -67,7 +71,8 @@ def test_two_runs_are_compared(finished: FinishedRun, finished_pair: FinishedRun
 REFUSED = {
     "no such run": (["nowhere"], "there is no folder"),
     "not a run": (["."], "has no best.json"),
-    "three runs": (["a", "b", "c"], "given 3"),
+    "three of which the first is none": (["a", "b", "c"], "there is no folder a"),
+    "points of one run": (["RUN", "--points", "none"], "--points is about the points of a sweep"),
     "page is a folder": (["RUN", "--output", "."], "is a folder"),
     "figures are a file": (["RUN", "--figures", "taken"], "is a file"),
 }
