@@ -33,8 +33,8 @@ def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
         said.append(f"{number(sizes.memory_bandwidth)} GB/s")
     if sizes.peak_flops is not None:
         own = next((matrix.peak[name].value for name in SIXTEEN_BITS if name in matrix.peak), max(_values(device)))
-        grown = sizes.peak_flops * TERA / own
-        matrix = replace(matrix, peak={name: _asked(peak.value * grown, peak) for name, peak in matrix.peak.items()})
+        asked = sizes.peak_flops * TERA
+        matrix = replace(matrix, peak={name: _asked(asked * (peak.value / own), peak) for name, peak in matrix.peak.items()})
         said.append(f"{number(sizes.peak_flops)} TFLOP/s")
     if not said:
         return device
