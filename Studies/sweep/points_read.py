@@ -109,7 +109,7 @@ def read_points(folders: Sequence[Path]) -> PointSet:
         points += [
             each if len(folders) == 1 else replace(each, number=before + place) for place, each in enumerate(found, start=1)
         ]
-    names = [each.absolute().name for each in folders]
+    names = [_name(each) for each in folders]
     return PointSet(
         " and ".join(names) if len(names) < 4 else f"{len(names)} runs", tuple(points), is_sweep(folders[0]) and len(folders) == 1
     )
@@ -125,7 +125,7 @@ def _of_run(folder: Path) -> ReadPoint:
 def _of_sweep(folder: Path) -> Iterator[ReadPoint]:
     asked = _asked(folder)
     for row in _rows(folder):
-        settings = asked | {key: _plain(row[key]) for key in asked if key in row}
+        settings = asked | {key: _whole(_plain(row[key])) for key in asked if key in row}
         yield _point(folder, row, settings)
 
 
@@ -143,6 +143,12 @@ def _asked(folder: Path) -> dict[str, Any]:
     }
 
 
+def _name(folder: Path) -> str:
+    """What a sweep is called, else the name of the folder."""
+    name = parse_yaml((folder / SWEEP).read_text(encoding="utf-8"), SWEEP).get(NAME) if is_sweep(folder) else None
+    return name if isinstance(name, str) and name else folder.absolute().name
+
+
 def _rows(folder: Path) -> list[dict[str, Any]]:
     path = folder / TABLE
     if not path.is_file():
@@ -151,7 +157,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         table = read_parquet(path.read_bytes(), "it")
     except (ArtefactError, OSError) as error:
         raise _unreadable(path) from error
-    if not {"point", "status", "key", "problem"} <= set(table.columns) or not len(table):
+    if not {"point", "status", "key", "problem"} <= set(table.columns) or not len(table) or table["point"].dtype.kind != "i":
         raise _unreadable(path)
     rows: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
     return rows
@@ -188,6 +194,11 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if value is None or value != value else value
+
+
+def _whole(value: Any) -> Any:
+    """Whole numbers as such, which a column with empty cells or fractions holds as floating point."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _unreadable(path: Path) -> InputError:

@@ -16,6 +16,7 @@ from Studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
 from Studies.wording import EQUAL, UNITS, accelerator_text, capitalised, exposed_s, listed, part_text
 
 MOST_GROUPS = 12
+MANY = {"does not fit": "do not fit"}
 MOST_LIMITS = 2  # sentences of what binds, per point
 
 
@@ -146,5 +147,5 @@ def _ended(points: PointSet) -> str:
     proof = (
         " (all proven optimal)" if feasible and proven == feasible else f" ({number(proven)} proven optimal)" if feasible else ""
     )
-    rest = "".join(f", {number(count)} {what}" for what, count in others.items())
+    rest = "".join(f", {number(count)} {what if count == 1 else MANY.get(what, what)}" for what, count in others.items())
     return f"{of}{proof}{rest}"
