@@ -21,9 +21,9 @@ class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
-    ``runs`` are files of measured runs (validate) or folders of runs (report, explain, trace), ``figures``, ``instead``,
-    ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report, explain, sweep, validate,
-    calibrate and models.
+    ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` and ``points``,
+    ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
+    serve, explain, sweep, validate, calibrate and models.
     """
 
     mode: str
@@ -35,6 +35,9 @@ class Command:
     runs: tuple[str, ...] = ()
     plot: str | None = None
     figures: str | None = None
+    points: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
     instead: tuple[str, ...] = ()
     study: str | None = None
     executor: str = "joblib"

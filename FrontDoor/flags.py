@@ -23,7 +23,8 @@ STUDY_MODES = {
 }
 OTHER_MODES = {
     "sweep": "run a study for every combination of the values it lists, on all cores or a cluster, and gather one table",
-    "report": "draw a run, or the difference of two, as one self-contained HTML page",
+    "report": "draw a run, the difference of two, or the points of a sweep, as one self-contained HTML page",
+    "serve": "the same page from a local server, where a click on a point shows its plan and asks what another would cost",
     "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
@@ -37,7 +38,7 @@ OTHER_MODES = {
     "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
 }
 MODES = STUDY_MODES | OTHER_MODES
-WITHOUT_TABLES = frozenset({"report", "trace"})  # what they print is the files they wrote
+WITHOUT_TABLES = frozenset({"report", "serve", "trace"})  # what they print is the files they wrote
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,28 @@ def _add_sweep(parser: Parser) -> None:
 
 
 def _add_report(parser: Parser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; with a second one, what changed between them")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help=f"{RUN_HELP}; with a second one, what changed between them; with more, or with the folder of a sweep, all points",
+    )
     parser.add_argument("--output", metavar="FILE", help="page to write (default: report.html in the run's folder)")
-    parser.add_argument("--figures", metavar="DIR", help="also write every figure as SVG, PNG and PDF into this folder")
+    parser.add_argument(
+        "--figures", metavar="DIR", help="also write every figure as SVG, PNG and PDF, and its data as parquet, into this folder"
+    )
+    parser.add_argument(
+        "--points",
+        choices=("all", "best", "none"),
+        help="of many points: those whose own reports are written too, which the page leads to (default all)",
+    )
+    _add_run_code(parser)
+
+
+def _add_serve(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}, or the folder of a sweep; of several all points")
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port to listen on (default: any that is free)")
     _add_run_code(parser)
 
 
@@ -350,6 +370,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "calibrate": _add_calibrate,
     "sweep": _add_sweep,
     "report": _add_report,
+    "serve": _add_serve,
     "explain": _add_explain,
     "trace": _add_trace,
     "list": _add_list,

@@ -11,14 +11,15 @@ NAME_COLUMNS = 24
 
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
-    "look at a finished run": ("report", "explain", "trace"),
+    "look at a finished run": ("report", "serve", "explain", "trace"),
     "check and fit": ("validate", "calibrate", "accelerators"),
     "find your way": ("list", "models", "doctor", "completion"),
 }
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {
     "model": ("model", "sequence_length"),
     "hardware": (
-        *("device", "chip", "design_space", "technology", "hbm_size", "cluster", "software", "devices", "use_all_devices"),
+        *("device", "memory_size", "memory_bandwidth", "peak_flops", "chip", "design_space", "technology", "hbm_size"),
+        *("cluster", "fast_domain", "software", "devices", "use_all_devices"),
     ),
     "plan": (
         *("micro_batch_size", "tp", "max_tp", "pp", "dp", "cp", "ep", "recompute", "sequence_parallel", "interleave"),

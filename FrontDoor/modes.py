@@ -21,6 +21,7 @@ from FrontDoor.listing import listing
 from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.report import report
+from FrontDoor.serve import serve
 from FrontDoor.sweep import sweep
 from FrontDoor.trace import trace
 from FrontDoor.training_time import training_time
@@ -161,6 +162,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "calibrate": calibrate,
     "sweep": sweep,
     "report": report,
+    "serve": serve,
     "explain": explain,
     "trace": trace,
     "list": listing,

@@ -1,11 +1,14 @@
-"""``phaze report``: draws a finished run, or the difference of two, as one page."""
+"""``phaze report``: draws a run, the difference of two, or the many points of a sweep or of several runs, as one page."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from Common.echo import say
@@ -16,37 +19,50 @@ from FrontDoor.exit_status import DONE
 if TYPE_CHECKING:
     from Reporter.report.figures import Report
     from Studies.finished_run import FinishedRun
+    from Studies.sweep.points_read import ReadPoint
 
 logger = logging.getLogger(__name__)
 
 PAGES = {".html", ".htm"}
+PAGE = "report.html"
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A page, and where it goes if nobody says."""
+
+    report: Report
+    path: Path
 
 
 def report(command: Command) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from Common.files import output_file, user_path, write_output
     from GraphExtractor.permission import files_to_run
-    from Studies.finished_run import open_run
     from Studies.folders import check_output
+    from Studies.sweep.points_read import is_sweep
 
-    if len(command.runs) > 2:
-        raise InputError(f"report draws one run or compares two, given {len(command.runs)}; give one or two folders")
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
     if output is not None and output.suffix not in PAGES:
         raise InputError(f"--output {output} would not be taken for a page; give a name that ends in .html")
     if folder is not None:
         check_output(folder, "--figures")
-    _need_libraries()
+    need_libraries("report")
     run_code = files_to_run(command.run_code)
-    runs = [open_run(user_path(run), run_code) for run in command.runs]
+    folders = [user_path(run) for run in command.runs]
+    if len(folders) > 2 or any(map(is_sweep, folders)):
+        drawn = _many(folders, output, command)
+    else:
+        if command.points is not None:
+            raise InputError("--points is about the points of a sweep or of more than two runs; leave it out")
+        drawn = _one_or_two(folders, run_code)
     from Reporter.report.export import write_figures
     from Reporter.report.page import page
 
-    drawn = _report(runs)
-    path = output or runs[-1].folder / ("report.html" if len(runs) == 1 else "comparison.html")
-    write_output(path, page(drawn).encode(), named=output is not None)
-    figures = () if folder is None else write_figures(drawn, folder)
+    path = output or drawn.path
+    write_output(path, page(drawn.report).encode(), named=output is not None)
+    figures = () if folder is None else write_figures(drawn.report, folder)
     logger.info("open %s in a browser; it needs nothing else", path)
     if command.output_format == "json":
         say(sys.stdout, json.dumps({"report": str(path), "figures": [str(each) for each in figures]}, indent=2).splitlines())
@@ -55,24 +71,85 @@ def report(command: Command) -> int:
     return DONE
 
 
-def _report(runs: Sequence[FinishedRun]) -> Report:
+def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Drawn:
     """The page of one run, or of two compared."""
+    from Studies.finished_run import open_run
+
+    runs = [open_run(folder, run_code) for folder in folders]
     if len(runs) == 2:
         from Reporter.report.comparison_report import comparison_report
         from Studies.explain.comparison import compare_runs
 
         before, after = runs
-        return comparison_report(before, after, compare_runs(before, after))
+        return _Drawn(comparison_report(before, after, compare_runs(before, after)), after.folder / "comparison.html")
+    (run,) = runs
+    return _Drawn(_of_run(run), run.folder / PAGE)
+
+
+def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Drawn:
+    """The page of many points, and the reports of the points that it leads to."""
+    from Common.progress import progress_for
+    from Reporter.report.points.best_points import best_points
+    from Reporter.report.points.points_report import points_report
+    from Studies.sweep.points_read import is_sweep, read_points
+
+    points, progress = read_points(folders), progress_for(sys.stderr, quiet=command.quiet)
+    own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
+    path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
+    chosen = {each.point for each in best_points(points)} if command.points == "best" else {each.number for each in points.points}
+    linked: dict[int, str] = {}
+    if command.points != "none":
+        wanted = [point for point in points.points if point.folder is not None and point.number in chosen]
+        with progress.phase("reports of the points", len(wanted)) as advance:
+            for point in wanted:
+                page_of_point = _report_of_point(point)
+                if page_of_point is not None:
+                    linked[point.number] = _address(page_of_point, path)
+                advance(1)
+    with progress.phase("points", len(points.points)) as advance:
+        drawn = points_report(points, lambda point: linked.get(point.number, ""), lambda: advance(1))
+    return _Drawn(drawn, path)
+
+
+def _report_of_point(point: ReadPoint) -> Path | None:
+    """The report of a point's run, written unless it is there and newer than the run; None where the run cannot be read."""
+    from Common.files import write_output
+    from Reporter.report.page import page
+
+    assert point.folder is not None  # only those that have one are asked for
+    path = point.folder / PAGE
+    try:
+        if path.stat().st_mtime_ns >= (point.folder / "best.json").stat().st_mtime_ns:
+            return path
+    except OSError:
+        pass
+    run = point.open()
+    if run is None:
+        return None
+    write_output(path, page(_of_run(run)).encode(), named=False)
+    return path
+
+
+def _address(page_of_point: Path, page: Path) -> str:
+    """Where the one page finds the other, for as long as both stay where they are to each other."""
+    from urllib.parse import quote
+
+    return quote(Path(os.path.relpath(page_of_point.absolute(), page.absolute().parent)).as_posix())
+
+
+def _of_run(run: FinishedRun) -> Report:
     from Reporter.report.search_report import search_report
 
-    (run,) = runs
     return search_report(run)
 
 
-def _need_libraries() -> None:
+def need_libraries(mode: str) -> None:
     """Refuse before anything is read where the plotting library is absent."""
     try:
         import altair  # noqa: F401
+        import jinja2  # noqa: F401
         import vl_convert  # noqa: F401
     except ModuleNotFoundError as error:
-        raise PhazeError(f"report needs {error.name}, which is not installed; run ./setup.sh") from error
+        raise PhazeError(
+            f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m pip install 'phaze[report]'"
+        ) from error

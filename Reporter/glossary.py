@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from Reporter.conventions import MFU_MEANING
+from Reporter.conventions import MFU_OF_ANY
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ MEANINGS = (
     Meaning("tp", "tensor parallel width, devices that share every layer"),
     Meaning("pp", "pipeline depth, stages that the layers are cut into"),
     Meaning("dp", "data parallel degree, replicas that share the samples"),
-    Meaning("MFU", f"utilisation by {MFU_MEANING}"),
+    Meaning("MFU", f"utilisation by {MFU_OF_ANY}"),
     Meaning("bubble", "waiting for other pipeline stages"),
     Meaning("recomputation", "activations made again in the backward pass instead of kept"),
     Meaning("ZeRO", "states of the optimizer (1), gradients too (2), weights too (3) shared out over replicas"),

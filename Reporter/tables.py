@@ -10,7 +10,7 @@ from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
-from Reporter.conventions import MFU_MEANING
+from Reporter.conventions import mfu_meaning
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.wording import (
@@ -56,7 +56,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     )
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        utilised = f"MFU {share(plan.model_flops_utilization)}, {MFU_MEANING}"
+        utilised = f"MFU {share(plan.model_flops_utilization)}, {mfu_meaning(plan.sequence_length)}"
         yield f"{label(name)}: {whole_plan_text(plan)}; {utilised}; the fullest stage uses {memory}"
     if result.tight_memory is not None:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"

@@ -50,7 +50,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
-    hfu = f"HFU {share(iteration.hardware_flops_utilization)} counting all scores and what is recomputed"
+    counted = "all scores and what is recomputed" if evaluation.plan.sequence_length > 1 else "what is recomputed"
+    hfu = f"HFU {share(iteration.hardware_flops_utilization)} counting {counted}"
     mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
     rows = {
         "status": f"{iteration.status.value}{reason}",

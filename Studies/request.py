@@ -143,6 +143,36 @@ class Request:
             file=True,
         ),
     ] = None
+    fast_domain: Annotated[
+        int | None,
+        About(
+            "devices in each fast domain of the network, its innermost tier (NVLink)", "the cluster's own", least=2, most=2**20
+        ),
+    ] = None
+    memory_size: Annotated[
+        float | None,
+        About(
+            "memory of a device that exists, GiB, in place of its own",
+            "its own",
+            least=2.0**-10,
+            most=2.0**20,
+            hardware=Hardware.DEVICES,
+        ),
+    ] = None
+    memory_bandwidth: Annotated[
+        float | None,
+        About("bandwidth of its memory, GB/s", "its own", least=2.0**-10, most=2.0**30, hardware=Hardware.DEVICES),
+    ] = None
+    peak_flops: Annotated[
+        float | None,
+        About(
+            "peak of its matrix units in 16 bits, TFLOP/s; other formats scale alike",
+            "its own",
+            least=2.0**-10,
+            most=2.0**30,
+            hardware=Hardware.DEVICES,
+        ),
+    ] = None
     devices: Annotated[
         int,
         About("devices in use", "all of the cluster", "as many as tp, pp, cp and dp need; else dp follows from it", most=2**20),

@@ -14,7 +14,8 @@ from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
-from Estimator.network.cluster import with_devices
+from Estimator.devices.changed import DeviceSizes, with_sizes
+from Estimator.network.cluster import with_devices, with_fast_domain
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
@@ -190,13 +191,16 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
     whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
     software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
-    cluster = with_devices(whole, values["devices"]) if "devices" in values and mode is Mode.SEARCH else whole
+    asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
+    cluster = with_devices(asked, values["devices"]) if "devices" in values and mode is Mode.SEARCH else asked
+    sizes = DeviceSizes(*(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops")))
     records = {"device": device, "cluster": whole, "software": software, "chip": chip}
     names["cluster"] = cluster_name
     contents = {key: content_of(record) for key, record in records.items() if _is_file(names.get(key))}
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
-    return names, ResolvedHardware(cluster, software, device, space, chip, contents)
+    used = None if device is None else with_sizes(device, sizes)
+    return names, ResolvedHardware(cluster, software, used, space, chip, contents)
 
 
 def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:

@@ -133,3 +133,35 @@ def with_devices(cluster: Cluster, num_devices: int) -> Cluster:
         raise InputError(f"cluster {cluster.name} has {cluster.num_devices} devices, {num_devices} were asked for; ask for fewer")
     needed = 1 + next(level for level, tier in enumerate(cluster.tiers) if tier.group_size >= num_devices)
     return replace(cluster, num_devices=num_devices, tiers=cluster.tiers[:needed])
+
+
+def with_fast_domain(cluster: Cluster, devices: int) -> Cluster:
+    """``cluster`` with ``devices`` in each group of its innermost tier (an NVLink domain, for instance), at the tier's own speed.
+
+    A tier further out that joins no more than that is left out.
+
+    Raises:
+        InputError: the cluster has one tier, its innermost one is no switch, it has fewer devices, or an outer group is not a
+            whole number of such domains.
+    """
+    fast, *outer = cluster.tiers
+    asked = f"fast_domain {devices}"
+    if not outer:
+        raise InputError(
+            f"{asked}: cluster {cluster.name} has one tier, and so no fast domain; leave it out, or name another cluster"
+        )
+    if fast.topology is not Topology.SWITCH:
+        raise InputError(
+            f"{asked}: the innermost tier of cluster {cluster.name} is a {fast.topology.value}, whose speed depends on its size; "
+            "leave it out, or name a cluster whose nodes have a switch"
+        )
+    if devices > cluster.num_devices:
+        raise InputError(f"{asked}: cluster {cluster.name} has {cluster.num_devices} devices; ask for at most as many")
+    kept = [tier for tier in outer if tier.group_size > devices] or outer[-1:]
+    uneven = next((tier for tier in kept if tier.group_size % devices), None)
+    if uneven is not None:
+        raise InputError(
+            f"{asked}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} are not a whole number of "
+            "such domains; give a number that divides it"
+        )
+    return replace(cluster, tiers=(replace(fast, group_size=devices), *kept))

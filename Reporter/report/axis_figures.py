@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from Common.numbers import number, percent
 from Common.units import GIB, MIB
@@ -15,6 +18,8 @@ from Solver.results import AxisScope, AxisValue, AxisValues, PlanSummary
 from Studies.wording import EQUAL, accelerator_text, listed
 
 PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
+LABEL, LINE = 15, 13  # of what is written beside the tornado's bars: characters of a line, which fit on a phone, and its pixels
+ROOM_FOR_LABELS, CHARACTER, APART = 250, 7, 8  # pixels: below a panel, of a character, between two labels
 ROOM_FOR_VALUES = {"left": 5, "top": 5, "right": 70, "bottom": 5}  # pixels; for what is written behind a bar
 TITLES = {
     "num_tc": ("tensor cores", 1),
@@ -115,13 +120,15 @@ def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
     if not spans:
         return None
     columns = ("axis", "chosen", "nearest", "nearest_loss", "worst", "worst_loss")
-    rows = [(each.title, each.chosen, each.nearest, -each.nearest_loss, each.worst, -each.worst_loss) for each in spans]
+    wrapped = {each.title: "\n".join(textwrap.wrap(each.title, LABEL)) for each in spans}
+    rows = [(wrapped[each.title], each.chosen, each.nearest, -each.nearest_loss, each.worst, -each.worst_loss) for each in spans]
+    row = max(ROW, LINE * max(1 + text.count("\n") for text in wrapped.values()) + 6)
     data = inline_data(columns, rows, words={"axis", "chosen", "nearest", "worst"})
     ends = [-1.15 * max(max(each.worst_loss for each in spans), EQUAL), max(0.0, *(-each.nearest_loss for each in spans))]
     scale, axis = alt.Scale(domain=ends, nice=False), alt.Axis(format=".0%", tickCount=6)
     x = alt.X("worst_loss:Q", title=f"{sensitivity.unit}, against the optimum", axis=axis, scale=scale)
-    lines = "length(datum.label) > 26 ? split(datum.label, ', ') : datum.label"
-    y = alt.Y("axis:N", title=None, sort=[each.title for each in spans], axis=alt.Axis(ticks=False, labelExpr=lines))
+    axis_lines = alt.Axis(ticks=False, labelExpr="split(datum.label, '\\n')")
+    y = alt.Y("axis:N", title=None, sort=[wrapped[each.title] for each in spans], axis=axis_lines)
     tooltip = [
         alt.Tooltip("axis:N", title="axis"),
         alt.Tooltip("chosen:N", title="value of the optimum"),
@@ -147,7 +154,7 @@ def tornado_figure(sensitivity: Sensitivity) -> Figure | None:
         "all else chosen anew: a bar reaches from the best other value to the worst, which stands at its end. The axis that "
         f"can cost most: {spans[0].title}, {percent(spans[0].worst_loss)} with {spans[0].worst}."
     )
-    spec = sized(chart, ROW * len(spans))
+    spec = sized(chart, row * len(spans))
     spec["padding"] = ROOM_FOR_VALUES
     name, title = f"tornado-{sensitivity.what}{sensitivity.suffix}", f"What other {sensitivity.what}s cost"
     return Figure(name, title, caption, spec, 5 * len(spans), _tornado_table(title, spans))
@@ -209,7 +216,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
     data = inline_data(columns, rows, words={"value", "words"})
     order = [value_text(axis, each.value) for each in axis.values]
     scale = alt.Scale(domain=[0, tallest], nice=False)
-    x = alt.X("value:N", title=title, sort=order, scale=alt.Scale(domain=order), axis=alt.Axis(labelOverlap="greedy"))
+    x = alt.X("value:N", title=title, sort=order, scale=alt.Scale(domain=order), axis=_labelled(order))
     y = alt.Y("reached:Q", title=sensitivity.unit, scale=scale)
     tooltip = [
         alt.Tooltip("value:N", title=title),
@@ -238,6 +245,16 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
     caption = f"Nothing fits with {listed(without)}." if without else ""
     name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}{sensitivity.suffix}"
     return Figure(name, title[0].upper() + title[1:], caption, sized(chart, PANEL), 4 * len(rows), abreast=3)
+
+
+def _labelled(values: Sequence[str]) -> Any:
+    """An axis on which the last value is written, and of the others as many as there is room for, evenly."""
+    import altair as alt
+
+    widths = [CHARACTER * len(value) + APART for value in values]
+    step = next(step for step in range(1, len(values) + 1) if sum(widths[::-1][::step]) <= ROOM_FOR_LABELS or step == len(values))
+    written = json.dumps(list(values[::-1][::step]))
+    return alt.Axis(labelOverlap=False, labelExpr=f"indexof({written}, datum.label) >= 0 ? datum.label : ''")
 
 
 def design_text(axis: AxisValues, value: AxisValue) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from Common.numbers import number
 
 SAMPLES = "samples per second"
+LEGEND_COLUMN = "legendColumn"
 
 
 def sized(chart: Any, height: int) -> dict[str, Any]:
@@ -30,3 +31,21 @@ def menu(column: str, title: str, values: Sequence[object]) -> Any:
 def chosen_in(column: str) -> str:
     """The filter that goes with ``menu``."""
     return f"choose_{column} == null || datum.{column} == choose_{column}"
+
+
+def series_legend(labels: Sequence[str]) -> Any:
+    """A legend of names of any length; none where there is one name. ``with_names`` says how many stand side by side."""
+    import altair as alt
+
+    return alt.Legend(labelLimit=330) if len(labels) > 1 else None
+
+
+def with_names(spec: dict[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """``spec`` with what whoever draws it needs to know of the legend: the pixels of its longest name."""
+    return {**spec, "usermeta": {LEGEND_COLUMN: 7 * max(map(len, labels), default=1) + 30}}
+
+
+def legend_columns(spec: dict[str, Any], width: int) -> int | None:
+    """Columns of the legend of a chart so many pixels wide; None where the chart leaves it to the page."""
+    column = spec.get("usermeta", {}).get(LEGEND_COLUMN)
+    return None if column is None else max(1, width // column)

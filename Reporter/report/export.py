@@ -1,5 +1,7 @@
-"""Charts as SVG, PNG and PDF files, without a browser."""
+"""Charts as SVG, PNG and PDF files, without a browser, and the data in them as parquet."""
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ from xml.sax.saxutils import escape
 
 from Common.errors import InputError
 from Common.files import write_atomically
+from Reporter.report.charts import legend_columns
 from Reporter.report.figures import Report
 from Reporter.report.theme import LIGHT, chart_config, coloured
 
@@ -18,18 +21,63 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_figures(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Write every figure of a report as SVG, PNG and PDF into ``folder``; returns the files.
+    """Write every figure of a report as SVG, PNG and PDF into ``folder``, and its data as parquet; returns the files.
+
+    A figure drawn from several tables has a file for each, ``NAME.parquet`` that with the most rows, then ``NAME-2.parquet``.
 
     Raises:
         PhazeError: the folder cannot be written.
     """
     written = []
     for figure in report.figures:
+        stem = _UNSAFE.sub("-", figure.name)  # its name has names of layers in it
+        for place, content in enumerate(figure_tables(figure.spec), start=1):
+            written.append(folder / f"{stem}{f'-{place}' if place > 1 else ''}.parquet")
+            write_atomically(written[-1], content)
         for ending in ENDINGS:
-            path = folder / f"{_UNSAFE.sub('-', figure.name)}{ending}"  # its name has names of layers in it
+            path = folder / f"{stem}{ending}"
             write_chart(figure.spec, path, WIDE if figure.abreast == 1 else NARROW, figure.alt)
             written.append(path)
     return tuple(written)
+
+
+def figure_tables(spec: dict[str, Any]) -> list[bytes]:
+    """The tables that a chart is drawn from, as parquet, that with the most rows first; numbers as doubles, empty cells null."""
+    found: dict[str, dict[str, Any]] = {}
+    datasets = spec.get("datasets", {})
+
+    def collect(part: Any) -> None:
+        if isinstance(part, dict):
+            data = part.get("data")
+            if isinstance(data, dict):
+                text = datasets.get(data.get("name"), data.get("values"))
+                if isinstance(text, str):
+                    found.setdefault(text, data["format"]["parse"])
+            for each in part.values():
+                collect(each)
+        elif isinstance(part, list):
+            for each in part:
+                collect(each)
+
+    collect(spec)
+    return [_parquet(text, kinds) for text, kinds in sorted(found.items(), key=lambda item: -item[0].count("\n"))]
+
+
+def _parquet(text: str, kinds: dict[str, str]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns = {
+        name: pa.array(
+            [row[name] if kind == "string" else float(row[name]) if row[name] else None for row in rows],
+            pa.string() if kind == "string" else pa.float64(),
+        )
+        for name, kind in kinds.items()
+    }
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> None:
@@ -44,7 +92,11 @@ def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> 
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise InputError(f"picture {path} has an ending that cannot be drawn; use {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
-    whole = json.dumps({**coloured(spec, LIGHT), "width": width, "config": chart_config(LIGHT)})
+    config = chart_config(LIGHT)
+    columns = legend_columns(spec, width)
+    if columns is not None:
+        config["legend"]["columns"] = columns
+    whole = json.dumps({**coloured(spec, LIGHT), "width": width, "config": config})
     svg: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
     if ending == ".svg":
         write_atomically(path, _titled(svg, alt).encode())

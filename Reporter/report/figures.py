@@ -14,7 +14,8 @@ SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of 
 class PageTable:
     """A table of words; columns among ``words`` go to the left, the others, numbers, to the right.
 
-    The last ``foot`` rows, sums for instance, stay below the others however these are sorted.
+    The last ``foot`` rows, sums for instance, stay below the others however these are sorted. ``links`` are addresses that the
+    first cells of the rows lead to, one per row (empty: none).
     """
 
     title: str
@@ -22,6 +23,7 @@ class PageTable:
     rows: tuple[tuple[str, ...], ...]
     words: frozenset[str]
     foot: int = 0
+    links: tuple[str, ...] = ()
 
     @property
     def body(self) -> tuple[tuple[str, ...], ...]:
@@ -118,23 +120,25 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     return PageTable(title, tuple(columns), tuple(tuple(row) for row in rows), frozenset(words), foot)
 
 
-def inline_data(columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Iterable[str] = ()) -> Any:
+def inline_data(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, words: Iterable[str] = (), exact: bool = False
+) -> Any:
     """Altair data of rows, all numbers but the columns among ``words``; as CSV, a quarter of the size of JSON.
 
-    None, and numbers that are not finite, become missing values.
+    None, and numbers that are not finite, become missing values; ``exact`` ones keep all digits, others seven.
     """
     import altair as alt
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([_cell(value, exact=exact) for value in row] for row in rows)
     words = set(words)
     parse = {column: "string" if column in words else "number" for column in columns}
     return alt.InlineData(values=text.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse))
 
 
-def _cell(value: object) -> object:
+def _cell(value: object, *, exact: bool) -> object:
     if isinstance(value, float):
-        return f"{value:.7g}" if math.isfinite(value) else ""
+        return (repr(value) if exact else f"{value:.7g}") if math.isfinite(value) else ""
     return "" if value is None else int(value) if isinstance(value, bool) else value

@@ -1,5 +1,6 @@
 """A report as one self-contained HTML page."""
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -9,8 +10,19 @@ from Reporter.report.figures import PageTable, Report
 from Reporter.report.theme import DARK, LIGHT, Theme, chart_config, palette
 
 
-def page(report: Report) -> str:
-    """The page: text, tables and charts with everything that draws them, so that it asks for nothing else."""
+@dataclass(frozen=True)
+class Served:
+    """How a page reaches the server that it comes from: where the server's addresses begin, and the point that it is about."""
+
+    api: str
+    point: int | None
+
+
+def page(report: Report, served: Served | None = None) -> str:
+    """The page: text, tables and charts with everything that draws them, so that it asks for nothing else.
+
+    One that is ``served`` asks its server about points that are clicked.
+    """
     import jinja2
 
     loader = jinja2.FunctionLoader(_template)
@@ -19,6 +31,7 @@ def page(report: Report) -> str:
     specs = {figure.name: {"spec": figure.spec, "renderer": figure.renderer} for figure in report.figures}
     return environment.get_template("page.html").render(
         report=report,
+        served=served,
         meanings=used_in(_text(report)),
         specs=specs,
         themes={theme.name: {"palette": palette(theme), "config": chart_config(theme)} for theme in (LIGHT, DARK)},

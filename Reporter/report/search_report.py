@@ -231,7 +231,7 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
     for each in points:
         plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
         left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
-        yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left))
+        yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left, plan.sequence_length))
         free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
         yield KeyNumber(f"memory used{name}", f"{gib(plan.memory_bytes)} GiB", free)
     tight = run.result.tight_memory

@@ -17,6 +17,7 @@ from Studies.limits.gains import gained
 from Studies.wording import EQUAL, UNITS, accelerator_text, listed, whole_plan_text
 
 NOT_GIVEN = "-"
+LENGTHS = "sequence_length"
 CONTENT = "content of"
 
 
@@ -49,7 +50,7 @@ def _changes(before: FinishedRun, after: FinishedRun) -> Iterator[Change]:
     keys = dict.fromkeys([*one, *two]) if before.on_device is after.on_device else [key for key in one if key in two]
     for key in keys:
         if not changes_no_result(key) and one.get(key) != two.get(key):
-            yield Change(key, _shown(one.get(key)), _shown(two.get(key)))
+            yield Change(key, *((_lengths if key == LENGTHS else _shown)(each.get(key)) for each in (one, two)))
     contents = before.manifest.contents, after.manifest.contents
     for name in dict.fromkeys([*contents[0], *contents[1]]):
         if contents[0].get(name) != contents[1].get(name) and one.get(name) == two.get(name):
@@ -67,6 +68,12 @@ def _shown(value: Any) -> str:
     if value is None:
         return "default"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _lengths(values: Any) -> str:
+    """Tokens per sample of the models; of one whose samples are no sequences the setting is 1, and there is none to tell."""
+    lengths = values if isinstance(values, list) else [values]
+    return ", ".join(NOT_GIVEN if length in (None, 1) else str(length) for length in lengths)
 
 
 def _outcome(run: FinishedRun) -> dict[str, str]:

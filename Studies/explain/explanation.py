@@ -206,7 +206,9 @@ def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
     ]
     if said:
         own = ", each with an accelerator of its own" if best.accelerator is not None else ", all else chosen anew"
-        yield f"A micro-batch size of {plan.micro_batch_size} is best: {listed(said)}{own}."
+        largest = plan.micro_batch_size > max(row.micro_batch_size for row in rows)
+        end = ", the largest searched," if largest else ""
+        yield f"A micro-batch size of {plan.micro_batch_size}{end} is best: {listed(said)}{own}."
 
 
 def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:

@@ -47,7 +47,8 @@ class Combination:
 class Sweep:
     """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they are where runs are.
 
-    ``run_code`` are the model files (Python) that may be run (None: all), ``source`` is the file that asks.
+    ``run_code`` are the model files (Python) that may be run (None: all), ``source`` says what asks: the file,
+    and the settings that the command line put in place of its own.
     """
 
     name: str
@@ -130,7 +131,9 @@ def read_sweep(
         if axis.key == MODELS:
             for withheld in permission(_model_files(axis.values), str(path), allowed).withheld:
                 raise InputError(withheld.refusal)
-    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, str(path))
+    set_by_hand = [axis.key for axis in axes if axis.key in above]
+    source = f"{path} with --set {', '.join(set_by_hand)}" if set_by_hand else str(path)
+    sweep = Sweep(name, axes, None if chosen is None else user_path(chosen), csv or bool(own.get("csv")), allowed, source)
     if sweep.count > MOST_POINTS:
         raise InputError(f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list fewer values")
     return sweep

@@ -83,6 +83,13 @@ class Store:
         shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # where a run was killed just before it did so
         return stored
 
+    def peek(self, key: str) -> PointResult | None:
+        """The result of a finished point, as its record has it; None where it has none that can be read. Changes nothing."""
+        try:
+            return _read(self.folder(key) / RECORD, key).result
+        except ArtefactError:
+            return None
+
     def finish(self, key: str, result: PointResult, seconds: float) -> FinishedPoint:
         """Say that the run directory of a point is whole, and remove what only an unfinished one needs.
 

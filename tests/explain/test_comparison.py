@@ -49,6 +49,12 @@ def test_inputs_and_answers_that_differ_are_listed(comparison, finished, slower)
     assert ("accelerator" in answers) != same
 
 
+def test_samples_that_are_no_sequences_have_no_length(finished):
+    image = dataclasses.replace(finished, settings=finished.settings | {"sequence_length": [1]})
+    (change,) = (each for each in _changes(finished, image) if each.key == "sequence_length")
+    assert change.before.isdecimal() and change.after == "-"
+
+
 def test_each_chip_under_the_other_question_is_what_a_search_of_it_alone_finds(comparison, finished, slower, tmp_path):
     moves = {move.what: move.value for move in comparison.exchanges}
     one, two = comparison.before, comparison.after

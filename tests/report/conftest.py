@@ -1,12 +1,20 @@
 """Runs that are reported on, each made once: chips for one and for two models, plans on given devices, and what does not fit."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from Common.progress import SilentProgress
+from GraphExtractor.permission import EVERY_FILE
 from Studies.finished_run import FinishedRun, open_run
 from Studies.resolve import resolve
-from tests.search.small_study import small_study, solved
+from Studies.sweep.axes import Sweep, read_sweep
+from Studies.sweep.executors import InProcessExecutor
+from Studies.sweep.run import run_sweep
+from Studies.sweep.table import write_table
+from tests.search.small_study import small_study, solved, write_hardware
 
 PLANS = {
     "model": "gpt:layers=6,hidden=256,heads=4",
@@ -53,3 +61,43 @@ def finished_plans(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     study = resolve(PLANS, {"output": str(folder / "out")})
     solved(study)
     return open_run(study.folders.run)
+
+
+def swept(folder: Path, **asked: Any) -> Sweep:
+    """A sweep that ran to its end, with its table."""
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(asked, sort_keys=False))
+    sweep = read_sweep(path, {}, str(folder / "out"), run_code=EVERY_FILE)
+    write_table(sweep, run_sweep(sweep, InProcessExecutor(), SilentProgress(), lambda point: None))
+    return sweep
+
+
+@pytest.fixture(scope="session")
+def swept_plans(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """Plans on 2, 4 and 8 devices for two batches; one memory is too small, and three devices cannot share four heads."""
+    return swept(
+        tmp_path_factory.mktemp("swept-plans"),
+        model="gpt:layers=6,hidden=256,heads=4",
+        sequence_length=128,
+        device="a100_80gb",
+        devices=[2, 4, 8],
+        global_batch_size=[16, 32],
+        tp=[1, 3],
+        memory_size=[0.05, 40],
+    )
+
+
+@pytest.fixture(scope="session")
+def swept_chips(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """Chips for two models at two micro-batch sizes each."""
+    folder = tmp_path_factory.mktemp("swept-chips")
+    hardware = write_hardware(folder)
+    return swept(
+        folder,
+        model=["bertbase", "gpt:layers=6,hidden=256,heads=4"],
+        micro_batch_size=[1, 2],
+        sequence_length=64,
+        global_batch_size=64,
+        hbm_size=16,
+        **hardware,
+    )

@@ -21,9 +21,21 @@ from Common.units import GIB
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import simulate
 from Plans.results import Breakdown, PipelineReport, Status
+from Reporter.conventions import mfu_note
 from Reporter.glossary import used_in
 from Reporter.report import design_points
-from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words, tornado_figure, value_text
+from Reporter.report.axis_figures import (
+    CHARACTER,
+    LABEL,
+    ROOM_FOR_LABELS,
+    Sensitivity,
+    _labelled,
+    axis_figures,
+    axis_table,
+    sensitivity_words,
+    tornado_figure,
+    value_text,
+)
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.design_points import points_of, thinned
 from Reporter.report.figures import Figure, PageTable, Report
@@ -39,6 +51,7 @@ from Reporter.report.time_figures import TERMS, limits_figure
 from Reporter.report.why import why
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, Limit, ModelPlan, PlanSummary
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
+from Studies.explain.explanation import explain
 from Studies.explain.records import Change, Comparison, Exchange, Term
 from Studies.finished_run import FinishedRun
 from Studies.wording import PARTS, accelerator_text, part_text
@@ -254,6 +267,7 @@ def test_the_tornado_has_the_worst_and_the_best_other_value_of_every_axis(finish
         assert any(loss == pytest.approx(min(others) / best - 1, rel=1e-5, abs=1e-6) for loss in losses[0])
         assert any(loss == pytest.approx(max(others) / best - 1, rel=1e-5, abs=1e-6) for loss in losses[1])
     assert len(rows) == len(axes)
+    assert all(len(line) <= LABEL for row in rows for line in row["axis"].split("\n"))  # as much as a phone shows
 
 
 def test_values_that_do_not_fit_or_are_not_proven_say_so() -> None:
@@ -626,6 +640,34 @@ def test_words_are_explained_where_they_stand_on_the_page(nothing_fits: Finished
     (bubble,) = used_in("bubble")
     assert bubble.text not in Page(page(search_report(nothing_fits))).text  # nothing waits on this page
     assert [meaning.word for meaning in used_in("TCs of GLBs, http pp.")] == ["pp"]
+
+
+def test_scores_of_attention_are_not_said_to_be_counted_where_there_are_none() -> None:
+    assert "all scores of attention counted" in mfu_note(0.4, None, 128)
+    assert "attention" not in mfu_note(0.4, None, 1)
+    (meaning,) = used_in("MFU")
+    assert "where there is any" in meaning.text
+
+
+def test_the_largest_micro_batch_that_is_best_is_said_to_be_the_largest_searched(finished: FinishedRun) -> None:
+    best = best_of(finished)
+    (plan,) = best.models.values()
+    rows = [row for row in finished.result.rows if row.hbm_bytes == best.hbm_bytes]
+    assert len(rows) > 1
+    for size, said in ((max(row.micro_batch_size for row in rows) + 1, True), (0, False)):
+        moved = replace(best, models={model: replace(plan, micro_batch_size=size) for model in best.models})
+        lead = " ".join(explain(replace(finished, result=replace(finished.result, best=moved))).lead)
+        assert f"A micro-batch size of {size}{', the largest searched,' if said else ''} is best" in lead
+
+
+@pytest.mark.parametrize("largest", range(1, 13))
+def test_the_last_value_of_a_small_multiple_is_written(largest: int) -> None:
+    values = [str(2**power) for power in range(largest)]
+    written = json.loads(_labelled(values).to_dict()["labelExpr"].partition("(")[2].partition("]")[0] + "]")
+    assert written[0] == values[-1]
+    steps = {values.index(one) - values.index(two) for one, two in pairwise(written)}
+    assert len(steps) <= 1
+    assert len(written) == len(values) or sum(map(len, written)) * CHARACTER <= ROOM_FOR_LABELS
 
 
 @pytest.mark.parametrize(("plenty", "word"), [(0.0, "no"), (0.002, "hardly"), (0.2, "yes")])

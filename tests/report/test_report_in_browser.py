@@ -13,9 +13,12 @@ import pytest
 import Reporter.report as templates
 from Reporter.report.comparison_report import comparison_report
 from Reporter.report.page import page as page_of
+from Reporter.report.points.points_report import points_report
 from Reporter.report.search_report import search_report
 from Studies.explain.comparison import compare_runs
 from Studies.finished_run import FinishedRun
+from Studies.sweep.axes import Sweep
+from Studies.sweep.points_read import read_points
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.browser
@@ -332,10 +335,14 @@ def test_other_pages_are_drawn_too(
     finished_pair: FinishedRun,
     finished_plans: FinishedRun,
     nothing_fits: FinishedRun,
+    swept_plans: Sweep,
+    swept_chips: Sweep,
     opened: Open,
     tmp_path: Path,
 ) -> None:
     pages = {
+        "points on devices": points_report(read_points([swept_plans.folder])),
+        "points of chips": points_report(read_points([swept_chips.folder])),
         "pair": search_report(finished_pair),
         "plans": search_report(finished_plans),
         "comparison": comparison_report(finished, finished_pair, compare_runs(finished, finished_pair)),

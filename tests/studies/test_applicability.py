@@ -20,6 +20,9 @@ VALUES = {
     "objective": "throughput",
     "solver": "native",
     "software": "xla",
+    "memory_size": 80,
+    "memory_bandwidth": 2000,
+    "peak_flops": 300,
 }
 ABOUT = {field.key: field.about for field in request_fields() if field.about.hardware is not None and field.key != "device"}
 

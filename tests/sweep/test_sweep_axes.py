@@ -117,6 +117,15 @@ def test_a_value_that_no_point_can_have_is_refused_one_that_some_cannot_have_is_
     assert "tensor parallel width 5 does not divide bertbase" in asked[1].problem
 
 
+def test_what_the_command_line_put_in_place_is_not_blamed_on_the_file_alone(tmp_path):
+    path = write(tmp_path, SMALL | {"hbm_size": [1, 2]})
+    with pytest.raises(InputError) as refused:
+        resolved_points(read_sweep(path, {"tp": [5, 7]}))
+    assert str(refused.value).startswith(f"{path} with --set tp: no point of the sweep is possible; the first: ")
+    with pytest.raises(InputError, match=f"^{path}: no point"):
+        resolved_points(read_sweep(write(tmp_path, SMALL | {"tp": [5, 7]}), {}))
+
+
 def test_a_sweep_may_mix_chips_to_design_with_devices_that_exist(tmp_path):
     asked = {"model": "bertlarge", "device": [None, "a100_80gb"], "global_batch_size": 64}
     assert [point.problem for point in resolved_points(read_sweep(write(tmp_path, asked), {}))] == ["", ""]

@@ -75,7 +75,7 @@ def test_a_second_run_finds_everything_and_gives_clean_json(swept):
         (["--set", "modle=gpt2"], "phaze: --set: unknown key 'modle'; did you mean 'model'?"),
         (
             ["--set", "tp=5"],
-            "phaze: {path}: no point of the sweep is possible; the first: tensor parallel width 5 does not divide",
+            "phaze: {path} with --set tp: no point of the sweep is possible; the first: tensor parallel width 5 does not divide",
         ),
         (["--workers", "0"], "phaze: --workers 0 is not possible"),
         (["--address", "auto"], "phaze: --address is that of a Ray cluster"),

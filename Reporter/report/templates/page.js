@@ -25,7 +25,8 @@
     }
     filters.replaceChildren();
     const config = structuredClone(theme.config);
-    config.legend.columns = place.clientWidth < 480 ? 2 : 5;
+    const named = spec.usermeta?.legendColumn;
+    config.legend.columns = named ? Math.max(1, Math.floor(place.clientWidth / named)) : place.clientWidth < 480 ? 2 : 5;
     config.axisY = { ...config.axisY, labelLimit: place.clientWidth < 480 ? 90 : 220 };
     const drawn = await vegaEmbed(place.firstElementChild, coloured(spec, theme.palette), {
       actions: false,
@@ -40,6 +41,7 @@
     }
     await drawn.view.runAsync();
     place.view = drawn.view;
+    place.dispatchEvent(new CustomEvent("drawn"));
   }
 
   async function drawAll() {

@@ -1,0 +1,49 @@
+"""A device with other sizes than its data sheet has: more or less memory, of another bandwidth, or another peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from Common.numbers import number
+from Common.units import GIB
+from Estimator.chips.technology import Quantity
+from Estimator.devices.device import Device
+
+GIGA, TERA = 1e9, 1e12
+SIXTEEN_BITS = ("bfloat16", "float16")  # formats that a stated peak is that of, the first that a device has
+
+
+@dataclass(frozen=True)
+class DeviceSizes:
+    """Sizes that replace those of a device (None: its own): GiB, GB/s, and dense TFLOP/s of its matrix units in 16 bits."""
+
+    memory_size: float | None = None
+    memory_bandwidth: float | None = None
+    peak_flops: float | None = None
+
+
+def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
+    """``device`` with ``sizes``; its efficiencies stay, its peaks in other formats grow alike, its title says what differs."""
+    memory, matrix, said = device.memory, device.matrix, []
+    if sizes.memory_size is not None:
+        memory = replace(memory, capacity=_asked(sizes.memory_size * GIB, memory.capacity))
+        said.append(f"{number(sizes.memory_size)} GiB")
+    if sizes.memory_bandwidth is not None:
+        memory = replace(memory, bandwidth=_asked(sizes.memory_bandwidth * GIGA, memory.bandwidth))
+        said.append(f"{number(sizes.memory_bandwidth)} GB/s")
+    if sizes.peak_flops is not None:
+        own = next((matrix.peak[name].value for name in SIXTEEN_BITS if name in matrix.peak), max(_values(device)))
+        asked = sizes.peak_flops * TERA
+        matrix = replace(matrix, peak={name: _asked(asked * (peak.value / own), peak) for name, peak in matrix.peak.items()})
+        said.append(f"{number(sizes.peak_flops)} TFLOP/s")
+    if not said:
+        return device
+    return replace(device, title=f"{device.title} with {', '.join(said)}", memory=memory, matrix=matrix)
+
+
+def _asked(value: float, own: Quantity) -> Quantity:
+    return Quantity(value, own.unit, "asked for in place of the device's own")
+
+
+def _values(device: Device) -> list[float]:
+    return [peak.value for peak in device.matrix.peak.values()]
