@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.traceback import annotate
 from torch.nn import functional
+
+from GraphExtractor.graph import CollectiveGroup
+
+OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
 
 
 def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
@@ -99,8 +104,14 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
     return x.view_as(x)
 
 
-def _own_part(x: torch.Tensor, tp: int) -> torch.Tensor:
-    return x.narrow(-2, 0, x.shape[-2] // tp).clone()
+def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup) -> torch.Tensor:
+    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the first one, notes that it is so."""
+    with annotate({OWN_PART: axis.value}):
+        return x.narrow(dimension, 0, x.shape[dimension] // parts)
+
+
+def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
+    return own_part(x, -2, tp, CollectiveGroup.TENSOR).clone()
 
 
 def communicate(x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
@@ -130,7 +141,7 @@ def reduce_scatter_sequence(x: torch.Tensor, tp: int) -> Any:
 
 def split_sequence(x: torch.Tensor, tp: int) -> Any:
     """Keep this device's part of the sequence forward, all-gather backward."""
-    return _Collective.apply(x, tp, _own_part, _all_gather)
+    return _Collective.apply(x, tp, _own_sequence, _all_gather)
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]

@@ -14,10 +14,12 @@ from functools import cached_property
 import networkx as nx
 
 from Common.choices import Attention as Attention
+from Common.choices import KeyExchange as KeyExchange
 from Common.choices import Recompute as Recompute
+from Common.choices import TensorLayout as TensorLayout
 from GraphExtractor.names import label
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 DTYPE_BYTES = {
     "bfloat16": 2,
@@ -71,12 +73,20 @@ class CollectiveKind(StrEnum):
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"  # of its part by every member, one after another: panels of a product
+    REDUCE = "reduce"  # of every member's part to it, one after another
+    PASS = "pass"  # every member's part goes around a ring of them all
 
 
 class CollectiveGroup(StrEnum):
-    """Which devices take part in a collective."""
+    """Which devices take part in a collective.
+
+    ``TENSOR2`` are those along the second axis of a 2D layout. They share the tokens of sequences, as do the devices of a
+    context-parallel group: ``CONTEXT`` are both together, between which keys and values are exchanged.
+    """
 
     TENSOR = "tensor"
+    TENSOR2 = "tensor2"
     CONTEXT = "context"
     EXPERT = "expert"
 
@@ -141,8 +151,8 @@ class Operand:
 class Collective:
     """A collective over a parallel group.
 
-    ``payload_bytes`` is the size of the full (unsharded) tensor; of an all-to-all it is what one device holds, of which all but
-    its own part leaves it.
+    ``payload_bytes`` is the size of the full (unsharded) tensor: what all members together have given, received or contributed to
+    when it is over. Of an all-to-all it is what one device holds, of which all but its own part leaves it.
     """
 
     kind: CollectiveKind
@@ -165,6 +175,9 @@ class Operator:
     whose mask leaves it those at most so many before its own (and, where not causal, behind it): a fused kernel skips the others,
     but ``flops`` count them all. Where causal attention has fewer rows than columns, context parallelism gave it its part of both
     ends of the sequence.
+    ``streamed`` are collectives that run beside a product, piece by piece, whose results no memory ever holds as a whole:
+    broadcasts and reductions of the panels of a 2D product (how many panels is for whoever prices it to choose), keys and values
+    that pass around a ring (as many pieces as devices). What a product so receives is among its ``reads``, as it reads it.
     """
 
     id: int
@@ -181,11 +194,20 @@ class Operator:
     core_attention: bool = False
     causal: bool = False
     window: int | None = None
+    streamed: tuple[Collective, ...] = ()
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the matrix products (2 per multiply-accumulate)."""
         return 2 * (sum(gemm.macs for gemm in self.gemms) + sum(work.macs for work in self.vector))
+
+    def buffer_bytes(self, panels: int) -> int:
+        """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the one in use and the next one.
+
+        Around a ring pass as many pieces as it has devices.
+        """
+        pieces = (each.group_size if each.kind is CollectiveKind.PASS else panels for each in self.streamed)
+        return sum(-(-2 * each.payload_bytes // count) for each, count in zip(self.streamed, pieces, strict=True))
 
     @property
     def bytes_read(self) -> int:
@@ -270,9 +292,12 @@ class LayerGraph:
     with the core-attention operators run again in it (equal to ``backward`` where the layer has none). ``parameter_count``
     counts every parameter the layer reads as its own, ``tied_count`` the part of it that an earlier layer owns too (a tied
     head): counted once where both layers share a device. ``expert_parameter_count`` is the part of it in experts, which meet
-    some of the tokens only and which the devices of an expert-parallel group divide among them.
+    some of the tokens only and which the devices of an expert-parallel group divide among them. ``twice_divided_count`` is the
+    part that a 2D layout divides along both axes (0 in any other): its gradients are complete but for context-parallel devices
+    and replicas, those of the others (norms, biases, positions) are sums over the devices of the second axis besides.
     ``sparse_tables`` are those among them whose gradient is that of the rows that were read.
-    ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved.
+    ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved, ``buffer_bytes`` of what is streamed
+    left out.
     """
 
     name: str
@@ -287,11 +312,16 @@ class LayerGraph:
     workspace_bytes: int
     structural_hash: str
     sparse_tables: tuple[SparseTable, ...] = ()
+    twice_divided_count: int = 0
 
     @property
     def sparse_parameter_count(self) -> int:
         """Parameters of ``sparse_tables``."""
         return sum(table.parameter_count for table in self.sparse_tables)
+
+    def buffer_bytes(self, panels: int) -> int:
+        """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have one after another."""
+        return max(each.buffer_bytes(panels) for each in (*self.forward.operators, *self.backward.operators))
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
         """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""
@@ -341,6 +371,8 @@ class GraphKey:
     """What a model graph was made for.
 
     ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples of their own share the experts.
+    A ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose rows share tokens too.
+    ``exchange`` is how the devices that share tokens attend to all of them.
     """
 
     model: str
@@ -352,6 +384,14 @@ class GraphKey:
     dtype: str = "bfloat16"
     cp: int = 1
     ep: int = 1
+    layout: TensorLayout = TensorLayout.ONE_D
+    tp2: int = 1
+    exchange: KeyExchange = KeyExchange.GATHER
+
+    @property
+    def sequence_devices(self) -> int:
+        """Devices among which the tokens of a sequence are divided; sequence parallelism, which gathers them again, aside."""
+        return self.cp * self.tp2
 
     @property
     def label(self) -> str:

@@ -168,6 +168,7 @@ class GraphBuilder:
             core_attention=head.core_attention,
             causal=head.causal,
             window=head.window,
+            streamed=head.streamed,
         )
 
     def _edges(

@@ -3,7 +3,7 @@
 import math
 
 from Common.errors import InputError
-from GraphExtractor.graph import DTYPE_BYTES, GraphKey
+from GraphExtractor.graph import DTYPE_BYTES, Attention, GraphKey, KeyExchange
 from GraphExtractor.models.base import ModelFamily
 
 
@@ -54,10 +54,29 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"sequence parallelism over {key.tp} devices does not divide sequence length {key.sequence_length}; "
             "use a multiple of the tensor parallel width"
         )
-    check_context(key, key.cp)
+    check_context(key, key.sequence_devices)
+    _check_exchange(key, family)
     if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
         raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
     family.check(key)
+
+
+def _check_exchange(key: GraphKey, family: ModelFamily) -> None:
+    """Refuse ways to attend to the tokens of other devices that a model or its attention does not allow."""
+    if key.sequence_devices == 1:
+        return
+    if key.exchange is KeyExchange.RING and key.attention is not Attention.FLASH:
+        raise InputError(
+            f"keys and values pass around a ring while fused attention runs, but attention of {key.model} is {key.attention}; "
+            "use attention flash, or exchange gather"
+        )
+    heads = family.divided_sizes.get("attention heads", 0)
+    if key.exchange is KeyExchange.ULYSSES and heads % (key.tp * key.sequence_devices):
+        raise InputError(
+            f"ulysses divides the {heads // key.tp} attention heads that tensor parallel width {key.tp} leaves of {key.model} "
+            f"among {key.sequence_devices} devices that share a sequence; let these be one of "
+            f"{', '.join(map(str, divisors(heads // key.tp)))}, or use exchange gather or ring"
+        )
 
 
 def check_context(key: GraphKey, cp: int) -> None:
