@@ -49,7 +49,7 @@ _cross_entropy_backward = define(
     "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> Tensor",
     lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(exponentials.shape, dtype=dtype),
 )
-_all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
 # sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged it with the batch
 _all_gather = define(
     "all_gather", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1])
@@ -77,7 +77,7 @@ class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, logits: Any, labels: Any, tp: int) -> Any:
         maximum, total, target, exponentials = _cross_entropy(logits, labels)
-        maximum, total, target = (_all_reduce(value, tp) for value in (maximum, total, target))
+        maximum, total, target = (all_reduce(value, tp) for value in (maximum, total, target))
         ctx.save_for_backward(exponentials, total, labels)
         ctx.dtype = logits.dtype
         return total.log() + maximum - target
@@ -121,12 +121,12 @@ def communicate(x: torch.Tensor, size: int, forward: Callable[..., Any], backwar
 
 def copy_to_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's f: identity forward, all-reduce backward."""
-    return _Collective.apply(x, tp, _identity, _all_reduce)
+    return _Collective.apply(x, tp, _identity, all_reduce)
 
 
 def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's g: all-reduce forward, identity backward."""
-    return _Collective.apply(x, tp, _all_reduce, _identity)
+    return _Collective.apply(x, tp, all_reduce, _identity)
 
 
 def gather_sequence(x: torch.Tensor, tp: int) -> Any:

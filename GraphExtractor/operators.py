@@ -13,11 +13,13 @@ from types import MappingProxyType
 
 from torch.fx import Node
 
+from GraphExtractor.divided_norms import norm_work
 from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
 from GraphExtractor.linking import operator_nodes
 from GraphExtractor.products import Work, product_work, received
 from GraphExtractor.scan_work import scan_work
 from GraphExtractor.sparse_rows import rows_read
+from GraphExtractor.summa import received_panels, summa_work
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, operator_name
 from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
@@ -27,6 +29,8 @@ _COLLECTIVES = MappingProxyType(
     | {f"{kind}_keys": (kind, CollectiveGroup.CONTEXT) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
     | {f"{kind}_rows": (kind, CollectiveGroup.TENSOR) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
     | {"all_to_all": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.EXPERT)}
+    | {f"{kind}_columns": (kind, CollectiveGroup.TENSOR) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
+    | {f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.TENSOR2) for what in ("columns", "tokens")}
     | {
         f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.CONTEXT)
         for what in ("heads", "head_gradients", "outputs", "output_gradients")
@@ -106,7 +110,7 @@ def _traced(node: Node, step: TracedStep, values: ValueTable, weight_gradients: 
         window=work.window,
         streamed=work.streamed,
         uses=uses,
-        received=received(node, name, uses),
+        received=(*received(node, name, uses), *received_panels(node, name, uses)),
         outputs=outputs,
         forward=origin.forward,
     )
@@ -119,7 +123,7 @@ def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
 
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
-    product = product_work(node, name, outputs) or scan_work(node, name)
+    product = product_work(node, name, outputs) or scan_work(node, name) or summa_work(node, name) or norm_work(node, name)
     if product is not None:
         return product
     if name in _COLLECTIVES:

@@ -67,6 +67,7 @@ class Lockstep:
             "tensor": lambda d: (d.tp2, d.cp),
             "tensor2": lambda d: (d.tp, d.cp),
             "context": lambda d: (d.tp,),
+            "plane": lambda d: (d.cp,),
         }[axis]
         found: dict[tuple, list[int]] = {}
         for index, device in enumerate(self.devices):

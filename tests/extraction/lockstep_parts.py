@@ -73,6 +73,7 @@ class Parts:
     def __init__(self, run):
         self.run, self.key = run, run.key
         self.shapes = {name: node.meta["val"].shape for node, name in run.step.parameters.items()}
+        self.fed_shapes = {name: node.meta["val"].shape for node, name in run.step.inputs.items()}
 
     def cut(self, name, value):
         """Which dimensions of a whole parameter are divided over the first tensor axis, and which over the second."""
@@ -105,8 +106,10 @@ class Parts:
         if value.dim() < 2 or value.shape[1] != self.key.sequence_length:
             return value
         value = value[:, device.positions]
-        split = value.dim() == 3 and self.key.layout is TensorLayout.TWO_D
-        return chunk(value, 2, device.tp, self.key.tp) if split else value
+        for dim, size in enumerate(self.fed_shapes[name]):
+            if value.shape[dim] != size:  # what is predicted is divided over the first tensor axis, too
+                value = chunk(value, dim, device.tp, self.key.tp)
+        return value
 
     def added_up(self, name, value, device):
         """Indices of the devices whose gradients of a parameter are summands of the same."""
@@ -122,7 +125,7 @@ class Parts:
         """Whether a parameter that all devices of the first tensor axis hold meets a part of the tokens or heads on each."""
         if any(each in name for each in HEADS):
             return True
-        return self.key.sequence_parallel and not any(each in name for each in TABLES)
+        return self.key.sequence_parallel and not any(each in name for each in (*TABLES, "embedding."))
 
 
 def difference(
@@ -161,6 +164,8 @@ def difference(
             assert index in together
             worst = max(worst, (total - parts.held(name, value, device)).abs().max().item())
     losses = run.losses()
-    share = tp if any(value.dim() == 3 for value in inputs.values()) and layout is TensorLayout.TWO_D else 1
-    mean = sum(losses) / len(losses) * share  # of columns of the output
+    share = (
+        tp if any(value.dim() == 3 for value in inputs.values()) and (layout is TensorLayout.TWO_D or sequence_parallel) else 1
+    )
+    mean = sum(losses) / len(losses) * share  # where devices have summands each
     return Difference(worst, abs(mean - loss).item(), max(value.abs().max().item() for value in expected.values()))

@@ -7,8 +7,10 @@ import torch
 from lockstep_parts import constant, difference, whole_run
 from torch.nn import functional
 
-from GraphExtractor.graph import Attention, KeyExchange
+from GraphExtractor.graph import Attention, KeyExchange, TensorLayout
 from GraphExtractor.models.bert import Bert
+from GraphExtractor.models.bloom import Bloom
+from GraphExtractor.models.dense_vit import DenseVit
 from GraphExtractor.models.gpt import Gpt
 from GraphExtractor.models.llama import Llama
 from GraphExtractor.models.mpt import Mpt
@@ -27,7 +29,11 @@ MODELS = {
     "opt": Opt(**SIZES),
     "mpt": Mpt(**SIZES),
     "bert": Bert(**SIZES, next_sentence=False),
+    "bloom": Bloom(**SIZES),
+    "narrow words": Opt(**SIZES, word_embedding=16, pre_norm=False),
+    "dense vit": DenseVit(layers=2, hidden=32, heads=4, ffn=64, pixels=16, sequence_length=LENGTH),
 }
+TWO_D = {"layout": TensorLayout.TWO_D}
 
 
 def check(model, **layout):
@@ -71,7 +77,7 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
     assert all((found[name].grad - gradient).abs().max() < 1e-6 for name, gradient in gradients.items())
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama", "opt", "mpt", "bert", "qwen3"])
+@pytest.mark.parametrize("model", ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallel_devices(model, sequence_parallel):
     check(model, tp=2, sequence_parallel=sequence_parallel)
@@ -88,7 +94,9 @@ def test_devices_that_gather_keys_and_values(model, tp, cp, attention):
     check(model, tp=tp, cp=cp, attention=attention)
 
 
-@pytest.mark.parametrize(("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 2, 4), ("bert", 2, 2), ("mpt", 2, 2), ("opt", 1, 2)])
+@pytest.mark.parametrize(
+    ("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 2, 4), ("bert", 2, 2), ("mpt", 2, 2), ("dense vit", 1, 2)]
+)
 def test_devices_that_pass_keys_and_values_around_a_ring(model, tp, cp):
     check(model, tp=tp, cp=cp, exchange=KeyExchange.RING)
 
@@ -102,6 +110,28 @@ def test_devices_that_exchange_heads_for_tokens(model, tp, cp, attention):
 @pytest.mark.parametrize("exchange", KeyExchange)
 def test_devices_that_share_sequences_and_cut_them_between_blocks(exchange):
     check("gpt", tp=2, cp=2, exchange=exchange, sequence_parallel=True)
+
+
+@pytest.mark.parametrize(("tp", "tp2"), [(2, 1), (1, 2), (2, 2), (4, 2)])
+@pytest.mark.parametrize("model", ["gpt", "dense vit"])
+def test_devices_of_a_grid(model, tp, tp2):
+    check(model, tp=tp, tp2=tp2, **TWO_D)
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen3", "opt", "mpt", "bloom", "narrow words"])
+def test_grids_divide_all_dense_language_models(model):
+    check(model, tp=2, tp2=4, **TWO_D)
+
+
+@pytest.mark.parametrize("exchange", KeyExchange)
+@pytest.mark.parametrize("model", ["gpt", "llama"])
+def test_devices_of_several_grids_that_share_sequences(model, exchange):
+    cp = 1 if exchange is KeyExchange.ULYSSES else 2  # two heads of a column are those of two devices
+    check(model, tp=2, tp2=2, cp=cp, exchange=exchange, **TWO_D)
+
+
+def test_eager_attention_of_a_grid():
+    check("llama", tp=2, tp2=2, cp=2, attention=Attention.EAGER, **TWO_D)
 
 
 def without_last(name, graph):
@@ -132,7 +162,9 @@ def without_a_ring(graph):
     ("layout", "spoiled"),
     [
         ({"tp": 2}, partial(without_last, "all_reduce")),
+        ({"tp": 2, "tp2": 2, **TWO_D}, partial(without_last, "all_reduce")),  # of the sums of a norm's gradients
         ({"cp": 2}, with_own_gradients),
+        ({"tp": 2, "tp2": 2, **TWO_D}, with_own_gradients),
         ({"cp": 2, "exchange": KeyExchange.RING}, without_a_ring),
     ],
 )
