@@ -321,7 +321,7 @@ class LayerGraph:
 
     def buffer_bytes(self, panels: int) -> int:
         """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have one after another."""
-        return max(each.buffer_bytes(panels) for each in (*self.forward.operators, *self.backward.operators))
+        return max((each.buffer_bytes(panels) for each in (*self.forward.operators, *self.backward.operators)), default=0)
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
         """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver adds."""

@@ -1,7 +1,7 @@
 """Linear layers divided along two axes of devices (SUMMA, van de Geijn & Watts 1997), as one traced operator per product.
 
 Device (r, c) of ``tp2`` rows and ``tp`` columns holds tokens r of the input's columns c, (tokens/tp2, in/tp), the weight's
-outputs c of its inputs r, (out/tp, in/tp2), and makes tokens r of the output's columns c. What is summed over is cut into tp · tp2
+outputs c of its inputs r, (out/tp, in/tp2), and makes tokens r of the outputs c. What is summed over is cut into tp · tp2
 blocks: block (c, r) of the input is on column c, that of the weight on row r (of a size that tp · tp2 does not divide, into
 smaller ones that both have as many of). Panel by panel, of one block or several, columns broadcast their part of the input along
 the rows and rows their part of the weight along the columns, and each device adds up the products of what it received. Backward,

@@ -31,6 +31,7 @@ from GraphExtractor.graph import (
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import ALONE, DeviceGroups, GroupNetwork
+from Plans.streams import PANELS, exposed_s
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -206,8 +207,8 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
-def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
-    """Parameters, bytes and FLOPs of the layers of ``graph``."""
+def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = PANELS) -> LayerSizes:
+    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
@@ -227,7 +228,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
             [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=column([workspace_bytes(layer, mode) for layer, mode in layers]),
+        workspace_bytes=column([workspace_bytes(layer, mode, panels) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
@@ -236,9 +237,9 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
     )
 
 
-def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
-    """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
-    return layer.workspace_bytes + layer.saved.restored(recompute)
+def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = PANELS) -> int:
+    """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
+    return layer.workspace_bytes + layer.buffer_bytes(panels) + layer.saved.restored(recompute)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
@@ -279,11 +280,16 @@ class GraphNetwork:
 
 
 def device_layer_costs(
-    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, experts: DeviceGroups = ALONE
+    graph: ModelGraph,
+    recompute: Recompute,
+    model: DeviceModel,
+    cluster: Cluster,
+    experts: DeviceGroups = ALONE,
+    panels: int = PANELS,
 ) -> LayerCosts:
     """Costs on one device (one configuration): operators run one after another in one stream.
 
-    ``experts`` are the groups that divide the experts among them.
+    ``experts`` are the groups that divide the experts among them, ``panels`` the pieces that products of a 2D layout run in.
     """
     network = GraphNetwork.of(graph, cluster, experts)
     distinct, _ = moded_layers(graph, recompute)
@@ -291,10 +297,10 @@ def device_layer_costs(
     return LayerCosts(
         graph=graph,
         mode=recompute,
-        sizes=layer_sizes(graph, recompute),
-        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network),
-        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network),
-        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network),
+        sizes=layer_sizes(graph, recompute, panels),
+        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network, panels),
+        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network, panels),
+        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network, panels),
         accumulation_s=np.array([[model.accumulation_time(_accumulated(layer)).memory_s for layer, _ in layers]]),
     )
 
@@ -304,22 +310,24 @@ def _accumulated(layer: LayerGraph) -> int:
     return layer.parameter_count - layer.sparse_parameter_count
 
 
-def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork) -> PassCosts:
-    """Sums over the operators of each layer."""
+def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork, panels: int) -> PassCosts:
+    """Sums over the operators of each layer; products that stream have their own collectives to hide."""
     totals = np.zeros((9, 1, len(passes)))
     for layer, operators in enumerate(passes):
         for operator in operators:
             time = model.operator_time(operator)
             totals[:4, 0, layer] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
-            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV):
+            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
                 totals[4, 0, layer] += time.device_s
             if operator.collective is not None:
                 totals[_column_of(operator.collective), 0, layer] += network.seconds(operator.collective)
+            if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
+                totals[_column_of(operator.streamed[0]), 0, layer] += exposed_s(operator, time.device_s, network.seconds, panels)
     return PassCosts(*totals)
 
 
 def _column_of(collective: Collective) -> int:
     """The field of ``PassCosts`` that a collective belongs to."""
-    if collective.group is CollectiveGroup.TENSOR:
+    if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
         return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
     return 7 if collective.group is CollectiveGroup.CONTEXT else 8
