@@ -22,7 +22,7 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.models.opt import Opt
-from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.models.registry import canonical_name, find_model, listed_models
 from GraphExtractor.storage import load_or_extract
 
 TWO_D = {"layout": TensorLayout.TWO_D}
@@ -81,6 +81,23 @@ def test_weights_are_divided_along_both_axes_and_the_rest_along_one(family, extr
         assert 8 * same.matmul_parameter_count == layer.matmul_parameter_count
         assert layer.twice_divided_count == 0
         assert 8 * same.tied_count == layer.tied_count
+
+
+LISTED = ("gpt3-125m", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "opt-125m", "opt", "bloom-560m", "mpt-1b", "vit-era5")
+
+
+@pytest.mark.parametrize("model", LISTED)
+def test_listed_models_of_all_families_fit_on_grids(model, extracted):
+    whole, part = extracted(model), extracted(model, tp=2, tp2=4, **TWO_D)
+    assert check_structure(part) == check_invariants(part) == []
+    assert part.total_parameter_count == whole.total_parameter_count
+    assert 8 * part.layers[1].forward.flops == whole.layers[1].forward.flops
+    assert 8 * part.layers[1].twice_divided_count == whole.layers[1].matmul_parameter_count
+
+
+def test_every_family_that_is_divided_twice_is_among_them():
+    families = {type(family) for family in listed_models().values() if getattr(family, "divides_twice", False)}
+    assert families == {type(find_model(model)) for model in LISTED}
 
 
 @pytest.mark.parametrize("kind", [GRID, {"tp": 4, "tp2": 2, **TWO_D}])
