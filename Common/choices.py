@@ -18,6 +18,25 @@ class Attention(StrEnum):
     EAGER = "eager"
 
 
+class TensorLayout(StrEnum):
+    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or along two (SUMMA)."""
+
+    ONE_D = "1d"
+    TWO_D = "2d"
+
+
+class KeyExchange(StrEnum):
+    """How queries meet the keys and values of tokens on other devices.
+
+    Keys and values are gathered before attention, passed around a ring while it runs (Liu et al. 2023), or heads are exchanged
+    for tokens before and behind it (DeepSpeed-Ulysses, Jacobs et al. 2023).
+    """
+
+    GATHER = "gather"
+    RING = "ring"
+    ULYSSES = "ulysses"
+
+
 class Precision(StrEnum):
     """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16."""
 

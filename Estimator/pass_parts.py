@@ -75,7 +75,8 @@ def operator_parts(
     for position, seconds in zip(positions, collective_s, strict=True):
         collective = graph.operators[position].collective
         assert collective is not None  # that is what the positions are
-        gathers = collective.group is CollectiveGroup.TENSOR and collective.kind is not CollectiveKind.ALL_REDUCE
+        of_tensors = collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2)
+        gathers = of_tensors and collective.kind is not CollectiveKind.ALL_REDUCE
         (sequence_s if gathers else sent[collective.group])[position] = seconds
     on_one_core = priced.on_one_core or priced.alone
     arithmetic_s, memory_s, launch_s = (
@@ -86,7 +87,7 @@ def operator_parts(
         arithmetic_s=arithmetic_s,
         memory_s=memory_s,
         launch_s=launch_s,
-        tensor_s=sent[CollectiveGroup.TENSOR],
+        tensor_s=sent[CollectiveGroup.TENSOR] + sent[CollectiveGroup.TENSOR2],
         sequence_s=sequence_s,
         context_s=sent[CollectiveGroup.CONTEXT],
         expert_s=sent[CollectiveGroup.EXPERT],

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from GraphExtractor.custom_operators import own_part
+from GraphExtractor.graph import CollectiveGroup
+
 
 class AlibiAttention(torch.nn.Module):  # type: ignore[misc]
     """Queries, keys and values from one ``projection``, biased causal attention, an ``output`` linear, the residual if given.
@@ -29,7 +32,7 @@ class AlibiAttention(torch.nn.Module):  # type: ignore[misc]
         """Attend; returns the output and, in the place of the attention weights, nothing."""
         parts = self.projection(hidden_states).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        biases = self.biases[: self.heads]  # those of one device's heads
+        biases = own_part(self.biases, 0, len(self.biases) // self.heads, CollectiveGroup.TENSOR)  # those of one device's heads
         mixed = functional.scaled_dot_product_attention(q, k, v, biases, self.dropout, is_causal=True)
         out = self.output(mixed.transpose(1, 2).flatten(2))
         return out if residual is None else out + residual, None

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,9 +11,11 @@ from torch.fx.traceback import annotate
 from torch.nn import functional
 from torch.nn.modules import transformer
 
-from GraphExtractor.context_parallel import gather_keys
+from Common.errors import InputError
+from GraphExtractor.context_parallel import UNSHARED, SharedTokens, gather_keys
 from GraphExtractor.custom_operators import define
-from GraphExtractor.graph import Attention
+from GraphExtractor.graph import Attention, KeyExchange
+from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for_heads
 
 logger = logging.getLogger(__name__)
 _PRICED = frozenset({"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"})  # of what models tell their attention
@@ -33,8 +35,9 @@ def _attention_backward_shapes(
     return *map(torch.empty_like, (q, k, v)), *learned
 
 
-# bias is added to the scores, sinks (one per head) are scores of nothing beside them; window is that of ``graph.Operator``
-_SETTINGS = "bool causal, float dropout, Tensor? bias=None, Tensor? sinks=None, int? window=None, bool capped=False"
+# bias is added to the scores, sinks (one per head) are scores of nothing beside them; window is that of ``graph.Operator``; keys
+# and values are those of one of ``ring`` devices, which pass them on
+_SETTINGS = "bool causal, float dropout, Tensor? bias=None, Tensor? sinks=None, int? window=None, bool capped=False, int ring=1"
 _attention = define("attention", f"(Tensor q, Tensor k, Tensor v, {_SETTINGS}) -> (Tensor, Tensor)", _attention_shapes)
 _attention_backward = define(
     "attention_backward",
@@ -79,23 +82,26 @@ class _FlashAttention(torch.autograd.Function):  # type: ignore[misc]
         causal, dropout, others = ctx.settings
         d_q, d_k, d_v, *learned = _attention_backward(gradient, *saved, causal, dropout, bias, sinks, *others)
         needed = ctx.needs_input_grad[3:5]
-        return d_q, d_k, d_v, *(each if need else None for each, need in zip(learned, needed, strict=True)), *(None,) * 4
+        unneeded = (None,) * (2 + len(others))
+        return d_q, d_k, d_v, *(each if need else None for each, need in zip(learned, needed, strict=True)), *unneeded
 
 
-def _flash(q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
+def _flash(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
     """Attention output of shape (batch, sequence, head, width)."""
     square = q.shape[-2] == k.shape[-2]  # no kernel is known to skip what another mask leaves out
     causal, window = scores.causal and square, scores.window if square else None
-    k, v = gather_keys(k, v, cp)
-    return _FlashAttention.apply(q, k, v, scores.bias, scores.sinks, causal, scores.dropout, window, scores.cap is not None)
+    k, v = gather_keys(k, v, shared.by(KeyExchange.GATHER))
+    ring = shared.by(KeyExchange.RING)
+    settings = window, scores.cap is not None, *((ring,) if ring > 1 else ())
+    return _FlashAttention.apply(q, k, v, scores.bias, scores.sinks, causal, scores.dropout, *settings)
 
 
-def _eager(q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
+def _eager(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
     """Separate products, scaling, cap, bias, mask, softmax and dropout, with the scores in memory."""
     if k.shape[1] != q.shape[1]:  # grouped-query attention: repeat keys and values
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    q, (k, v) = q.contiguous(), gather_keys(k.contiguous(), v.contiguous(), cp)
+    q, (k, v) = q.contiguous(), gather_keys(k.contiguous(), v.contiguous(), shared.by(KeyExchange.GATHER))
     with annotate({"core_attention": True, "causal": scores.causal}):
         logits = torch.matmul(q, k.transpose(-1, -2))
         if scores.scale != 1:
@@ -118,8 +124,19 @@ def _softmax(logits: Any, sinks: Any) -> Any:
     return torch.softmax(torch.cat([logits, column], -1), -1)[..., :-1]
 
 
-def _attend(attention: Attention, q: Any, k: Any, v: Any, cp: int, scores: Scores) -> Any:
-    return (_flash if attention is Attention.FLASH else _eager)(q, k, v, cp, scores)
+def _attend(attention: Attention, q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
+    attend = _flash if attention is Attention.FLASH else _eager
+    devices = shared.by(KeyExchange.ULYSSES)
+    if devices == 1:
+        return attend(q, k, v, shared, scores)
+    if scores.bias is not None and scores.bias.shape[-2] not in (1, q.shape[-2] * devices):
+        raise InputError(
+            "biases of the scores that differ by query are there for the queries of one device only, and ulysses gives it those "
+            "of all; use exchange gather or ring"
+        )
+    scores = replace(scores, bias=own_heads(scores.bias, -3, devices), sinks=own_heads(scores.sinks, 0, devices))
+    q, k, v = heads_for_tokens(q, k, v, devices)
+    return tokens_for_heads(attend(q, k, v, UNSHARED, scores), devices)
 
 
 def _added(mask: Any, position_bias: Any) -> Any:
@@ -130,10 +147,10 @@ def _added(mask: Any, position_bias: Any) -> Any:
     return mask + position_bias
 
 
-def register_attention(attention: Attention, cp: int = 1) -> str:
+def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) -> str:
     """Make our attention known to Hugging Face models and return the name it goes by.
 
-    With ``cp`` > 1 a device's queries meet the keys and values of all devices that share its sequences. The name is
+    A device's queries meet the keys and values of all devices that share its sequences. The name is
     deliberately not registered as a mask interface, so that models build no mask tensor: what a model's attention is told
     (``is_causal``, ``sliding_window``) says what its mask is.
     """
@@ -156,19 +173,19 @@ def register_attention(attention: Attention, cp: int = 1) -> str:
             bias=_added(mask, settings.get("position_bias")),
             sinks=settings.get("s_aux"),
             # the keys of a window are fewer than sliding_window away from the row's own, as in transformers' flash attention
-            window=window - 1 if isinstance(window, int) and mask is None and 0 < window < k.shape[-2] * cp else None,
+            window=window - 1 if isinstance(window, int) and mask is None and 0 < window < k.shape[-2] * shared.devices else None,
             cap=settings.get("softcap"),
         )
-        return _attend(attention, q, k, v, cp, scores), None
+        return _attend(attention, q, k, v, shared, scores), None
 
     name = "phaze_tiled" if attention is Attention.FLASH else "phaze_eager"  # a name with "flash" in it loads flash kernels
-    name += f"_{cp}" if cp > 1 else ""
+    name += f"_{shared.exchange}_{shared.devices}" if shared.devices > 1 else ""
     AttentionInterface.register(name, routed)
     return name
 
 
 @contextmanager
-def whole_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
+def whole_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> Iterator[None]:
     """While active, ``scaled_dot_product_attention`` and ``dropout`` of torch stay whole in the trace, as on a GPU."""
 
     def attend(
@@ -176,7 +193,7 @@ def whole_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
     ) -> Any:
         scale = settings.get("scale") or query.shape[-1] ** -0.5
         scores = Scores(is_causal, dropout_p, scale, _added(attn_mask, None))
-        return _attend(attention, query, key, value, cp, scores).transpose(1, 2)
+        return _attend(attention, query, key, value, shared, scores).transpose(1, 2)
 
     def drop(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return torch.native_dropout(input, p, True)[0] if training and p > 0 else input

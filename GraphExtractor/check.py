@@ -182,6 +182,8 @@ def _layer_violations(layer: LayerGraph) -> list[str]:
             products = bool(operator.gemms)  # of its steps, if they have any
         if products != bool(operator.gemms) or (operator.kind is OperatorKind.COLLECTIVE) != (operator.collective is not None):
             found.append(f"operator {operator.name} of layer {layer.name} does not have the fields of its kind")
+        if operator.streamed and not operator.gemms:
+            found.append(f"operator {operator.name} of layer {layer.name} streams, but multiplies nothing meanwhile")
         if not operator.gemms and not operator.vector and operator.collective is None:
             found.append(f"operator {operator.name} of layer {layer.name} costs nothing")
     return found

@@ -1,40 +1,56 @@
 """Context parallelism by construction: each of ``cp`` devices works on a part of the tokens of every sequence.
 
-A step is traced on s/cp tokens. Where attention runs, the device's queries meet the keys and values of all tokens, which are
-gathered before it, both in one exchange, as Llama 3 was trained (Grattafiori et al. 2024); a ring that passes them on (Liu et
-al. 2023) moves the same bytes. Only the device's own are kept: backward gathers again (``regather``), and reduces and scatters
-the gradients. Each device has an early and a late part of the sequence, so that causal attention gives all of them equal work.
-Flash attention gathers the keys and values of grouped queries as they are, eager attention repeated. This module refuses the
-models in which tokens meet elsewhere.
+A step is traced on s/cp tokens. Where attention runs, the device's queries meet the keys and values of all tokens, in one of
+three ways. They are gathered before it, both in one exchange, as Llama 3 was trained (Grattafiori et al. 2024): only the device's
+own are kept, backward gathers again (``regather``), and reduces and scatters the gradients. Or they pass around a ring of the
+devices while fused attention runs on what is there (Liu et al. 2023): backward passes them once more, and their gradients with
+them; no device ever holds more than two parts. Or heads are exchanged for tokens (``head_exchange``). But for the last, each
+device has an early and a late part of the sequence, so that causal attention gives all of them equal work. Fused attention
+exchanges the keys and values of grouped queries as they are, eager attention repeated. This module refuses the models in which
+tokens meet elsewhere.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from Common.errors import InputError
 from GraphExtractor.custom_operators import define
-from GraphExtractor.graph import ModelGraph, OperandRole, Operator, OperatorKind
+from GraphExtractor.graph import GraphKey, KeyExchange, ModelGraph, OperandRole, Operator, OperatorKind
+from GraphExtractor.head_exchange import of_size
 
 
-def _of_length(x: torch.Tensor, length: int) -> torch.Tensor:
-    """Keys or values, of shape (batch, heads, sequence, width), of another length in the same order in memory."""
-    batch, heads, _, width = x.shape
-    if x.is_contiguous():
-        return x.new_empty(batch, heads, length, width)
-    return x.new_empty(batch, length, heads, width).transpose(1, 2)
+@dataclass(frozen=True)
+class SharedTokens:
+    """How many ``devices`` share the tokens of every sequence, and how their queries meet all keys and values."""
+
+    devices: int = 1
+    exchange: KeyExchange = KeyExchange.GATHER
+
+    @staticmethod
+    def of(key: GraphKey) -> "SharedTokens":
+        """Those of a graph."""
+        return SharedTokens(key.sequence_devices, key.exchange)
+
+    def by(self, exchange: KeyExchange) -> int:
+        """Devices among which keys and values are exchanged in this way: 1 where it is done in another one."""
+        return self.devices if self.exchange is exchange else 1
+
+
+UNSHARED = SharedTokens()
 
 
 # keys and values in one exchange
 _all_gather_keys = define(
     "all_gather_keys",
     "(Tensor k, Tensor v, int cp) -> (Tensor, Tensor)",
-    lambda k, v, cp: tuple(_of_length(x, x.shape[-2] * cp) for x in (k, v)),
+    lambda k, v, cp: tuple(of_size(x, x.shape[1], x.shape[-2] * cp) for x in (k, v)),
 )
 _reduce_scatter_keys = define(
     "reduce_scatter_keys",
     "(Tensor k, Tensor v, int cp) -> (Tensor, Tensor)",
-    lambda k, v, cp: tuple(_of_length(x, x.shape[-2] // cp) for x in (k, v)),
+    lambda k, v, cp: tuple(of_size(x, x.shape[1], x.shape[-2] // cp) for x in (k, v)),
 )
 
 
@@ -56,7 +72,7 @@ def gather_keys(k: torch.Tensor, v: torch.Tensor, cp: int) -> Any:
 
 def check_tokens_apart(graph: ModelGraph) -> None:
     """Refuse the graph of a part of a sequence whose tokens meet in a product outside attention."""
-    if graph.key.cp == 1:
+    if graph.key.sequence_devices == 1:
         return
     for layer in graph.layers:
         for operator in layer.forward.operators:

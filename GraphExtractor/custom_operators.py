@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.traceback import annotate
 from torch.nn import functional
+
+from GraphExtractor.graph import CollectiveGroup
+
+OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
 
 
 def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
@@ -44,7 +49,7 @@ _cross_entropy_backward = define(
     "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> Tensor",
     lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(exponentials.shape, dtype=dtype),
 )
-_all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
 # sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged it with the batch
 _all_gather = define(
     "all_gather", "(Tensor x, int tp) -> Tensor", lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1])
@@ -72,7 +77,7 @@ class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, logits: Any, labels: Any, tp: int) -> Any:
         maximum, total, target, exponentials = _cross_entropy(logits, labels)
-        maximum, total, target = (_all_reduce(value, tp) for value in (maximum, total, target))
+        maximum, total, target = (all_reduce(value, tp) for value in (maximum, total, target))
         ctx.save_for_backward(exponentials, total, labels)
         ctx.dtype = logits.dtype
         return total.log() + maximum - target
@@ -99,8 +104,14 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
     return x.view_as(x)
 
 
-def _own_part(x: torch.Tensor, tp: int) -> torch.Tensor:
-    return x.narrow(-2, 0, x.shape[-2] // tp).clone()
+def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup) -> torch.Tensor:
+    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the first one, notes that it is so."""
+    with annotate({OWN_PART: axis.value}):
+        return x.narrow(dimension, 0, x.shape[dimension] // parts)
+
+
+def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
+    return own_part(x, -2, tp, CollectiveGroup.TENSOR).clone()
 
 
 def communicate(x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
@@ -110,12 +121,12 @@ def communicate(x: torch.Tensor, size: int, forward: Callable[..., Any], backwar
 
 def copy_to_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's f: identity forward, all-reduce backward."""
-    return _Collective.apply(x, tp, _identity, _all_reduce)
+    return _Collective.apply(x, tp, _identity, all_reduce)
 
 
 def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
     """Megatron's g: all-reduce forward, identity backward."""
-    return _Collective.apply(x, tp, _all_reduce, _identity)
+    return _Collective.apply(x, tp, all_reduce, _identity)
 
 
 def gather_sequence(x: torch.Tensor, tp: int) -> Any:
@@ -130,7 +141,7 @@ def reduce_scatter_sequence(x: torch.Tensor, tp: int) -> Any:
 
 def split_sequence(x: torch.Tensor, tp: int) -> Any:
     """Keep this device's part of the sequence forward, all-gather backward."""
-    return _Collective.apply(x, tp, _own_part, _all_gather)
+    return _Collective.apply(x, tp, _own_sequence, _all_gather)
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]

@@ -31,7 +31,7 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
     def shard(self, key: GraphKey) -> None:
         """Keep one device's heads, of the biases too; the projections are split by the family's plan."""
         self.heads //= key.tp
-        self.tp, self.cp, self.sequence_parallel = key.tp, key.cp, key.sequence_parallel
+        self.tp, self.cp, self.sequence_parallel = key.tp, key.sequence_devices, key.sequence_parallel
         if self.table is not None:
             weight = self.table.weight
             self.table.weight = nn.Parameter(torch.empty(len(weight), self.heads, dtype=weight.dtype))

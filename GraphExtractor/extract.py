@@ -12,14 +12,14 @@ import torch
 from Common.errors import PhazeError
 from GraphExtractor.attention import register_attention
 from GraphExtractor.check import check_structure
-from GraphExtractor.context_parallel import check_tokens_apart
+from GraphExtractor.context_parallel import SharedTokens, check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.fake_mode import FakeMode
-from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.graph import GraphKey, ModelGraph, TensorLayout
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
-from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.models.base import ModelFamily, TransformerFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.part_writes import with_whole_writes
 from GraphExtractor.regather import gather_again
@@ -28,6 +28,7 @@ from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_fo
 from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import TracedStep, substituted_operators, trace_step
+from GraphExtractor.two_axes import shard_twice
 from GraphExtractor.widths import check_key
 
 logger = logging.getLogger(__name__)
@@ -131,8 +132,12 @@ def trace_model(
     layer_modules = each_layer_module(model, modules)
     with _default_dtype(key.dtype), fake:
         first = model.get_submodule(layer_modules[0].path) if layer_modules else model
-        shard(model, first, family.parallel_plan, key)
-        inputs = family.inputs(replace(key, sequence_length=key.sequence_length // key.cp))
+        if key.layout is TensorLayout.TWO_D:
+            assert isinstance(family, TransformerFamily)  # others are refused
+            shard_twice(model, family.parallel_plan, family.hidden, key)
+        else:
+            shard(model, first, family.parallel_plan, key)
+        inputs = family.inputs(replace(key, sequence_length=key.sequence_length // key.sequence_devices))
 
     def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return family.loss(traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp))
@@ -144,7 +149,7 @@ def trace_model(
         loss,
         fake,
         key.attention,
-        key.cp,
+        SharedTokens.of(key),
         drop_unused=family.drops_unused,
         undescribed=not family.described,
         name=key.label,
@@ -152,14 +157,14 @@ def trace_model(
     if not family.described:
         step = with_whole_writes(step)
         check_step(step, key.model)
-    return gather_again(step) if key.sequence_parallel or key.cp > 1 else step
+    return gather_again(step) if key.sequence_parallel or key.sequence_devices > 1 else step
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
     """Build a model at full size on fake tensors: no weights, no memory."""
     from transformers.initialization import no_init_weights
 
-    attention = register_attention(key.attention, key.cp)
+    attention = register_attention(key.attention, SharedTokens.of(key))
     with _default_dtype(key.dtype), _quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):

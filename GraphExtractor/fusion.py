@@ -37,12 +37,16 @@ class Group:
         return frozenset(value for member in self.members for value in member.outputs)
 
     def reads(self) -> tuple[Operand, ...]:
-        """Operands from outside; several views of one value count at most as the whole value."""
+        """Operands from outside; several views of one value count at most as the whole value, and what is received besides."""
         made = self.made
         shapes: dict[Value, list[tuple[int, ...]]] = {}
         for use in dict.fromkeys(use for member in self.members for use in member.uses if use.value not in made):
             shapes.setdefault(use.value, []).append(use.shape)
-        return tuple(_operand(value, shape) for value, seen in shapes.items() for shape in _touched(value, seen))
+        received = (use for member in self.members for use in member.received)
+        return (
+            *(_operand(value, shape) for value, seen in shapes.items() for shape in _touched(value, seen)),
+            *(_operand(use.value, use.shape) for use in received),
+        )
 
     def written(self, readers: Readers, results: frozenset[Value]) -> tuple[Value, ...]:
         """Values that leave the group: read elsewhere (in either pass), or results of the step."""
@@ -77,9 +81,10 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
     """Group the operators of one layer and pass, in an executable order.
 
     An operator absorbs the readers of a value it makes when all of them (within the pass) are element-wise, belong to the
-    same layer, are no larger than the value, and joining them closes no cycle. Collectives and the border of the core
-    attention, which selective recomputation runs on its own, are never crossed. Last, a bias gradient joins the
-    weight-gradient product that reads the same output gradient, as the epilogue of GEMM libraries does (cuBLASLt BGRAD).
+    same layer, are no larger than the value, and joining them closes no cycle. Collectives, products whose results devices add
+    up piece by piece, and the border of the core attention, which selective recomputation runs on its own, are never crossed.
+    Last, a bias gradient joins the weight-gradient product that reads the same output gradient, as the epilogue of GEMM
+    libraries does (cuBLASLt BGRAD).
     """
     fusion = _Fusion(operators, readers)
     for traced in reversed(operators):  # late producers first: an addition joins the product that completes it
@@ -115,7 +120,7 @@ class _Fusion:
 
     def try_absorb(self, producer: TracedOperator, value: Value) -> None:
         consumers = [reader for reader in self.readers.get(value, ()) if reader.backward == producer.backward]
-        if not consumers or producer.kind is OperatorKind.COLLECTIVE:
+        if not consumers or producer.kind is OperatorKind.COLLECTIVE or producer.adds_up_pieces:
             return
         if any(reader.node not in self.operators or not _may_follow(producer, value, reader) for reader in consumers):
             return

@@ -9,12 +9,23 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers, fuse
-from GraphExtractor.graph import LayerGraph, LayerTensor, Operator, OperatorGraph, OperatorKind, Phase, SparseTable, Yields
+from GraphExtractor.graph import (
+    CollectiveGroup,
+    LayerGraph,
+    LayerTensor,
+    Operator,
+    OperatorGraph,
+    OperatorKind,
+    Phase,
+    SparseTable,
+    Yields,
+)
 from GraphExtractor.linking import linked
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import Keeping, Shared, keeping, peak_temporaries, shared
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
+from GraphExtractor.two_axes import looks_up_tokens_of_all
 from GraphExtractor.values import Source, Value, ValueTable, operator_name
 
 
@@ -92,6 +103,13 @@ def _layer(
         for use in traced.uses
         if use.value in multiplied and len(use.value.shape) == 3
     }
+    twice_divided = {
+        use.value
+        for traced in operators
+        if any(each.group is CollectiveGroup.TENSOR2 for each in traced.streamed) or looks_up_tokens_of_all(traced.node)
+        for use in traced.uses
+        if use.value in parameters
+    }
     weight_gradients = {value for traced in operators if traced.yields is Yields.WEIGHT_GRADIENT for value in traced.outputs}
     weight_gradients |= results
     return LayerGraph(
@@ -106,6 +124,7 @@ def _layer(
         saved=kept.bytes(),
         workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
         structural_hash=hashes.get(layer, ""),
+        twice_divided_count=sum(value.elements for value in twice_divided),
         sparse_tables=tuple(table for value, table in tables.items() if value in parameters),
     )
 
@@ -168,6 +187,7 @@ class GraphBuilder:
             core_attention=head.core_attention,
             causal=head.causal,
             window=head.window,
+            streamed=head.streamed,
         )
 
     def _edges(

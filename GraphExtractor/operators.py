@@ -13,11 +13,13 @@ from types import MappingProxyType
 
 from torch.fx import Node
 
+from GraphExtractor.divided_norms import norm_work
 from GraphExtractor.graph import DTYPE_BYTES, Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork, Yields
 from GraphExtractor.linking import operator_nodes
-from GraphExtractor.products import Work, product_work
+from GraphExtractor.products import Work, product_work, received
 from GraphExtractor.scan_work import scan_work
 from GraphExtractor.sparse_rows import rows_read
+from GraphExtractor.summa import received_panels, summa_work
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, operator_name
 from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
@@ -27,6 +29,12 @@ _COLLECTIVES = MappingProxyType(
     | {f"{kind}_keys": (kind, CollectiveGroup.CONTEXT) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
     | {f"{kind}_rows": (kind, CollectiveGroup.TENSOR) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
     | {"all_to_all": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.EXPERT)}
+    | {f"{kind}_columns": (kind, CollectiveGroup.TENSOR) for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)}
+    | {f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.TENSOR2) for what in ("columns", "tokens")}
+    | {
+        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.CONTEXT)
+        for what in ("heads", "head_gradients", "outputs", "output_gradients")
+    }
 )
 
 
@@ -46,9 +54,17 @@ class TracedOperator:
     collective: Collective | None
     causal: bool
     window: int | None
+    streamed: tuple[Collective, ...]
     uses: tuple[Use, ...]
+    received: tuple[Use, ...]  # of what it uses the parts that come from other devices while it runs
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
+
+    @property
+    def adds_up_pieces(self) -> bool:
+        """Whether its results are sums over devices that come about piece by piece, so that no epilogue sees them whole."""
+        passing = self.backward and any(each.kind is CollectiveKind.PASS for each in self.streamed)
+        return passing or any(each.kind is CollectiveKind.REDUCE for each in self.streamed)
 
 
 def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
@@ -92,7 +108,9 @@ def _traced(node: Node, step: TracedStep, values: ValueTable, weight_gradients: 
         collective=work.collective,
         causal=work.causal or origin.causal,
         window=work.window,
+        streamed=work.streamed,
         uses=uses,
+        received=(*received(node, name, uses), *received_panels(node, name, uses)),
         outputs=outputs,
         forward=origin.forward,
     )
@@ -105,7 +123,7 @@ def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
 
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
-    product = product_work(node, name, outputs) or scan_work(node, name)
+    product = product_work(node, name, outputs) or scan_work(node, name) or summa_work(node, name) or norm_work(node, name)
     if product is not None:
         return product
     if name in _COLLECTIVES:

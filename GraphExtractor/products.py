@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch.fx import Node
 
-from GraphExtractor.graph import Collective, Gemm, OperatorKind, VectorWork
+from GraphExtractor.graph import Collective, CollectiveGroup, CollectiveKind, Gemm, OperatorKind, VectorWork
 from GraphExtractor.score_mask import score_mask
-from GraphExtractor.values import Value, argument
+from GraphExtractor.values import Use, Value, argument
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Work:
     collective: Collective | None = None
     causal: bool = False
     window: int | None = None
+    streamed: tuple[Collective, ...] = ()
 
 
 def product_work(node: Node, name: str, outputs: tuple[Value, ...]) -> Work | None:
@@ -64,6 +65,15 @@ def _parts(size: int, groups: int) -> list[tuple[int, int]]:
     return [(count, each) for count, each in ((larger, size // groups + 1), (groups - larger, size // groups)) if count and each]
 
 
+def received(node: Node, name: str, uses: tuple[Use, ...]) -> tuple[Use, ...]:
+    """What a product reads of other devices' parts of its operands, which it receives while it runs."""
+    if name not in {"attention", "attention_backward"} or argument(node, "ring") == 1:
+        return ()
+    ring, passed = argument(node, "ring"), [argument(node, each) for each in "kv"]
+    kept = (use for use in uses if use.view in passed)
+    return tuple(replace(use, shape=(*use.shape[:2], (ring - 1) * use.shape[2], use.shape[3])) for use in kept)
+
+
 @dataclass(frozen=True)
 class _Scores:
     """Scores of one attention: (batch x heads) products of (rows x width) by (width x columns), and what is done to them."""
@@ -85,7 +95,7 @@ class _Scores:
         q, k, v = (argument(node, name).meta["val"].shape for name in "qkv")
         given = {name: argument(node, name) for name in ("causal", "window", "capped")}
         bias, sinks = (argument(node, name) is not None for name in ("bias", "sinks"))
-        sizes = q[0] * q[1], q[2], k[2], q[3], v[3]
+        sizes = q[0] * q[1], q[2], k[2] * argument(node, "ring"), q[3], v[3]
         return _Scores(*sizes, **given, dropout=bool(argument(node, "dropout")), biased=bias, sunk=sinks)
 
     @property
@@ -110,7 +120,15 @@ def _attention(node: Node) -> Work:
         Gemm(scores.batch, scores.rows, scores.columns, scores.value_width),
     )
     vector = (*scores.before_softmax(), VectorWork("softmax", scores.count), *drop)
-    return Work(OperatorKind.ATTENTION, gemms, vector, causal=scores.causal, window=scores.window)
+    return Work(OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 1))
+
+
+def _passed(node: Node, times: int) -> tuple[Collective, ...]:
+    """Keys and values on their way around a ring, and as many tensors of their size."""
+    ring: int = argument(node, "ring")
+    sizes = [argument(node, name).meta["val"] for name in "kv"]
+    payload = ring * sum(each.numel() * each.element_size() for each in sizes)
+    return (Collective(CollectiveKind.PASS, payload, ring, CollectiveGroup.CONTEXT),) * times if ring > 1 else ()
 
 
 def _attention_backward(node: Node) -> Work:
@@ -139,7 +157,7 @@ def _attention_backward(node: Node) -> Work:
         *((VectorWork("sum", count),) if of_bias else ()),
         *((VectorWork("mul", batch * rows), VectorWork("sum", batch * rows)) if of_sinks else ()),
     )
-    return Work(OperatorKind.ATTENTION, gemms, vector, causal=scores.causal, window=scores.window)
+    return Work(OperatorKind.ATTENTION, gemms, vector, None, scores.causal, scores.window, _passed(node, 2))
 
 
 @dataclass(frozen=True)

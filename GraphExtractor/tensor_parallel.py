@@ -28,7 +28,7 @@ class ShardsItself(Protocol):
 
 def shard(model: torch.nn.Module, first_block: torch.nn.Module, plan: TensorParallelPlan, key: GraphKey) -> None:
     """Shrink ``model`` in place to one device's part; call under the fake mode it was built in."""
-    if key.tp * key.ep * key.cp > 1:
+    if key.tp * key.ep * key.sequence_devices > 1:
         for module in list(model.modules()):
             if isinstance(module, ShardsItself):
                 module.shard(key)

@@ -23,6 +23,7 @@ from torch.nn.modules import module as module_hooks
 from Common.errors import InputError, PhazeError
 from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
+from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
@@ -122,9 +123,9 @@ class _Stamper:
 
 
 @contextmanager
-def substituted_operators(attention: Attention, cp: int = 1) -> Iterator[None]:
+def substituted_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> Iterator[None]:
     """While active, attention, recurrences and lookups with sparse gradients are traced as the operators that they are."""
-    with whole_operators(attention, cp), whole_scans(), sparse_gradients():
+    with whole_operators(attention, shared), whole_scans(), sparse_gradients():
         yield
 
 
@@ -135,13 +136,13 @@ def trace_step(
     loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
     fake: FakeTensorMode,
     attention: Attention,
-    cp: int = 1,
+    shared: SharedTokens = UNSHARED,
     *,
     drop_unused: bool = False,
     undescribed: bool = False,
     name: str = "the model",
 ) -> TracedStep:
-    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of ``cp`` devices that share its tokens.
+    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of the devices that share its tokens.
 
     Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
     code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``). ``name`` is
@@ -172,7 +173,7 @@ def trace_step(
     def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), substituted_operators(attention, cp):
+        with stamper.stamping(), substituted_operators(attention, shared):
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
         setup_stacktrace_preservation_hooks([loss.grad_fn])

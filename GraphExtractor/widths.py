@@ -3,8 +3,8 @@
 import math
 
 from Common.errors import InputError
-from GraphExtractor.graph import DTYPE_BYTES, GraphKey
-from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.graph import DTYPE_BYTES, Attention, GraphKey, KeyExchange, TensorLayout
+from GraphExtractor.models.base import ModelFamily, TransformerFamily
 
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
@@ -23,6 +23,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
         "micro-batch size": key.micro_batch_size,
         "sequence length": key.sequence_length,
         "tensor parallel width": key.tp,
+        "width of the second tensor axis": key.tp2,
         "context parallel degree": key.cp,
         "expert parallel degree": key.ep,
     }
@@ -54,15 +55,70 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"sequence parallelism over {key.tp} devices does not divide sequence length {key.sequence_length}; "
             "use a multiple of the tensor parallel width"
         )
-    check_context(key, key.cp)
+    _check_axes(key, family)
+    check_context(key, key.sequence_devices)
+    _check_exchange(key, family)
     if DTYPE_BYTES.get(key.dtype, 0) < 2 or not key.dtype.startswith(("float", "bfloat")):
         raise InputError(f"dtype {key.dtype!r} cannot be trained in; use bfloat16, float16 or float32")
     family.check(key)
 
 
-def check_context(key: GraphKey, cp: int) -> None:
+def _check_axes(key: GraphKey, family: ModelFamily) -> None:
+    """Refuse widths of a second tensor axis that are not there, or that do not divide the model."""
+    if key.layout is TensorLayout.ONE_D:
+        if key.tp2 > 1:
+            raise InputError(
+                f"the second tensor axis has width {key.tp2}, but a 1d layout has one axis; use width 1, or layout 2d"
+            )
+        return
+    if not isinstance(family, TransformerFamily) or not family.divides_twice:
+        raise InputError(
+            f"a 2d layout does not divide {key.model}: it is there for dense transformers of linear layers and norms ("
+            "GPT, Llama, Qwen3, OPT, BLOOM, MPT and vision transformers for dense prediction); use layout 1d"
+        )
+    if key.sequence_parallel:
+        raise InputError(
+            "a 2d layout divides what is between the blocks itself; leave sequence parallelism out, or use layout 1d"
+        )
+    if family.hidden % (key.tp * key.tp2):
+        raise InputError(
+            f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {family.hidden} hidden columns of {key.model}; "
+            f"use widths whose product divides {family.hidden}"
+        )
+    for name, size in family.summed_sizes.items():
+        if size % math.lcm(key.tp, key.tp2):
+            raise InputError(
+                f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} of {key.model}; "
+                f"use widths that both divide {size}"
+            )
+
+
+def _check_exchange(key: GraphKey, family: ModelFamily) -> None:
+    """Refuse ways to attend to the tokens of other devices that a model or its attention does not allow."""
+    if key.sequence_devices == 1:
+        return
+    if key.exchange is KeyExchange.RING and key.attention is not Attention.FLASH:
+        raise InputError(
+            f"keys and values pass around a ring while fused attention runs, but attention of {key.model} is {key.attention}; "
+            "use attention flash, or exchange gather"
+        )
+    heads = family.divided_sizes.get("attention heads", 0)
+    if key.exchange is KeyExchange.ULYSSES and heads % (key.tp * key.sequence_devices):
+        raise InputError(
+            f"ulysses divides the {heads // key.tp} attention heads that tensor parallel width {key.tp} leaves of {key.model} "
+            f"among {key.sequence_devices} devices that share a sequence; let these be one of "
+            f"{', '.join(map(str, divisors(heads // key.tp)))}, or use exchange gather or ring"
+        )
+
+
+def check_context(key: GraphKey, parts: int) -> None:
     """Refuse to cut a sequence into parts that are not equal."""
     tokens = key.sequence_length // (key.tp if key.sequence_parallel else 1)
-    if cp < 1 or tokens % cp:
-        parts = f"{tokens} tokens of each of {key.tp} sequence-parallel devices" if key.sequence_parallel else f"{tokens} tokens"
-        raise InputError(f"context parallel degree {cp} does not divide the {parts} of {key.model}; use a divisor of {tokens}")
+    if parts < 1 or tokens % parts:
+        of_each = f"{tokens} tokens"
+        if key.sequence_parallel:
+            of_each += f" of each of {key.tp} sequence-parallel devices"
+        degree = f"context parallel degree {key.cp}"
+        if key.tp2 > 1:
+            degree += f" on {key.tp2} rows of a 2d layout"
+        raise InputError(f"{degree} does not divide the {of_each} of {key.model}; use a divisor of {tokens}")

@@ -81,8 +81,9 @@ class LayerGroups:
     """The groups that communicate within a layer."""
 
     tensor: DeviceGroups = ALONE
-    context: DeviceGroups = ALONE
+    context: DeviceGroups = ALONE  # that share the tokens of sequences
     experts: DeviceGroups = ALONE
+    tensor2: DeviceGroups = ALONE  # along the second axis of a 2D layout
 
 
 def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:

@@ -30,6 +30,7 @@ from GraphExtractor.graph import (
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import GroupNetwork, LayerGroups
+from Plans.streams import PANELS, exposed_s
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -205,8 +206,8 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
-def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
-    """Parameters, bytes and FLOPs of the layers of ``graph``."""
+def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = PANELS) -> LayerSizes:
+    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
@@ -226,7 +227,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
             [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=column([workspace_bytes(layer, mode) for layer, mode in layers]),
+        workspace_bytes=column([workspace_bytes(layer, mode, panels) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
@@ -235,9 +236,9 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute) -> LayerSizes:
     )
 
 
-def workspace_bytes(layer: LayerGraph, recompute: Recompute) -> int:
-    """Temporaries of the layer plus the activations it restores before its backward pass, which live only that long."""
-    return layer.workspace_bytes + layer.saved.restored(recompute)
+def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = PANELS) -> int:
+    """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
+    return layer.workspace_bytes + layer.buffer_bytes(panels) + layer.saved.restored(recompute)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
@@ -256,6 +257,7 @@ class GraphNetwork:
     tensor: GroupNetwork
     context: GroupNetwork
     experts: GroupNetwork
+    tensor2: GroupNetwork
 
     @staticmethod
     def of(graph: ModelGraph, cluster: Cluster, groups: LayerGroups) -> GraphNetwork:
@@ -265,10 +267,11 @@ class GraphNetwork:
             PhazeError: they are of other sizes than the graph was made for.
         """
         key = graph.key
-        sizes, made_for = (groups.tensor.size, groups.context.size, groups.experts.size), (key.tp, key.cp, key.ep)
+        each = groups.tensor, groups.context, groups.experts, groups.tensor2
+        sizes, made_for = tuple(group.size for group in each), (key.tp, key.sequence_devices, key.ep, key.tp2)
         if sizes != made_for:
-            raise PhazeError(f"a graph of tp, cp and ep {made_for} is priced for groups of {sizes} devices")
-        return GraphNetwork(*(GroupNetwork(each, cluster) for each in (groups.tensor, groups.context, groups.experts)))
+            raise PhazeError(f"a graph made for groups of {made_for} devices is priced for groups of {sizes}")
+        return GraphNetwork(*(GroupNetwork(group, cluster) for group in each))
 
     def collectives_s(self, graph: OperatorGraph) -> FloatArray:
         """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
@@ -281,16 +284,22 @@ class GraphNetwork:
             CollectiveGroup.TENSOR: self.tensor,
             CollectiveGroup.CONTEXT: self.context,
             CollectiveGroup.EXPERT: self.experts,
+            CollectiveGroup.TENSOR2: self.tensor2,
         }[collective.group]
         return network.seconds(collective.kind, collective.payload_bytes)
 
 
 def device_layer_costs(
-    graph: ModelGraph, recompute: Recompute, model: DeviceModel, cluster: Cluster, groups: LayerGroups
+    graph: ModelGraph,
+    recompute: Recompute,
+    model: DeviceModel,
+    cluster: Cluster,
+    groups: LayerGroups,
+    panels: int = PANELS,
 ) -> LayerCosts:
     """Costs on one device (one configuration): operators run one after another in one stream.
 
-    ``groups`` are those that communicate within a layer.
+    ``groups`` are those that communicate within a layer, ``panels`` the pieces that products of a 2D layout run in.
     """
     network = GraphNetwork.of(graph, cluster, groups)
     distinct, _ = moded_layers(graph, recompute)
@@ -298,10 +307,10 @@ def device_layer_costs(
     return LayerCosts(
         graph=graph,
         mode=recompute,
-        sizes=layer_sizes(graph, recompute),
-        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network),
-        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network),
-        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network),
+        sizes=layer_sizes(graph, recompute, panels),
+        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network, panels),
+        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network, panels),
+        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network, panels),
         accumulation_s=np.array([[model.accumulation_time(_accumulated(layer)).memory_s for layer, _ in layers]]),
     )
 
@@ -311,22 +320,24 @@ def _accumulated(layer: LayerGraph) -> int:
     return layer.parameter_count - layer.sparse_parameter_count
 
 
-def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork) -> PassCosts:
-    """Sums over the operators of each layer."""
+def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork, panels: int) -> PassCosts:
+    """Sums over the operators of each layer; products that stream have their own collectives to hide."""
     totals = np.zeros((9, 1, len(passes)))
     for layer, operators in enumerate(passes):
         for operator in operators:
             time = model.operator_time(operator)
             totals[:4, 0, layer] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
-            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV):
+            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
                 totals[4, 0, layer] += time.device_s
             if operator.collective is not None:
                 totals[_column_of(operator.collective), 0, layer] += network.seconds(operator.collective)
+            if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
+                totals[_column_of(operator.streamed[0]), 0, layer] += exposed_s(operator, time.device_s, network.seconds, panels)
     return PassCosts(*totals)
 
 
 def _column_of(collective: Collective) -> int:
     """The field of ``PassCosts`` that a collective belongs to."""
-    if collective.group is CollectiveGroup.TENSOR:
+    if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
         return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
     return 7 if collective.group is CollectiveGroup.CONTEXT else 8

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -133,7 +134,10 @@ def _logs_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def extracted(traces: TraceStore) -> Extract:
-    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False, cp=1)``."""
+    """``extracted(model, micro_batch_size=1, sequence_length=None, tp=1, attention=FLASH, sequence_parallel=False, cp=1)``.
+
+    ``others`` are further fields of the key.
+    """
     graphs: dict[GraphKey, ModelGraph] = {}
 
     def extract(
@@ -144,9 +148,10 @@ def extracted(traces: TraceStore) -> Extract:
         attention: Attention = Attention.FLASH,
         sequence_parallel: bool = False,
         cp: int = 1,
+        **others: Any,
     ) -> ModelGraph:
         length = sequence_length or find_model(model).sequence_length
-        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel, cp=cp)
+        key = GraphKey(model, micro_batch_size, length, tp, attention, sequence_parallel, cp=cp, **others)
         if key not in graphs:
             graphs[key] = traces.graph(key)
         return graphs[key]

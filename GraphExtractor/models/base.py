@@ -149,7 +149,13 @@ class ModelFamily(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerFamily(ModelFamily):
-    """A model of equal transformer blocks."""
+    """A model of equal transformer blocks.
+
+    A 2D layout divides those that are nothing but linear layers, norms of the width of ``hidden`` or of heads, tables and what is
+    done to each element, around attention.
+    """
+
+    divides_twice: ClassVar[bool] = False  # whether a 2D layout can divide it
 
     hidden: int
     heads: int
@@ -174,6 +180,11 @@ class TransformerFamily(ModelFamily):
         if not self.plan.column:
             return {}
         return {"attention heads": self.heads, "key/value heads": self.kv_heads, "ffn columns": self.ffn}
+
+    @property
+    def summed_sizes(self) -> Mapping[str, int]:
+        """What products are summed over, hidden columns aside, by what it is called."""
+        return {"ffn columns": self.ffn}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ class Bloom(LanguageModelFamily):
 
     folder: ClassVar[str] = "Bloom"
     model_type: ClassVar[str] = "bloom"
+    divides_twice: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("transformer.h",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attention.projection", "*.mlp.dense_h_to_4h"),

@@ -22,6 +22,7 @@ class Gpt(LanguageModelFamily):
 
     folder: ClassVar[str] = "GPT"
     model_type: ClassVar[str] = "gpt2"
+    divides_twice: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("transformer.h",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attn.c_attn", "*.mlp.c_fc"),

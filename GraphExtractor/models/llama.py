@@ -19,6 +19,7 @@ class Llama(LlamaLikeFamily):
 
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
+    divides_twice: ClassVar[bool] = True
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> Llama:

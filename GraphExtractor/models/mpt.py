@@ -22,6 +22,7 @@ class Mpt(LanguageModelFamily):
 
     folder: ClassVar[str] = "MPT"
     model_type: ClassVar[str] = "mpt"
+    divides_twice: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("transformer.blocks",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.attn.projection", "*.ffn.up_proj"),

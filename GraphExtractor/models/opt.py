@@ -22,6 +22,7 @@ class Opt(TransformerFamily):
 
     folder: ClassVar[str] = "OPT"
     model_type: ClassVar[str] = "opt"
+    divides_twice: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("model.decoder.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.fc1"),
@@ -61,6 +62,11 @@ class Opt(TransformerFamily):
             word_embedding=config.size("word_embed_proj_dim", hidden),
             pre_norm=config.values.get("do_layer_norm_before", True),
         )
+
+    @property
+    def summed_sizes(self) -> Mapping[str, int]:
+        """See base class; narrow words are made wide, and outputs narrow, by products."""
+        return {**super().summed_sizes, "columns of the word embedding": self.word_embedding or self.hidden}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""

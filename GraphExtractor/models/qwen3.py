@@ -20,6 +20,7 @@ class Qwen3(LlamaLikeFamily):
 
     folder: ClassVar[str] = "Qwen3"
     model_type: ClassVar[str] = "qwen3"
+    divides_twice: ClassVar[bool] = True
 
     head_width: int = 128
     tied: bool = False
@@ -41,6 +42,11 @@ class Qwen3(LlamaLikeFamily):
             sequence_length=config.length("max_position_embeddings", 32768),
             tied=config.values.get("tie_word_embeddings", False),
         )
+
+    @property
+    def summed_sizes(self) -> Mapping[str, int]:
+        """See base class; heads are wider than their part of hidden."""
+        return {**super().summed_sizes, "columns of heads": self.heads * self.head_width}
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""

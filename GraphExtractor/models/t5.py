@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from Common.choices import KeyExchange
 from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan, TransformerFamily, token_ids
 
@@ -59,11 +60,16 @@ class T5(TransformerFamily):
         )
 
     def check(self, key: GraphKey) -> None:
-        """Both stacks have blocks.
+        """Both stacks have blocks, and biases of pairs of tokens stay with the queries.
 
         Raises:
-            InputError: ``layers`` is odd.
+            InputError: ``layers`` is odd, or queries would be exchanged.
         """
+        if key.exchange is KeyExchange.ULYSSES and key.sequence_devices > 1:
+            raise InputError(
+                f"{key.model} learns a bias for every pair of tokens, which stays with the queries that ulysses exchanges; "
+                "use exchange gather or ring"
+            )
         if self.layers % 2:
             raise InputError(
                 f"{key.model} has {self.layers} blocks; give an even number of them, half of which are the encoder's"

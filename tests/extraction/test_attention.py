@@ -8,6 +8,7 @@ from torch import nn
 from whole_traces import step_of
 
 from GraphExtractor.attention import Scores, _eager
+from GraphExtractor.context_parallel import UNSHARED
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import Attention, GraphKey, OperandRole, OperatorKind
 from GraphExtractor.layers import layers_of
@@ -55,7 +56,7 @@ def gradients(output, tensors):
 def test_the_gradient_of_a_bias_is_that_of_torch():
     q, k, v = queries_keys_values()
     bias = learned(1, HEADS, LENGTH, LENGTH)
-    ours = _eager(q, k, v, 1, Scores(False, 0.0, WIDTH**-0.5, bias=bias))
+    ours = _eager(q, k, v, UNSHARED, Scores(False, 0.0, WIDTH**-0.5, bias=bias))
     theirs = nn.functional.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2)
     for own, expected in zip(gradients(ours, (q, k, v, bias)), gradients(theirs, (q, k, v, bias)), strict=True):
         torch.testing.assert_close(own, expected)
@@ -71,11 +72,11 @@ def test_sinks_and_caps_are_those_of_the_models_that_have_them(kind):
     q, k, v = queries_keys_values(kv_heads=HEADS // 2)
     if kind == "sinks":
         theirs, _ = sunk(module, q, k, v, None, WIDTH**-0.5)
-        own = _eager(q, k, v, 1, Scores(False, 0.0, WIDTH**-0.5, sinks=module.sinks))
+        own = _eager(q, k, v, UNSHARED, Scores(False, 0.0, WIDTH**-0.5, sinks=module.sinks))
         tensors = q, k, v, module.sinks
     else:
         theirs, _ = capped(module, q, k, v, None, scaling=WIDTH**-0.5, softcap=0.5)
-        own = _eager(q, k, v, 1, Scores(False, 0.0, WIDTH**-0.5, cap=0.5))
+        own = _eager(q, k, v, UNSHARED, Scores(False, 0.0, WIDTH**-0.5, cap=0.5))
         tensors = q, k, v
     # transformers takes the softmax of capped scores in single precision
     near = {"rtol": 1e-5, "atol": 1e-6}

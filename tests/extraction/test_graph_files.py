@@ -17,7 +17,7 @@ import pytest
 from Common.errors import ArtefactError, InputError
 from Common.logs import configure_logs
 from Common.sealed import sealed, unsealed
-from GraphExtractor.graph import Attention, GraphKey
+from GraphExtractor.graph import Attention, GraphKey, KeyExchange, TensorLayout
 from GraphExtractor.models.registry import canonical_name, find_model, listed_models
 from GraphExtractor.storage import graph_path, load, load_or_extract, store
 
@@ -52,6 +52,9 @@ def test_names_follow_the_original_and_tell_settings_apart():
     parallel = replace(key, tp=8, attention=Attention.EAGER, sequence_parallel=True)
     assert graph_path(parallel, Path("out"), family).name == f"{name}_tmp_8_eager_sp_graph.json.gz"
     assert graph_path(replace(parallel, cp=4), Path("out"), family).name == f"{name}_tmp_8_cp_4_eager_sp_graph.json.gz"
+    ring, square = replace(key, cp=4, exchange=KeyExchange.RING), replace(key, tp=8, tp2=4, layout=TensorLayout.TWO_D)
+    assert graph_path(ring, Path("out"), family).name == f"{name}_cp_4_ring_graph.json.gz"
+    assert graph_path(square, Path("out"), family).name == f"{name}_tmp_8_2d_4_graph.json.gz"
     assert {find_model(model).folder for model in listed_models()} >= {"Bert", "GPT", "OPT", "Llama", "Bloom", "MPT"}
 
 

@@ -19,7 +19,7 @@ LATENT = {**USUAL, "block": (2, 4)}  # queries, keys and values, and rotary keys
 
 
 def expected(model):
-    kinds = {"T5": T5, "Vit": IMAGES, "DeepseekV3": LATENT}
+    kinds = {"T5": T5, "Vit": IMAGES, "DenseVit": IMAGES, "DeepseekV3": LATENT}
     return kinds.get(type(find_model(model)).__name__, USUAL)
 
 

@@ -1,0 +1,95 @@
+"""Collectives beside products: what is exposed, against pipelines run step by step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from training_cases import device_model
+
+from GraphExtractor.graph import Collective, CollectiveGroup, CollectiveKind, Gemm, Operator, OperatorKind, Phase, Yields
+from Plans.layer_costs import _stream_costs
+from Plans.streams import exposed_s
+
+START_S, BYTE_S = 3e-6, 2e-9
+sizes = st.integers(1, 10**6)
+seconds = st.floats(0.0, 0.01)
+
+
+def network_s(collective: Collective) -> float:
+    return START_S + BYTE_S * collective.payload_bytes
+
+
+def product(streamed: Sequence[Collective], phase: Phase = Phase.FORWARD) -> Operator:
+    gemms = (Gemm(1, 512, 512, 512),)
+    return Operator(0, "product", OperatorKind.GEMM, phase, Yields.OUTPUT, gemms, streamed=tuple(streamed))
+
+
+def panels_of(kind: CollectiveKind, payload: int) -> Collective:
+    return Collective(kind, payload, 4, CollectiveGroup.TENSOR)
+
+
+def two_machines(received_s: float, product_s: float, reduced_s: float, panels: int) -> float:
+    """End of a pipeline on links and cores, which receive, multiply and reduce each panel, the next one received first."""
+    links = cores = 0.0
+    arrived = [received_s]
+    links = received_s
+    for panel in range(panels):
+        multiplied = max(cores, arrived[panel]) + product_s
+        cores = multiplied
+        if panel + 1 < panels:
+            links += received_s
+            arrived.append(links)
+        links = max(links, multiplied) + reduced_s
+    return max(links, cores)
+
+
+@given(received=sizes, reduced=st.one_of(st.just(0), sizes), product_s=seconds, panels=st.sampled_from([1, 2, 4, 16]))
+@example(received=1, reduced=0, product_s=0.01, panels=4)
+def test_panels_are_a_pipeline_whose_ends_are_exposed(received: int, reduced: int, product_s: float, panels: int) -> None:
+    streamed = [panels_of(CollectiveKind.BROADCAST, received * panels)]
+    if reduced:
+        streamed.append(panels_of(CollectiveKind.REDUCE, reduced * panels))
+    found = exposed_s(product(streamed), product_s, network_s, panels)
+    each = [network_s(replace(one, payload_bytes=one.payload_bytes // panels)) for one in streamed]
+    run_s = two_machines(each[0], product_s / panels, sum(each[1:]), panels)
+    if not reduced:
+        assert found + product_s == pytest.approx(run_s)
+    assert sum(each) <= found * (1 + 1e-9)
+    assert run_s <= found + product_s + 1e-12 <= panels * sum(each) + product_s + 1e-9
+    assert panels > 1 or found == pytest.approx(sum(each))
+
+
+@given(payload=sizes, product_s=seconds, devices=st.sampled_from([2, 3, 8]))
+def test_keys_pass_around_a_ring_beside_attention(payload: int, product_s: float, devices: int) -> None:
+    around = Collective(CollectiveKind.PASS, payload, devices, CollectiveGroup.CONTEXT)
+    step_s, part_s = network_s(around) / (devices - 1), product_s / devices
+    run_s = (devices - 1) * max(step_s, part_s) + part_s  # every step but the last beside a part of attention
+    assert exposed_s(product([around]), product_s, network_s) + product_s == pytest.approx(run_s)
+    back_s = (devices - 1) * max(2 * step_s, part_s) + part_s + step_s  # gradients have to get home
+    assert exposed_s(product([around] * 2, Phase.BACKWARD), product_s, network_s) + product_s == pytest.approx(back_s)
+
+
+def test_nothing_is_exposed_where_nothing_streams() -> None:
+    assert exposed_s(product([]), 1.0, network_s) == 0.0
+
+
+@dataclass(frozen=True)
+class Links:
+    """A network that takes as long for every kind."""
+
+    def seconds(self, collective: Collective) -> float:
+        return network_s(collective)
+
+
+def test_a_pass_pays_for_what_is_exposed_and_hides_no_other_collective_behind_such_products() -> None:
+    panels = product([panels_of(CollectiveKind.BROADCAST, 10**8)])
+    ring = product([Collective(CollectiveKind.PASS, 10**8, 4, CollectiveGroup.CONTEXT)])
+    model = device_model()
+    alone = model.operator_time(product([])).device_s
+    costs = _stream_costs([[product([])], [panels], [ring]], model, Links(), 4)  # type: ignore[arg-type]
+    assert costs.products_s.tolist() == [[alone, 0.0, 0.0]]
+    assert costs.sequence_s.tolist() == [[0.0, exposed_s(panels, alone, network_s, 4), 0.0]]
+    assert costs.context_s.tolist() == [[0.0, 0.0, exposed_s(ring, alone, network_s)]]
+    assert costs.arithmetic_s[0, 1] == costs.arithmetic_s[0, 0]
