@@ -25,6 +25,15 @@ class TensorLayout(StrEnum):
     TWO_D = "2d"
 
 
+class LayoutName(StrEnum):
+    """Layouts of a transformer's layers as a user names them."""
+
+    ONE_D = "1d"  # tensor parallelism along one axis, with sequence parallelism or not
+    TWO_D = "2d"  # along two: tp columns times tp2 rows
+    SEQUENCE = "sequence"  # sequences cut over cp devices with weights of their own, besides one tensor axis
+    AUTO = "auto"  # of a search: all of them
+
+
 class KeyExchange(StrEnum):
     """How queries meet the keys and values of tokens on other devices.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, ClassVar
@@ -22,9 +22,10 @@ from Common.settings import Form
 if TYPE_CHECKING:
     from Estimator.network.cluster import Cluster
 
-AXES = ("tp", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
-_TERM = re.compile(r"(tp|cp|dp|pp|ep)([1-9][0-9]{0,8})")
-_TIER = r"(1|(tp|cp|dp|pp|ep)[1-9][0-9]{0,8}(\.(tp|cp|dp|pp|ep)[1-9][0-9]{0,8}){0,4})"
+AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
+_WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}  # as written: tp24 would be 24 of tp
+_TERM = re.compile(r"(tp|row|cp|dp|pp|ep)([1-9][0-9]{0,8})")
+_TIER = r"(1|(tp|row|cp|dp|pp|ep)[1-9][0-9]{0,8}(\.(tp|row|cp|dp|pp|ep)[1-9][0-9]{0,8}){0,5})"
 _WRITTEN = re.compile(rf"{_TIER}(/{_TIER}){{0,9}}")
 EXAMPLE = "tp4.dp2/dp8.pp4"
 _HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
@@ -34,7 +35,8 @@ _HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
 class Assignment:
     """Devices of every axis by tier, innermost first: ``tp[0]`` tensor-parallel devices in a block of the innermost tier, ...
 
-    All axes have as many entries. ``ep`` is how many of the cp · dp of a tier divide the experts among them.
+    All axes have as many entries. ``ep`` is how many of the cp · dp of a tier divide the experts among them, ``tp2`` the second
+    axis of a 2D layout, whose devices are written as its rows.
     """
 
     FORM: ClassVar[Form] = Form(_WRITTEN, "so many devices of each axis by tier of the network", EXAMPLE)
@@ -44,6 +46,7 @@ class Assignment:
     ep: tuple[int, ...]
     dp: tuple[int, ...]
     pp: tuple[int, ...]
+    tp2: tuple[int, ...]
 
     @staticmethod
     def parsed(text: str) -> Assignment:
@@ -54,20 +57,19 @@ class Assignment:
         """
         tiers = []
         for part in text.split("/"):
-            found = dict.fromkeys(("tp", "cp", "ep", "dp", "pp"), 1)
+            found = dict.fromkeys(_WORDS.values(), 1)
             terms = [] if part in ("", "1") else part.split(".")
             for term in terms:
                 match = _TERM.fullmatch(term)
-                if match is None or found[match[1]] != 1:
+                if match is None or found[_WORDS[match[1]]] != 1:
                     raise InputError(f"{as_given(text)} assigns no axes to tiers; {_HOW}")
-                found[match[1]] = int(match[2])
+                found[_WORDS[match[1]]] = int(match[2])
             tiers.append(found)
-        return Assignment(*(tuple(tier[name] for tier in tiers) for name in ("tp", "cp", "ep", "dp", "pp")))
+        return Assignment(*(tuple(tier[name] for tier in tiers) for name in ("tp", "cp", "ep", "dp", "pp", "tp2")))
 
     def __str__(self) -> str:
-        names = ("tp", "cp", "dp", "pp", "ep")
         tiers = [
-            ".".join(f"{name}{parts[tier]}" for name in names if (parts := getattr(self, name))[tier] > 1) or "1"
+            ".".join(f"{word}{parts[tier]}" for word, name in _WORDS.items() if (parts := getattr(self, name))[tier] > 1) or "1"
             for tier in range(len(self.tp))
         ]
         while len(tiers) > 1 and tiers[-1] == "1":
@@ -77,7 +79,7 @@ class Assignment:
     def over(self, tiers: int) -> Assignment:
         """The same on a network of so many tiers, of which it uses the inner ones; it may have as many itself at most."""
         more = (1,) * (tiers - len(self.tp))
-        return Assignment(self.tp + more, self.cp + more, self.ep + more, self.dp + more, self.pp + more)
+        return Assignment(*(getattr(self, each.name) + more for each in fields(self)))
 
     @property
     def groups(self) -> Assignment:
@@ -92,17 +94,22 @@ class Assignment:
     @property
     def copies(self) -> tuple[int, ...]:
         """Devices that hold the same parameters, experts aside, by tier."""
-        return tuple(cp * dp for cp, dp in zip(self.cp, self.dp, strict=True))
+        return tuple(math.prod(each) for each in zip(self.tp2, self.cp, self.dp, strict=True))
 
     @property
-    def expert_copies(self) -> tuple[int, ...]:
-        """Devices that hold the same experts, by tier."""
-        return tuple(copies // ep for copies, ep in zip(self.copies, self.ep, strict=True))
+    def sequence(self) -> tuple[int, ...]:
+        """Devices that share the tokens of sequences, by tier."""
+        return tuple(rows * cp for rows, cp in zip(self.tp2, self.cp, strict=True))
+
+    @property
+    def divided_copies(self) -> tuple[int, ...]:
+        """Devices that hold the same experts, or the same part of what a 2D layout divides twice, by tier."""
+        return tuple(copies // (ep * rows) for copies, ep, rows in zip(self.copies, self.ep, self.tp2, strict=True))
 
     @property
     def occupied(self) -> tuple[int, ...]:
         """Devices, or blocks, that are used of each block of a tier."""
-        return tuple(math.prod(each) for each in zip(self.tp, self.cp, self.dp, self.pp, strict=True))
+        return tuple(math.prod(each) for each in zip(*(getattr(self, axis) for axis in AXES), strict=True))
 
 
 def tier_capacities(cluster: Cluster, devices: int | None = None) -> tuple[int, ...]:
@@ -128,7 +135,8 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
         if math.prod(parts) != degree:
             given = " x ".join(map(str, parts))
             raise InputError(f"{axis} is {degree}, but {assignment} assigns {given} = {math.prod(parts)} of it; make them equal")
-    for tier, copies, ep in zip(cluster.tiers, assignment.copies, assignment.ep, strict=False):
+    for tier, cp, dp, ep in zip(cluster.tiers, assignment.cp, assignment.dp, assignment.ep, strict=False):
+        copies = cp * dp
         if copies % ep:
             raise InputError(
                 f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp have in a {tier.name}; "

@@ -90,15 +90,19 @@ def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
     """Groups of ``plan`` that communicate within a layer, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
-        return LayerGroups(*map(_rectangle, (assigned.tp, assigned.cp, assigned.ep)))
-    inside, outside = expert_levels(plan)
-    whole = plan.cp * plan.pp * plan.dp
-    beside = GroupLevel(plan.tp, 1), GroupLevel(whole // plan.cp, plan.tp * plan.cp)
-    return LayerGroups(
-        _evenly((GroupLevel(plan.tp, 1),), (GroupLevel(whole, plan.tp),), plan.devices, cluster),
-        _evenly((GroupLevel(plan.cp, plan.tp),), beside, plan.devices, cluster),
-        _evenly(inside, (*_stages(plan), *outside), plan.devices, cluster),
-    )
+        return LayerGroups(*map(_rectangle, (assigned.tp, assigned.sequence, assigned.ep, assigned.tp2)))
+    tp, rows, sequence, devices = plan.tp, plan.tp2, plan.sequence_devices, plan.devices
+
+    def evenly(degree: int, stride: int) -> DeviceGroups:
+        """Groups of devices a stride apart, between which lie all others."""
+        between = GroupLevel(stride, 1), GroupLevel(devices // (degree * stride), degree * stride)
+        return _evenly((GroupLevel(degree, stride),), between, devices, cluster)
+
+    experts = ALONE
+    if plan.ep > 1:
+        inside, outside = divided_levels(plan)
+        experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster)
+    return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp))
 
 
 def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
@@ -108,11 +112,11 @@ def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
     return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster)
 
 
-def expert_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
-    """The devices with the same experts, told apart by what they cost."""
+def divided_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
+    """The devices with the same experts, or the same part of what is divided twice, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
-        return _rectangle(plan.group_order.over(len(cluster.tiers)).expert_copies)
-    inside, outside = expert_levels(plan)
+        return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
+    inside, outside = divided_levels(plan)
     return _evenly(outside, (*_stages(plan), *inside), plan.devices, cluster)
 
 
@@ -147,14 +151,23 @@ class GroupNetwork:
 
 def copy_levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:
     """The levels of a group of devices with the same parameters, by an order of groups."""
-    contexts, copies = GroupLevel(plan.cp, plan.tp), GroupLevel(plan.dp, plan.replica_stride)
-    if copies.stride == contexts.size * contexts.stride:
-        return _used(GroupLevel(plan.cp * plan.dp, plan.tp))
-    return _used(contexts, copies)
+    return _with_replicas(plan, GroupLevel(plan.sequence_devices, plan.tp))
 
 
-def expert_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
-    """The levels of a group that divides the experts, and those between such groups, by an order of groups."""
+def _with_replicas(plan: UniformPlan, inner: GroupLevel) -> tuple[GroupLevel, ...]:
+    copies = GroupLevel(plan.dp, plan.replica_stride)
+    if copies.stride == inner.size * inner.stride:
+        return _used(GroupLevel(inner.size * plan.dp, inner.stride))
+    return _used(inner, copies)
+
+
+def divided_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[GroupLevel, ...]]:
+    """The levels of a group that divides some parameters, and those between such groups, by an order of groups.
+
+    Divided are the experts, or over the second axis of a 2D layout what it divides twice; no layout does both.
+    """
+    if plan.tp2 > 1:
+        return _used(GroupLevel(plan.tp2, plan.tp)), _with_replicas(plan, GroupLevel(plan.cp, plan.tp * plan.tp2))
     left, inside, outside = plan.ep, [], []
     for level in copy_levels(plan):
         part = math.gcd(left, level.size)

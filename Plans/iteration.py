@@ -80,7 +80,7 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
 def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:
     plan, machine, sizes = priced.plan, priced.machine, priced.costs.sizes
     samples = plan.global_batch_size  # what is run beyond that fills up the last micro-batches
-    runs = samples / plan.micro_batch_size * plan.tp * plan.cp
+    runs = samples / plan.micro_batch_size * plan.inner_devices
     sequence = list(sizes.sequence)
     model_flops = 3.0 * float(sizes.forward_flops[sequence].sum()) * runs
     causal_flops = model_flops - 3.0 * float(sizes.masked_flops[sequence].sum()) * runs
@@ -120,7 +120,10 @@ def sample_joules(costs: LayerCosts, configuration: int | slice = slice(None)) -
         raise ValueError("the energy of this hardware is not known")
     key = costs.graph.key
     joules: float = (
-        costs.joules[configuration][..., list(costs.sizes.sequence)].sum(axis=-1) * key.tp * key.cp / key.micro_batch_size
+        costs.joules[configuration][..., list(costs.sizes.sequence)].sum(axis=-1)
+        * key.tp
+        * key.sequence_devices
+        / key.micro_batch_size
     )
     return joules
 
@@ -136,7 +139,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
     return tuple(
         StageReport(
             layers=tuple(names[layer] for layer in layers_of(priced, stage)),
-            devices=plan.tp * plan.cp * plan.dp,
+            devices=plan.inner_devices * plan.dp,
             load_s=float(forward_s[stage] + backward_s[stage]),
             forward_s=float(forward_s[stage]),
             backward_s=float(backward_s[stage]),

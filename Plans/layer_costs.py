@@ -77,7 +77,8 @@ class PassCosts:
 class LayerSizes:
     """What no hardware changes, per device: arrays of shape (distinct layers,); layer i of the model is ``sequence[i]``.
 
-    ``parameters`` include ``expert_parameters`` and ``tied_parameters``; bytes are those of one micro-batch. ``saved_bytes`` are
+    ``parameters`` include ``tied_parameters`` and ``expert_parameters``, which some of the devices that hold the same
+    others divide among them: experts, or what a 2D layout divides twice; bytes are those of one micro-batch. ``saved_bytes`` are
     those of each layer by itself, ``shared_bytes`` those that several save (``saved_by`` counts them once). Tables with sparse
     gradients are told apart by their sizes, as how many rows of each a batch touches grows up to the table.
     """
@@ -219,7 +220,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = PANELS) -
         names=layer_names(graph),
         sequence=sequence,
         parameters=column([layer.parameter_count for layer, _ in layers]),
-        expert_parameters=column([layer.expert_parameter_count for layer, _ in layers]),
+        expert_parameters=column([layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
         saved_bytes=column([layer.saved.under(mode) for layer, mode in layers]),
         shared_bytes=column([tensor.bytes for tensor in graph.shared]),

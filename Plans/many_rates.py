@@ -13,7 +13,7 @@ from Estimator.network.crossings import parts_of
 from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
-from Plans.groups import expert_replicas, replicas
+from Plans.groups import divided_replicas, replicas
 from Plans.policy import training_policy
 from Plans.rates import KINDS, Machine, group_rates
 from Plans.stage_price import DENSE, GroupRates, PlanRates
@@ -36,6 +36,7 @@ class ManyRates(NamedTuple):
     gradient_bytes: float
     reserved_bytes: float
     expert_split: bool
+    tied_split: bool
     groups: GroupRates
     group: IntArray
     accumulated: FloatArray
@@ -48,7 +49,7 @@ class ManyRates(NamedTuple):
 
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[7:]})
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[8:]})
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
@@ -68,6 +69,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.step_s[plan],
         rates.reserved_bytes,
         rates.expert_split,
+        rates.tied_split,
         GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
     )
 
@@ -75,8 +77,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
 def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     """``plan_rates`` of many plans."""
     shape, software = plans.shape, machine.software
-    together = plans.dp * shape.cp
-    copies = np.stack([together, together // shape.ep], axis=1)
+    together = plans.dp * shape.sequence_devices
+    copies = np.stack([together, together // shape.divided_by], axis=1)
     policies = [training_policy(shape.optimizer, zero).with_gradients_of(software.gradient_bytes.value) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
     for zero, policy in enumerate(policies):
@@ -91,7 +93,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         weight_bytes=policies[0].weight_bytes,
         gradient_bytes=policies[0].gradient_bytes,
         reserved_bytes=software.reserved_memory.value,
-        expert_split=shape.ep > 1,
+        expert_split=shape.divided_by > 1,
+        tied_split=shape.tp2 > 1,
         groups=groups,
         group=group,
         accumulated=1 - 1 / plans.micro_batches,
@@ -110,11 +113,11 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
         return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
-    if plans.shape.ep == 1:
+    if plans.shape.divided_by == 1:
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]
-    found = [group_rates(replicas(plan, cluster), expert_replicas(plan, cluster), cluster) for plan in each]
+    found = [group_rates(replicas(plan, cluster), divided_replicas(plan, cluster), cluster) for plan in each]
     return _stacked(found), group
 
 
@@ -143,7 +146,7 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
     """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they do not lie evenly."""
     order = plans.shape.group_order
     if isinstance(order, Assignment):
-        return np.array(order.cp)[:, None] * plans.assigned[:, 0].T
+        return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
     sizes, strides = replica_levels(plans)
     each = [parts_of(size, stride, plans.devices, cluster) for size, stride in zip(sizes, strides, strict=True)]
     parts: IntArray = each[0] * each[1]
@@ -221,8 +224,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
     """Sizes and strides of the two levels of devices with the same parameters, innermost first, shape (2, N) each."""
     shape, strides = plans.shape, plans.layouts.replica_strides
-    joined = strides == shape.tp * shape.cp
-    sizes = np.stack([np.where(joined, plans.dp * shape.cp, shape.cp), np.where(joined, 1, plans.dp)])
+    joined, shared = strides == shape.inner_devices, shape.sequence_devices
+    sizes = np.stack([np.where(joined, plans.dp * shared, shared), np.where(joined, 1, plans.dp)])
     return sizes, np.stack([np.full(len(plans), shape.tp), strides])
 
 

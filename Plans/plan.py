@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from Common.choices import GroupOrder as GroupOrder
+from Common.choices import KeyExchange, LayoutName, TensorLayout
 from Common.choices import Precision as Precision
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
@@ -27,7 +28,8 @@ class UniformPlan:
     the layers, by place in execution order, as the chunks hold them one after another (None: in execution order, which only
     branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the
     dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
-    devices, or assigns so many devices of each axis to every tier of the network.
+    devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
+    tp · tp2 devices and tokens over tp2 · cp of them; keys and values meet by ``exchange``.
     """
 
     micro_batch_size: int = 1
@@ -46,6 +48,9 @@ class UniformPlan:
     precision: Precision = Precision.BF16
     attention: Attention = Attention.FLASH
     group_order: GroupOrder | Assignment = GroupOrder.DATA_INNER
+    layout: TensorLayout = TensorLayout.ONE_D
+    tp2: int = 1
+    exchange: KeyExchange = KeyExchange.GATHER
     stage_layers: tuple[int, ...] | None = None
     layer_order: tuple[int, ...] | None = None
     overlap_gradients: bool | None = None
@@ -54,7 +59,29 @@ class UniformPlan:
     @property
     def devices(self) -> int:
         """Devices the plan occupies."""
-        return self.tp * self.cp * self.pp * self.dp
+        return self.inner_devices * self.pp * self.dp
+
+    @property
+    def sequence_devices(self) -> int:
+        """Devices that share the tokens of sequences."""
+        return self.tp2 * self.cp
+
+    @property
+    def layout_name(self) -> LayoutName:
+        """What its layout is called."""
+        if self.layout is TensorLayout.TWO_D:
+            return LayoutName.TWO_D
+        return LayoutName.SEQUENCE if self.cp > 1 else LayoutName.ONE_D
+
+    @property
+    def inner_devices(self) -> int:
+        """Devices that work on the same micro-batch in a stage."""
+        return self.tp * self.sequence_devices
+
+    @property
+    def divided_by(self) -> int:
+        """Of the devices with the same parameters those that divide some: experts, or what a 2D layout divides twice."""
+        return self.ep * self.tp2
 
     @property
     def chunks(self) -> int:
@@ -76,13 +103,13 @@ class UniformPlan:
     @property
     def stage_stride(self) -> int:
         """Devices between a device and its like in the next pipeline stage, by an order of groups."""
-        inner = self.tp * self.cp
+        inner = self.inner_devices
         return inner * self.dp if self.group_order is GroupOrder.DATA_INNER else inner
 
     @property
     def replica_stride(self) -> int:
         """Devices between a device and its like in the next replica, by an order of groups."""
-        inner = self.tp * self.cp
+        inner = self.inner_devices
         return inner if self.group_order is GroupOrder.DATA_INNER else inner * self.pp
 
     def graph_key(self, model: str, sequence_length: int) -> GraphKey:
@@ -97,17 +124,27 @@ class UniformPlan:
             self.precision.graph_dtype,
             self.cp,
             self.ep,
+            self.layout,
+            self.tp2,
+            self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,
         )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a layer's tensors lie over a group of devices: tensor parallel (with sequence parallelism or not), context, experts."""
+    """How a layer's tensors lie over a group of devices.
+
+    Along one or two tensor axes (``kind``; tp and tp2), with sequence parallelism or not, sequences cut over cp devices (and
+    those of the second axis), whose keys and values meet by ``exchange``, experts over ep.
+    """
 
     tp: int = 1
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool = False
+    kind: TensorLayout = TensorLayout.ONE_D
+    tp2: int = 1
+    exchange: KeyExchange = KeyExchange.GATHER
 
 
 @dataclass(frozen=True)
@@ -148,7 +185,7 @@ class Plan:
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
-        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel)
+        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange)
         return Plan(
             model=model,
             sequence_length=sequence_length,
@@ -207,6 +244,9 @@ class Plan:
             gpipe=self.schedule is PipelineSchedule.GPIPE,
             recompute=first.recompute,
             sequence_parallel=first.layout.sequence_parallel,
+            layout=first.layout.kind,
+            tp2=first.layout.tp2,
+            exchange=first.layout.exchange,
             zero_stage=first.zero_stage,
             optimizer=self.optimizer,
             precision=self.precision,
@@ -220,9 +260,9 @@ class Plan:
 
 
 MAPPED = (  # keys of a plan's settings that are its fields or properties too
-    *("tp", "pp", "dp", "cp", "ep", "micro_batch_size", "global_batch_size", "interleave", "schedule", "stage_layers"),
-    *("recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention", "group_order"),
-    *("overlap_gradients", "overlap_tensor"),
+    *("tp", "pp", "dp", "cp", "ep", "layout", "tp2", "exchange", "micro_batch_size", "global_batch_size", "interleave"),
+    *("schedule", "stage_layers", "recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention"),
+    *("group_order", "overlap_gradients", "overlap_tensor"),
 )
 
 
@@ -256,7 +296,7 @@ def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
         given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
         raise InputError(f"{given}; use smaller degrees or a larger cluster")
     if isinstance(plan.group_order, Assignment):
-        degrees = {axis: getattr(plan, axis) for axis in ("tp", "cp", "ep", "dp", "pp")}
+        degrees = {axis: getattr(plan, axis) for axis in ("tp", "tp2", "cp", "ep", "dp", "pp")}
         check_assignment(plan.group_order, degrees, cluster)
 
 
@@ -266,10 +306,14 @@ def check_plan(plan: UniformPlan) -> None:
     Raises:
         InputError: says what was given and what is allowed.
     """
-    for name in ("micro_batch_size", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "interleave"):
+    for name in ("micro_batch_size", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "tp2", "interleave"):
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
+    if plan.tp2 > 1 and plan.layout is not TensorLayout.TWO_D:
+        raise InputError(f"tp2 is {plan.tp2}, but a 1d layout has one tensor axis; use tp2 1, or layout 2d")
+    if plan.exchange is not KeyExchange.GATHER and plan.sequence_devices == 1:
+        raise InputError(f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or leave it out")
     if plan.dp * plan.cp % plan.ep:
         raise InputError(
             f"ep is {plan.ep}, which does not divide the dp {plan.dp} x cp {plan.cp} = {plan.dp * plan.cp} devices that could "

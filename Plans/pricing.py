@@ -175,6 +175,7 @@ def _stage_parts(
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+    experts -= shared if rates.tied_split else 0.0
     rows = sparse_rows(rates, sizes, chunks[0], len(sizes.layers) // len(chunks))
     sync: SyncPrice = synchronisation(rates, parameters - experts, experts, rows, layers)
     forward_s, backward_s, forward_launch_s, forward_data_s = 0.0, 0.0, 0.0, 0.0

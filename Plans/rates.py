@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import TensorLayout
 from Estimator.devices.device import Software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
@@ -20,7 +21,7 @@ from Estimator.network.links import (
 )
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
-from Plans.groups import DeviceGroups, GroupNetwork, expert_replicas, layer_groups, replicas
+from Plans.groups import DeviceGroups, GroupNetwork, divided_replicas, layer_groups, replicas
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
 from Plans.stage_price import GroupRates, PlanRates
@@ -61,16 +62,17 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     """
     software, cluster = machine.software, machine.cluster
     policy = training_policy(plan.optimizer, plan.zero_stage).with_gradients_of(software.gradient_bytes.value)
-    copies = np.array([plan.dp * plan.cp, plan.dp * plan.cp // plan.ep])  # of a parameter, and of an expert's
+    together = plan.dp * plan.sequence_devices
+    copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     dense = replicas(plan, cluster)
-    experts = dense if plan.ep == 1 else expert_replicas(plan, cluster)
+    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster)
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
         micro_batches=float(plan.micro_batches),
-        copies=float(plan.dp * plan.cp),
+        copies=float(together),
         zero_stage=plan.zero_stage,
         overlap_tensor=tensor and plan.sequence_parallel,
         overlap_data=data,
@@ -79,7 +81,8 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
         resident_bytes=policy.resident_bytes(copies),
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
-        expert_split=plan.ep > 1,
+        expert_split=plan.divided_by > 1,
+        tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
     )
 
@@ -144,7 +147,7 @@ class Messages:
     def _layout(self) -> PipelineLayouts:
         """Where the pipelines of an order of groups lie."""
         plan = self.plan
-        each = (plan.tp * plan.cp, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
+        each = (plan.inner_devices, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
         return PipelineLayouts(*(np.array([value]) for value in each))
 
     @property
@@ -157,12 +160,12 @@ class Messages:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
 
         A message goes as a whole, or scattered over the tensor-parallel group and gathered behind the link, whichever is faster
-        (the scatter-gather optimisation of Narayanan et al. 2021, section 4.1); with sequence parallelism it is scattered
-        already.
+        (the scatter-gather optimisation of Narayanan et al. 2021, section 4.1); with sequence parallelism, or in a 2D layout, it
+        is scattered already.
         """
         plan, costs = self.plan, transfer_costs(self.cluster)
         whole = costs.seconds(payload_bytes, tiers)
-        if plan.tp == 1 or plan.sequence_parallel:
+        if plan.tp == 1 or plan.sequence_parallel or plan.layout is TensorLayout.TWO_D:
             return whole
         tensor = GroupNetwork(layer_groups(plan, self.cluster).tensor, self.cluster)
         gather_s = tensor.many_seconds(CollectiveKind.ALL_GATHER, payload_bytes)

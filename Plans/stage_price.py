@@ -16,7 +16,7 @@ from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 FloatArray = NDArray[np.float64]
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
-DENSE, EXPERTS = 0, 1  # parameters with dp·cp copies, and those that ep of these devices divide among them
+DENSE, EXPERTS = 0, 1  # parameters with as many copies as can be, and those that some of these devices divide among them
 INDEX_BYTES = 8  # of a row's index in a sparse gradient: torch keeps them as int64
 
 
@@ -48,7 +48,8 @@ class PlanRates(NamedTuple):
     resident_bytes: FloatArray  # per parameter
     step_s: FloatArray  # per parameter
     reserved_bytes: float
-    expert_split: bool  # whether experts have fewer copies than other parameters
+    expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
+    tied_split: bool  # whether tied parameters are among these
     groups: GroupRates
 
 
@@ -226,6 +227,7 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     """Stage ``at`` of one chunk; ``shared`` of its parameters count once more among its layers (tied, where all are here)."""
     layers, parameters = sizes.layers[at], sizes.parameters[at] - shared
     experts = sizes.expert_parameters[at] if rates.expert_split else 0.0
+    experts -= shared if rates.tied_split else 0.0
     dense = parameters - experts
     rows = sparse_rows(rates, sizes, at, len(sizes.layers))
     sync = synchronisation(rates, dense, experts, rows, layers)
@@ -271,7 +273,9 @@ def price_stage(
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
         workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.zero_stage])
-    dense = parameters - experts - (tied if pp == 1 else 0.0)
+    shared = tied if pp == 1 else 0.0
+    experts -= shared if rates.tied_split else 0.0
+    dense = parameters - experts - shared
     rows = sparse_rows(rates, sizes, stage, pp)
     sync = synchronisation(rates, dense, experts, rows, layers)
     forward_s, backward_s = 0.0, 0.0

@@ -61,7 +61,7 @@ class UniformPlans:
     @property
     def devices(self) -> IntArray:
         """Devices that each plan occupies, shape (N,)."""
-        return self.shape.tp * self.shape.cp * self.pp * self.dp
+        return self.shape.inner_devices * self.pp * self.dp
 
     @cached_property
     def micro_batches(self) -> IntArray:
@@ -106,7 +106,7 @@ class UniformPlans:
     @property
     def layouts(self) -> PipelineLayouts:
         """Where their pipelines lie by an order of groups."""
-        inner = self.shape.tp * self.shape.cp
+        inner = self.shape.inner_devices
         return PipelineLayouts(
             np.full(len(self), inner),
             np.where(self.pipeline_inner, inner, inner * self.dp),
@@ -120,7 +120,8 @@ class UniformPlans:
         if not len(self):
             return {}
         shape = self.shape
-        evenly = parts_of(np.array([shape.tp, shape.cp]), np.array([1, shape.tp]), np.array([MANY, MANY]), cluster).all()
+        sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
+        evenly = parts_of(sizes, strides, np.full(3, MANY), cluster).all()
         if self.shape.ep == 1 and (evenly or isinstance(self.shape.group_order, Assignment)):
             return {layer_groups(self.plan(0), cluster): np.arange(len(self))}
         found: dict[LayerGroups, list[int]] = {}
@@ -173,7 +174,7 @@ class UniformPlans:
         wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
         wrong |= self.dp * shape.cp % shape.ep != 0
         wrong |= shape.micro_batch_size * self.dp > self.global_batch_size
-        wrong |= shape.tp * shape.cp * self.pp * self.dp > cluster.num_devices
+        wrong |= self.devices > cluster.num_devices
         if isinstance(shape.group_order, Assignment):
             wrong |= self._misplaced(shape.group_order, cluster)
         for index in np.flatnonzero(wrong)[:1].tolist():
@@ -193,7 +194,7 @@ class UniformPlans:
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
         """Whether what is assigned to tiers does not multiply to the degrees or overfills one, shape (N,)."""
-        beside = np.array(inner.tp) * np.array(inner.cp)
+        beside = np.array(inner.tp) * np.array(inner.sequence)
         occupied = beside * self.assigned.prod(axis=1)
         blocks = np.array([1, *(tier.group_size for tier in cluster.tiers[:-1])])
         wrong = (self.assigned.prod(axis=2) != np.column_stack([self.dp, self.pp])).any(axis=1)

@@ -49,6 +49,9 @@ class PlanSummary:
     zero_stage: int
     interleave: int
     group_order: str
+    layout: str = "1d"  # a ``LayoutName``
+    tp2: int = 1
+    exchange: str = "gather"  # a ``KeyExchange``
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,9 @@ class ModelPlan:
     expert: ExpertReport | None = None
     speedup_over_expert: float | None = None
     causal_model_flops_utilization: float | None = None  # as in ``Plans.results.Iteration``; None in records of before
+    layout: str = "1d"
+    tp2: int = 1
+    exchange: str = "gather"
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

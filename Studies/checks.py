@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import Precision
+from Common.choices import LayoutName, Precision, TensorLayout
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -88,9 +88,12 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
     split = request.sequence_parallel == (True,)
     length, dtype = request.sequence_length_of(model), request.precision.graph_dtype
     if request.mode is Mode.EVALUATE:
-        axes: list[tuple[int, int, int]] = [(request.tp[0], request.cp[0], ep_degrees[0])]
-    else:
-        axes = [(tp, 1, 1) for tp in request.tp] + [(1, cp, 1) for cp in request.cp] + [(1, 1, ep) for ep in ep_degrees]
+        kind = TensorLayout.TWO_D if request.layout[0] is LayoutName.TWO_D else TensorLayout.ONE_D
+        of_axes = request.tp[0], request.attention, split and request.tp[0] > 1, dtype, request.cp[0], ep_degrees[0]
+        yield GraphKey(model, request.micro_batch_size[0], length, *of_axes, kind, request.tp2[0], request.exchange[0])
+        return
+    stated = request.cp if request.layout == (LayoutName.ONE_D,) else (1,)
+    axes = [(tp, 1, 1) for tp in request.tp] + [(1, cp, 1) for cp in stated] + [(1, 1, ep) for ep in ep_degrees]
     for tp, cp, ep in axes:
         yield GraphKey(model, min(request.micro_batch_size), length, tp, request.attention, split and tp > 1, dtype, cp, ep)
 

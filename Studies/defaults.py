@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from Common.choices import GroupOrder, PipelineSchedule, Precision, Recompute
+from Common.choices import GroupOrder, KeyExchange, LayoutName, PipelineSchedule, Precision, Recompute
 from Common.errors import InputError
 from Common.settings import ALL
 from Estimator.devices.device import Device
@@ -17,6 +17,7 @@ from Studies.request import Request
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
 ZERO_STAGES = (0, 1, 2, 3)
+MOST_SHARING = 64  # devices that a search lets share a sequence, or the rows of a layout, unless told
 EITHER = (False, True)
 
 
@@ -46,6 +47,9 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "pp": None,
         "dp": None,
         "cp": (1,),
+        "layout": (LayoutName.ONE_D,),
+        "tp2": (1,),
+        "exchange": (KeyExchange.GATHER,),
         "ep": expert_degrees(where),
         "recompute": tuple(Recompute),
         "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
@@ -57,11 +61,26 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "global_batch_size": batch,
         "precision": usual_precision(where.hardware.device),
     }
+    plans |= _of_layouts(values, where)
     if "max_tp" in given:
         plans["tp"] = widths_up_to(given["max_tp"])
     if "tp" in given:
         given["tp"] = tuple(sorted(given["tp"]))
     return {key: given.get(key, value) for key, value in plans.items()}
+
+
+def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
+    """What is searched of layouts that are asked for by name, as far as ``values`` do not say it."""
+    asked = values.get("layout", (LayoutName.ONE_D,))
+    if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
+        return {}
+    several = tuple(2**power for power in range(1, min(where.hardware.cluster.num_devices, MOST_SHARING).bit_length()))
+    found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
+    if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
+        found["tp2"] = several
+    if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
+        found["cp"] = several
+    return found
 
 
 def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:
@@ -78,13 +97,15 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     Raises:
         InputError: degrees and devices, or schedule and chunks, contradict each other.
     """
-    degrees = {name: values.get(name, 1) for name in ("tp", "pp", "cp")}
+    degrees = {name: values.get(name, 1) for name in ("tp", "tp2", "pp", "cp")}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
     interleave = values.get("interleave", 1)
     plan = {
         **degrees,
         "dp": dp,
         "ep": values.get("ep", 1),
+        "layout": values.get("layout", LayoutName.ONE_D),
+        "exchange": values.get("exchange", KeyExchange.GATHER),
         "micro_batch_size": values.get("micro_batch_size", 1),
         "recompute": values.get("recompute", Recompute.NONE),
         "sequence_parallel": values.get("sequence_parallel", False),

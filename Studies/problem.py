@@ -1,6 +1,6 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from Common.choices import PipelineSchedule
+from Common.choices import LayoutName, PipelineSchedule, TensorLayout
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
@@ -13,9 +13,11 @@ from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
 from Studies.annotations import Mode
 from Studies.hardware import CHIP_SOFTWARE, design_space_of, designed_accelerators
+from Studies.layouts import other_layouts
 from Studies.request import Request
 
 SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
+    *("tp2", "exchange"),
     *("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "interleave", "recompute", "sequence_parallel", "zero_stage"),
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
@@ -53,11 +55,12 @@ def plan_space(request: Request, model: str) -> PlanSpace:
             attention=request.attention,
         ),
         sequence_length=request.sequence_length_of(model),
-        tp_widths=request.tp,
+        tp_widths=request.tp if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout else (),
         micro_batch_sizes=request.micro_batch_size,
         recompute=request.recompute,
         sequence_parallel=request.sequence_parallel,
-        cp_degrees=request.cp,
+        cp_degrees=request.cp if request.layout == (LayoutName.ONE_D,) else (1,),
+        layouts=other_layouts(request, model),
         ep_degrees=request.ep if find_model(model).experts else (1,),
         pp_degrees=request.pp,
         dp_degrees=request.dp,
@@ -119,6 +122,7 @@ def single_plan(request: Request) -> UniformPlan:
     """The one plan of a request to evaluate."""
     return UniformPlan(
         **{name: getattr(request, name)[0] for name in SEARCHED},
+        layout=TensorLayout.TWO_D if request.layout[0] is LayoutName.TWO_D else TensorLayout.ONE_D,
         global_batch_size=request.global_batch_size,
         gpipe=request.schedule is PipelineSchedule.GPIPE,
         optimizer=request.optimizer.value,

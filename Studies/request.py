@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from Common.choices import (
     Attention,
     GroupOrder,
+    KeyExchange,
+    LayoutName,
     Objective,
     Optimizer,
     PipelineSchedule,
@@ -214,7 +216,33 @@ class Request:
         Ints | None,
         About("data parallel degree", "all that are possible", "1, or what --devices leaves", most=2**20, takes_all=True),
     ] = None
-    cp: Annotated[Ints, About("context parallel degree", "1", most=4096)] = (1,)
+    cp: Annotated[
+        Ints,
+        About("context parallel degree", "1; of a layout sequence the powers of two above 1", "1", most=4096),
+    ] = (1,)
+    layout: Annotated[
+        tuple[LayoutName, ...],
+        About(
+            "how tensors lie over devices: along one tensor axis, along two (SUMMA on tp x tp2 devices), or sequences cut over "
+            "cp devices; 'auto' for all three",
+            "1d",
+            "1d; a cp above 1 cuts sequences",
+            searched=frozenset({LayoutName.AUTO.value}),
+        ),
+    ] = (LayoutName.ONE_D,)
+    tp2: Annotated[
+        Ints,
+        About("width of the second tensor axis of a layout 2d", "1; of a layout 2d the powers of two", "1", most=4096),
+    ] = (1,)
+    exchange: Annotated[
+        tuple[KeyExchange, ...],
+        About(
+            "how queries meet keys and values of tokens on other devices",
+            "gather; of layouts 2d, sequence and auto all that are possible",
+            "gather",
+            takes_all=True,
+        ),
+    ] = (KeyExchange.GATHER,)
     ep: Annotated[
         Ints,
         About("expert parallel degree", "all that divide the model's experts and the devices", "1", most=4096, takes_all=True),

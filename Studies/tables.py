@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Recompute
+from Common.choices import KeyExchange, LayoutName, Recompute
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plan_search.best_plan import PlanStatus
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 
-TEXTS, SWITCHES = frozenset({"model", "recompute", "status", "group_order"}), frozenset({"sequence_parallel", "on_front"})
+TEXTS, SWITCHES = (
+    frozenset({"model", "recompute", "status", "group_order", "layout", "exchange"}),
+    frozenset({"sequence_parallel", "on_front"}),
+)
 OF_DESIGNS = (
-    *("model", "micro_batch_size", "hbm_bytes", "tp", "cp", "ep", "sequence_parallel", "recompute", "status"),
+    *("model", "micro_batch_size", "hbm_bytes", "layout", "tp", "tp2", "cp", "exchange", "ep", "sequence_parallel", "recompute"),
+    "status",
     *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
     *("pp", "dp", "on_front"),
 )
 OF_PLANS = (
-    *("model", "hbm_bytes", "tp", "cp", "ep", "micro_batch_size", "sequence_parallel", "recompute", "pp", "dp", "zero_stage"),
+    *("model", "hbm_bytes", "layout", "tp", "tp2", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel", "recompute"),
+    *("pp", "dp", "zero_stage"),
     *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
 )
 
@@ -94,8 +100,11 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                     {
                         "model": group.key.model,
                         "hbm_bytes": group.key.memory_bytes,
+                        "layout": shape.layout_name.value,
                         "tp": shape.tp,
+                        "tp2": shape.tp2,
                         "cp": shape.cp,
+                        "exchange": shape.exchange.value,
                         "ep": shape.ep,
                         "micro_batch_size": shape.micro_batch_size,
                         "sequence_parallel": shape.sequence_parallel,
@@ -131,13 +140,21 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
         columns = [field.name for field in fields(Accelerator)]
         chip = {name: getattr(accelerators, name)[rows] for name in columns}
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
+
+    def named(kind: type[StrEnum], values: Sequence[StrEnum]) -> IntArray:
+        names = list(kind)
+        return np.array([names.index(value) for value in values])[shape_of]
+
     return pd.DataFrame(
         {
             "model": category(np.full(len(points), models.index(group.key.model)), models),
             "micro_batch_size": group.key.micro_batch_size,
             "hbm_bytes": group.key.memory_bytes,
+            "layout": category(named(LayoutName, [plan.layout_name for plan in shapes]), tuple(LayoutName)),
             "tp": np.array([plan.tp for plan in shapes])[shape_of],
+            "tp2": np.array([plan.tp2 for plan in shapes])[shape_of],
             "cp": np.array([plan.cp for plan in shapes])[shape_of],
+            "exchange": category(named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)),
             "ep": np.array([plan.ep for plan in shapes])[shape_of],
             "sequence_parallel": np.array([plan.sequence_parallel for plan in shapes])[shape_of],
             "recompute": category(modes[shape_of], tuple(Recompute)),

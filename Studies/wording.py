@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from Common.choices import GroupOrder, Objective
+from Common.choices import GroupOrder, KeyExchange, LayoutName, Objective
 from Common.numbers import number, percent
 from Common.units import MIB
 from GraphExtractor.names import label
@@ -69,7 +69,9 @@ def hidden_s(breakdown: Breakdown) -> dict[str, float]:
 def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
     """What a plan does beside tp, pp, dp, micro-batches and recomputation, in words; what is switched off is left out."""
     named = {
+        f"2d layout with tp2 {plan.tp2}": plan.layout == LayoutName.TWO_D.value,
         f"cp {plan.cp}": plan.cp > 1,
+        f"keys and values by {plan.exchange}": plan.exchange != KeyExchange.GATHER.value,
         f"ep {plan.ep}": plan.ep > 1,
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
         "sequence parallelism": plan.sequence_parallel,

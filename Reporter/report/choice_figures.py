@@ -38,6 +38,9 @@ OF_SHAPES = (  # of every design point
     Choice("tp", "tensor parallel width tp", lambda plan: plan.tp),
     Choice("cp", "context parallel degree cp", lambda plan: plan.cp),
     Choice("ep", "expert parallel degree ep", lambda plan: plan.ep),
+    Choice("layout", "layout", lambda plan: plan.layout),
+    Choice("tp2", "second tensor axis tp2", lambda plan: plan.tp2),
+    Choice("exchange", "exchange of keys and values", lambda plan: plan.exchange),
     Choice("micro_batch_size", "micro-batch size", lambda plan: plan.micro_batch_size),
     Choice("sequence_parallel", "sequence parallelism", lambda plan: plan.sequence_parallel),
     Choice("recompute", "recomputation", lambda plan: plan.recompute),
@@ -51,7 +54,7 @@ OF_PLANS = (  # of every plan of a design point
     Choice("overlap_gradients", "overlapped gradients", lambda plan: str(plan.plan.overlap_gradients)),
 )
 CHOICES = (*OF_SHAPES, *OF_PLANS)
-WORDS = {"sequence_parallel", "recompute", "group_order", "overlap_gradients"}
+WORDS = {"layout", "exchange", "sequence_parallel", "recompute", "group_order", "overlap_gradients"}
 
 
 def fastest_plans(points: PointsOfModel) -> tuple[PageTable, ...]:

@@ -24,11 +24,11 @@ NEVER = np.iinfo(np.int64).max  # no prime divides 1
 def of_groups(shape: UniformPlan, capacities: tuple[int, ...]) -> Iterator[Assignment]:
     """Where the tensor- and context-parallel groups of a shape and those that divide its experts can lie."""
     ones = (1,) * len(capacities)
-    for tp, cp in fitting((shape.tp, shape.cp), capacities):
+    for tp, tp2, cp in fitting((shape.tp, shape.tp2, shape.cp), capacities):
         for ep in splits(shape.ep, len(capacities)):
-            needed = (t * math.lcm(c, e) for t, c, e in zip(tp, cp, ep, strict=True))
+            needed = (t * r * math.lcm(c, e) for t, r, c, e in zip(tp, tp2, cp, ep, strict=True))
             if all(devices <= holds for devices, holds in zip(needed, capacities, strict=True)):
-                yield Assignment(tp, cp, ep, ones, ones)
+                yield Assignment(tp, cp, ep, ones, ones, tp2)
 
 
 def placed_beside(groups: Assignment, capacities: tuple[int, ...], pp: int, allowed: IntArray) -> tuple[IntArray, IntArray]:
@@ -38,17 +38,17 @@ def placed_beside(groups: Assignment, capacities: tuple[int, ...], pp: int, allo
     out: that would only be further away.
     """
     holds, tiers = np.array(capacities), len(capacities)
-    tp, cp, ep = (np.array(parts) for parts in (groups.tp, groups.cp, groups.ep))
+    tp, tp2, cp, ep = (np.array(parts) for parts in (groups.tp, groups.tp2, groups.cp, groups.ep))
     wanted = np.zeros(int(allowed.max(initial=0)) + 1, np.bool_)
     wanted[allowed] = True
     found, placed = [np.empty(0, np.int64)], [np.empty((0, 2, tiers), np.int64)]
     for stages in splits(pp, tiers) if len(allowed) else ():
-        beside = tp * cp * np.array(stages)
+        beside = tp * tp2 * cp * np.array(stages)
         if (beside > holds).any():
             continue
         dp, parts = _split_table(len(wanted) - 1, tuple((holds // beside)[:-1].tolist()), tiers)
         kept = wanted[dp] & (parts <= holds // beside).all(axis=1) & (parts * cp % ep == 0).all(axis=1)
-        kept = kept & _filled(beside * parts, holds, [tp, cp, np.array(stages)], parts)
+        kept = kept & _filled(beside * parts, holds, [tp, tp2, cp, np.array(stages)], parts)
         found.append(dp[kept])
         placed.append(np.stack([parts[kept], np.broadcast_to(stages, parts[kept].shape)], axis=1))
     return np.concatenate(found), np.concatenate(placed)
@@ -102,7 +102,7 @@ def ordered(plans: UniformPlans, orders: Sequence[GroupOrder], cluster: Cluster)
     same = np.zeros(len(plans), np.bool_)
     if not isinstance(shape.group_order, Assignment) or shape.ep > 1:
         return same  # orders choose their own groups of experts
-    inner = shape.tp * shape.cp
+    inner, order_of = shape.inner_devices, shape.group_order
     devices, ones = plans.devices, np.ones(len(plans), np.int64)
 
     def parts(degrees: IntArray, strides: IntArray) -> IntArray:
@@ -110,8 +110,10 @@ def ordered(plans: UniformPlans, orders: Sequence[GroupOrder], cluster: Cluster)
         found: IntArray = parts_of(degrees, strides, devices, cluster).T
         return found
 
-    groups = np.stack([parts(shape.tp * ones, ones), parts(shape.cp * ones, shape.tp * ones)], axis=1)
-    inside = (groups == np.array([shape.group_order.tp, shape.group_order.cp])).all(axis=(1, 2))
+    strides = ones, shape.tp * ones, shape.tp * shape.tp2 * ones
+    degrees = shape.tp * ones, shape.tp2 * ones, shape.cp * ones
+    groups = np.stack([parts(degree, stride) for degree, stride in zip(degrees, strides, strict=True)], axis=1)
+    inside = (groups == np.array([order_of.tp, order_of.tp2, order_of.cp])).all(axis=(1, 2))
     for order in orders:
         near = inner * (plans.pp if order is GroupOrder.PIPELINE_INNER else plans.dp)
         replicas, stages = (near, inner * ones) if order is GroupOrder.PIPELINE_INNER else (inner * ones, near)

@@ -31,7 +31,7 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     hold and step through no fewer rows either; a gather takes half an all-reduce, of a payload that grows with the replicas.
     """
     kept = np.ones(len(plans), np.bool_)
-    if plans.shape.ep == 1 and len(plans):
+    if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
         alike = (plans.pp, plans.micro_batches, plans.interleave, plans.pipeline_inner, plans.overlap_gradients, even)

@@ -123,7 +123,7 @@ class ShapePlans:
     def policy_columns(self) -> tuple[FloatArray, FloatArray]:
         """Bytes and step seconds per dense parameter of every plan, shapes (plans,)."""
         shape, software = self.plans.shape, self.machine.software
-        copies = self.plans.dp * shape.cp
+        copies = self.plans.dp * shape.sequence_devices
         resident, step = np.empty(len(self)), np.empty(len(self))
         for zero in np.unique(self.plans.zero_stage).tolist():
             policy = training_policy(shape.optimizer, zero).with_gradients_of(software.gradient_bytes.value)
@@ -210,10 +210,10 @@ class ShapePlans:
         shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
         parts = replica_parts(plans, cluster)
         even = parts.all(axis=0)
-        joined = plans.layouts.replica_strides == shape.tp * shape.cp  # context-parallel devices and replicas are neighbours
+        joined = plans.layouts.replica_strides == shape.inner_devices  # context-parallel devices and replicas are neighbours
         sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
-        left = np.where(even | joined, 1.0, 1.0 / shape.cp)
+        left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
         gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
         wanted = (
             ({0: CollectiveKind.ALL_REDUCE, 1: CollectiveKind.REDUCE_SCATTER}, gradient),

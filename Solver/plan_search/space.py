@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from Plans.assignment import Assignment
-from Plans.plan import GroupOrder, UniformPlan
+from Plans.plan import GroupOrder, Layout, UniformPlan
 from Plans.uniform_plans import UniformPlans
 from Solver.plan_search.assignments import of_groups, ordered, placed_beside
 from Solver.plan_search.replicas import undominated
@@ -29,7 +29,7 @@ class PlanSpace:
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep divides dp · cp. Interleaved
     plans have equal chunks, as Megatron-LM requires; the stages of the others may differ. None stands for every value there is.
     Where ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network, whose blocks hold
-    ``capacities``, in every other way too.
+    ``capacities``, in every other way too. ``layouts`` are further ones besides tp with and without sequence parallelism, and cp.
     """
 
     devices: int
@@ -48,6 +48,7 @@ class PlanSpace:
     zero_stages: tuple[int, ...] = (0,)
     group_orders: tuple[GroupOrder | Assignment, ...] = (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
     capacities: tuple[int, ...] = ()
+    layouts: tuple[Layout, ...] = ()
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
 
@@ -66,6 +67,23 @@ class PlanSpace:
                     of_layers = replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
                     for order in self._orders_of(of_layers):
                         yield replace(of_layers, group_order=order)
+        for layout, size, recompute in product(self.layouts, self.micro_batch_sizes, self.recompute):
+            of_layout = replace(
+                self.base,
+                tp=layout.tp,
+                tp2=layout.tp2,
+                cp=layout.cp,
+                layout=layout.kind,
+                exchange=layout.exchange,
+                micro_batch_size=size,
+                recompute=recompute,
+                sequence_parallel=layout.sequence_parallel,
+            )
+            if of_layout.inner_devices > self.devices or (self.use_all_devices and self.devices % of_layout.inner_devices):
+                continue
+            for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
+                of_layers = replace(of_layout, overlap_tensor=overlap)
+                yield from (replace(of_layers, group_order=order) for order in self._orders_of(of_layers))
 
     @property
     def nested(self) -> tuple[GroupOrder, ...]:
@@ -78,7 +96,7 @@ class PlanSpace:
         for order in self.group_orders:
             if order is GroupOrder.TIERS and len(self.capacities) > 1:
                 yield from of_groups(shape, self.capacities)
-            elif isinstance(order, Assignment) and order.has(tp=shape.tp, cp=shape.cp, ep=shape.ep):
+            elif isinstance(order, Assignment) and order.has(tp=shape.tp, tp2=shape.tp2, cp=shape.cp, ep=shape.ep):
                 yield order.groups
 
     def why_empty(self, layers: int, cluster: Cluster) -> str:
@@ -124,14 +142,14 @@ class PlanSpace:
 
     def every_plan(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """The same with those that others dominate."""
-        groups = self.devices // (shape.tp * shape.cp)
+        groups = self.devices // shape.inner_devices
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
-        movable = len(cluster.tiers) > 1 or shape.cp > 1  # else replicas and context-parallel groups may part
+        movable = len(cluster.tiers) > 1 or shape.sequence_devices > 1  # else replicas and context-parallel groups may part
         kinds: list[tuple[int, int, bool, int, bool]] = []
         replicas: list[IntArray] = [np.empty(0, np.int64)]
         placed: list[IntArray] = []
         for pp in self.pp_degrees or range(1, min(groups, layers) + 1):
-            if pp > min(groups, layers) or (self.use_all_devices and self.devices % (shape.tp * shape.cp * pp)):
+            if pp > min(groups, layers) or (self.use_all_devices and self.devices % (shape.inner_devices * pp)):
                 continue
             every = self._replicas(groups // pp, most_replicas)
             every = every[(every * shape.cp) % shape.ep == 0]
@@ -141,7 +159,7 @@ class PlanSpace:
             for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
                 kept = np.ones(len(every), np.bool_)
                 if zero > min(self.zero_stages) or another_overlap:
-                    kept &= every * shape.cp > 1
+                    kept &= every * shape.sequence_devices > 1
                 if another_order:
                     kept &= (every > 1) & (pp > 1 and movable)
                 if chunks > 1:

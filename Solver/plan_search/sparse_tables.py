@@ -30,7 +30,7 @@ class TablesOfStages:
     @cached_property
     def lookups(self) -> FloatArray:
         """Micro-batches of all replicas, each of which reads rows of its own, shape (plans,)."""
-        lookups: FloatArray = (self.plans.micro_batches * self.plans.dp * self.plans.shape.cp).astype(np.float64)
+        lookups: FloatArray = (self.plans.micro_batches * self.plans.dp * self.plans.shape.sequence_devices).astype(np.float64)
         return lookups
 
     @cached_property

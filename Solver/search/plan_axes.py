@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Recompute
+from Common.choices import KeyExchange, LayoutName, Recompute, TensorLayout
 from Common.progress import Advance
 from Estimator.network.cluster import Cluster
 from Plans.plan import GroupOrder, UniformPlan, group_order_of
@@ -46,13 +46,13 @@ class PlanAxis:
 
 
 def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
-    one: BoolArray = plans.dp * plans.shape.cp == 1
+    one: BoolArray = plans.dp * plans.shape.sequence_devices == 1
     return one
 
 
 def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
     """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists such plans once)."""
-    movable = len(cluster.tiers) > 1 or plans.shape.cp > 1
+    movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
     return one & (plans.order_numbers < len(ORDERS) - 1)
 
@@ -62,6 +62,9 @@ AXES = (
     PlanAxis("pp", of_plans=lambda plans: plans.pp),
     PlanAxis("dp", of_plans=lambda plans: plans.dp, every_plan=True),
     PlanAxis("cp", of_shape=lambda shape: shape.cp),
+    PlanAxis("layout", of_shape=lambda shape: shape.layout_name.value),
+    PlanAxis("tp2", of_shape=lambda shape: shape.tp2),
+    PlanAxis("exchange", of_shape=lambda shape: shape.exchange.value),
     PlanAxis("ep", of_shape=lambda shape: shape.ep),
     PlanAxis("micro_batch_size", of_shape=lambda shape: shape.micro_batch_size),
     PlanAxis("recompute", of_shape=lambda shape: shape.recompute.value),
@@ -198,7 +201,13 @@ class _Model:
     def _chosen_plan(self) -> UniformPlan:
         """That of the optimum, but for its stages."""
         chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
-        modes = {"recompute": Recompute(chosen["recompute"]), "group_order": group_order_of(chosen["group_order"])}
+        two = chosen["layout"] == LayoutName.TWO_D.value
+        modes = {
+            "recompute": Recompute(chosen["recompute"]),
+            "group_order": group_order_of(chosen["group_order"]),
+            "layout": TensorLayout.TWO_D if two else TensorLayout.ONE_D,
+            "exchange": KeyExchange(chosen["exchange"]),
+        }
         return replace(self._space.base, **(chosen | modes))
 
     def _codes(self, wanted: _Wanted, each: _Listed) -> IntArray:

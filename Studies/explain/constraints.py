@@ -25,6 +25,9 @@ OF_A_PLAN = (
     "interleave",
     "zero_stage",
     "group_order",
+    "layout",
+    "tp2",
+    "exchange",
 )
 
 
@@ -71,6 +74,9 @@ class Constraint:
     interleave: int | None = None
     zero_stage: int | None = None
     group_order: str | None = None
+    layout: str | None = None
+    tp2: int | None = None
+    exchange: str | None = None
 
     @property
     def hbm_bytes(self) -> int | None:

@@ -1,0 +1,66 @@
+"""The layouts that a search compares besides one tensor axis: which of those that are asked for a model can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from Common.choices import KeyExchange, LayoutName, TensorLayout
+from Common.errors import InputError
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.widths import check_key
+from Plans.plan import Layout
+from Studies.request import Request
+
+
+def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
+    """Sequences cut over devices, and tensors along two axes, of degrees and exchanges that ``model`` can have.
+
+    Raises:
+        InputError: layouts were asked for and none is possible; says why one of them is not.
+    """
+    asked = list(_asked(request))
+    refused: InputError | None = None
+    possible = []
+    for layout in asked:
+        try:
+            check_key(_key_of(layout, request, model), find_model(model))
+        except InputError as error:
+            refused = refused or error
+        else:
+            possible.append(layout)
+    if refused is not None and not possible and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.layout}:
+        raise refused
+    return tuple(possible)
+
+
+def _asked(request: Request) -> Iterator[Layout]:
+    names, devices = {*request.layout}, request.devices
+    if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
+        for tp, cp, exchange in product(request.tp, request.cp, request.exchange):
+            for split in request.sequence_parallel if tp > 1 else (False,):
+                if cp > 1 and tp * cp <= devices:
+                    yield Layout(tp, cp, sequence_parallel=split, exchange=exchange)
+    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
+        contexts = request.cp if names == {LayoutName.TWO_D} else (1,)
+        for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):
+            if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):
+                yield Layout(tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange)
+
+
+def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:
+    return GraphKey(
+        model,
+        min(request.micro_batch_size),
+        request.sequence_length_of(model),
+        layout.tp,
+        request.attention,
+        layout.sequence_parallel,
+        request.precision.graph_dtype,
+        layout.cp,
+        1,
+        layout.kind,
+        layout.tp2,
+        layout.exchange,
+    )
