@@ -319,7 +319,7 @@ class Request:
     ] = None
 
     global_batch_size: Annotated[
-        int, About("samples per iteration, over all replicas", "4096", "one micro-batch per replica")
+        int, About("samples per iteration, over all replicas", "4096", "one micro-batch per replica", most=2**24)
     ] = 4096
     optimizer: Annotated[Optimizer, About("optimizer", "adam")] = Optimizer.ADAM
     precision: Annotated[Precision, About("format of matrix products", "bf16, fp16 on devices without it")] = Precision.BF16

@@ -14,6 +14,7 @@ from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Scans, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
+from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
@@ -56,6 +57,10 @@ def load_software(name_or_path: str) -> Software:
     file = FileRefusals(path)
     _check_quantities(software, file, "")
     _check_functions(software.fused_tails, file, "fused_tails")
+    passes = {phase.value for phase in Phase}
+    given = ", ".join(sorted(software.unfused_softmax_bytes))
+    both = passes == set(software.unfused_softmax_bytes)
+    require(both, file, "unfused_softmax_bytes", f"given for {given or 'nothing'}", f"given for {' and '.join(sorted(passes))}")
     file.raise_any()
     return software
 

@@ -19,6 +19,7 @@ from Studies.limits.gains import binds, gain_of, steps
 from Studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
 from Studies.wording import EQUAL
 
+MOST_REPLICAS = 2**16  # of batches for more micro-batches what more devices bring is not asked: their plans fill memories
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 
 
@@ -51,7 +52,9 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
         words = _memory_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
     given = Circumstances(hardware.platform, hardware.cluster, best.hbm_bytes)
-    more = resources(given, _most_devices(run.problem, best))
+    replicas = _most_replicas(run.problem)
+    more = resources(given, _most_devices(run.problem, best) if replicas <= MOST_REPLICAS else hardware.cluster.num_devices)
+    more = [each for each in more if each.unit != "devices" or replicas <= MOST_REPLICAS]
     kept = kept_answer(run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more))
     limits = []
     for resource, gain in zip(more, kept.gains, strict=True):
@@ -115,6 +118,12 @@ class _Chip:
         more = cluster.num_devices - self._hardware.cluster.num_devices
         spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]
         return priced(with_spaces(self._run, spaces), self._hardware.in_cluster(cluster))
+
+
+def _most_replicas(problem: SearchProblem) -> int:
+    """Replicas that any plan of the problem can keep busy."""
+    shapes = [shape for model in problem.models for shape in model.space.shapes()]
+    return max((-(-shape.global_batch_size // shape.micro_batch_size) for shape in shapes), default=1)
 
 
 def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:

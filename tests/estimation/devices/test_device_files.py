@@ -132,6 +132,7 @@ def test_bad_device_is_refused(tmp_path: Path, edit: Edit, message: str) -> None
         (lambda d: d["host_issue"].update(unit="us"), r"host_issue\.unit is 'us'"),
         (lambda d: d["gradient_bytes"].update(value=0), r"gradient_bytes\.value is 0"),
         (lambda d: d["fused_tails"].append("geloo"), "fused_tails is given 'geloo'.*gelu"),
+        (lambda data: data["unfused_softmax_bytes"].pop("forward"), "unfused_softmax_bytes is given for backward.*and forward"),
         (lambda data: data["unfused_softmax_kernels"].update(value=1e-9), r"unfused_softmax_kernels\.value.*1e-09.*whole number"),
         (lambda data: data["fused_softmax_multiple"].update(value=2.5), r"fused_softmax_multiple\.value.*2\.5.*whole number"),
     ],
