@@ -63,6 +63,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         taken = self._format_args(action, (action.dest or "").upper())
         return f"{', '.join(action.option_strings)} {taken}"
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)  # names can be searched for
+
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         name = action.metavar if isinstance(action.metavar, str) else default_metavar
         if action.nargs != "+":

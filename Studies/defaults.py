@@ -97,7 +97,8 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     Raises:
         InputError: degrees and devices, or schedule and chunks, contradict each other.
     """
-    degrees = {name: values.get(name, 1) for name in ("tp", "tp2", "pp", "cp")}
+    axes = ("tp", "tp2", "pp", "cp") if values.get("tp2", 1) > 1 else ("tp", "pp", "cp")
+    degrees = {name: values.get(name, 1) for name in axes}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
     interleave = values.get("interleave", 1)
     plan = {
@@ -105,6 +106,7 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
         "dp": dp,
         "ep": values.get("ep", 1),
         "layout": values.get("layout", LayoutName.ONE_D),
+        "tp2": values.get("tp2", 1),
         "exchange": values.get("exchange", KeyExchange.GATHER),
         "micro_batch_size": values.get("micro_batch_size", 1),
         "recompute": values.get("recompute", Recompute.NONE),

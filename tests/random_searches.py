@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Objective
+from Common.choices import KeyExchange, Objective, TensorLayout
 from Common.progress import Advance, SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
@@ -34,7 +34,7 @@ from GraphExtractor.graph import (
 from Plans.assignment import Assignment
 from Plans.groups import LayerGroups, layer_groups
 from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
-from Plans.plan import GroupOrder, UniformPlan
+from Plans.plan import GroupOrder, Layout, UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.rates import Machine
 from Plans.uniform_plans import ORDERS
@@ -70,8 +70,11 @@ class RandomModel:
         random = np.random.default_rng([self.seed, key.micro_batch_size, key.tp, key.cp, int(key.sequence_parallel)])
         layers = []
         held = np.array(self.parameters) / key.tp
-        experts = held * self.expert_share
-        counts = held - experts + experts / key.ep
+        twice = held * (0.9 if key.tp2 > 1 else 0.0) / key.tp2  # of a 2D layout
+        experts = held * (0.0 if key.tp2 > 1 else 1.0) * self.expert_share
+        counts = held - experts + experts / key.ep - twice * (key.tp2 - 1)
+        tied = twice if key.tp2 > 1 else counts - experts / key.ep
+        tied_first = (twice if key.tp2 > 1 else counts)[self.sequence[0]]
         shared = self.kept_together(key.micro_batch_size)
         for index, (count, expert) in enumerate(zip(counts, experts / key.ep, strict=True)):
             none = float(random.uniform(2, 6))
@@ -89,7 +92,8 @@ class RandomModel:
                     parameter_count=round(1000 * count) + sum(table.parameter_count for table in read),
                     matmul_parameter_count=0,
                     expert_parameter_count=round(1000 * expert),
-                    tied_count=round(1000 * min(counts[self.sequence[0]], count - expert)) if last else 0,
+                    twice_divided_count=round(1000 * twice[index]),
+                    tied_count=round(1000 * min(tied_first, tied[index])) if last else 0,
                     saved=saved,
                     workspace_bytes=round(1000 * random.uniform(0, 4)),
                     structural_hash=str(index),
@@ -269,6 +273,9 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
     return Cluster("random", 16, tuple(links)) if devices <= 16 else Cluster("none", 0, ())
 
 
+TWO_D, RING = Layout(1, 1, kind=TensorLayout.TWO_D, tp2=2), Layout(1, 2, exchange=KeyExchange.RING)
+
+
 def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: bool) -> PlanSpace:
     """A space of some hundred plans at most."""
     some = lambda *values: tuple(sorted({values[int(k)] for k in random.integers(0, len(values), 2)}))  # noqa: E731
@@ -292,6 +299,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         zero_stages=some(0, 1, 2, 3),
         group_orders=ORDERS[: 2 + layers % 2],
         capacities=tuple(capacities(cluster, devices)),
+        layouts=() if experts or layers % 3 == 1 else (TWO_D, RING),
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (True, False))[int(random.integers(2))],
     )
@@ -314,9 +322,17 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
                 sequence_parallel=sequence,
                 overlap_tensor=overlap,
             )
-            yield shape
-            groups = {each.groups for each in every_assignment(space, tp=tp, cp=cp, ep=ep)}
-            yield from (replace(shape, group_order=each) for each in groups)
+            yield from every_order(space, shape)
+    for layout, size, recompute in itertools.product(space.layouts, space.micro_batch_sizes, space.recompute):
+        axes = {"tp": layout.tp, "tp2": layout.tp2, "cp": layout.cp, "layout": layout.kind, "exchange": layout.exchange}
+        yield from every_order(space, replace(space.base, **axes, micro_batch_size=size, recompute=recompute))
+
+
+def every_order(space: PlanSpace, shape: UniformPlan) -> Iterator[UniformPlan]:
+    """The shape by orders of groups, and with its groups wherever they can be assigned to."""
+    yield shape
+    placed = every_assignment(space, tp=shape.tp, tp2=shape.tp2, cp=shape.cp, ep=shape.ep)
+    yield from (replace(shape, group_order=groups) for groups in {each.groups for each in placed})
 
 
 def capacities(cluster: Cluster, devices: int) -> list[int]:
@@ -335,25 +351,25 @@ def every_assignment(space: PlanSpace, **degrees: int) -> list[Assignment]:
     tiers = len(space.capacities)
     if GroupOrder.TIERS not in space.group_orders or tiers == 1:
         return []
-    names = ("tp", "cp", "ep", "dp", "pp")
+    names = ("tp", "cp", "ep", "dp", "pp", "tp2")
     each = [products(degrees[name], tiers) if name in degrees else [(1,) * tiers] for name in names]
     return [Assignment(*parts) for parts in itertools.product(*each) if fits(Assignment(*parts), space)]
 
 
 def fits(assigned: Assignment, space: PlanSpace) -> bool:
-    tiers = zip(assigned.tp, assigned.cp, assigned.dp, assigned.pp, space.capacities, strict=True)
-    return all(tp * cp * dp * pp <= room for tp, cp, dp, pp, room in tiers)
+    axes = assigned.tp, assigned.tp2, assigned.cp, assigned.dp, assigned.pp
+    return all(math.prod(each) <= room for *each, room in zip(*axes, space.capacities, strict=True))
 
 
 def nested_parts(plan: UniformPlan, order: GroupOrder, space: PlanSpace) -> tuple[tuple[int, ...], ...]:
-    """Members of every group of tp, cp, dp and pp in each block of every tier, counted device by device; 0 where they differ."""
-    axes = [plan.tp, plan.cp, plan.dp, plan.pp]
-    inner = (0, 1, 2, 3) if order is GroupOrder.DATA_INNER else (0, 1, 3, 2)
+    """Members of every group of each axis in each block of every tier, counted device by device; 0 where they differ."""
+    axes = [plan.tp, plan.tp2, plan.cp, plan.dp, plan.pp]
+    inner = (0, 1, 2, 3, 4) if order is GroupOrder.DATA_INNER else (0, 1, 2, 4, 3)
     ranks = np.stack(np.unravel_index(np.arange(math.prod(axes)), [axes[axis] for axis in reversed(inner)]))[::-1]
-    ranks = ranks[[inner.index(axis) for axis in range(4)]]
+    ranks = ranks[[inner.index(axis) for axis in range(5)]]
     blocks = np.cumprod(space.capacities)[:-1]
     found = []
-    for axis in range(4):
+    for axis in range(5):
         _, group = np.unique(np.delete(ranks, axis, axis=0), axis=1, return_inverse=True)
         parts = [1]
         for block in blocks:
@@ -367,7 +383,7 @@ def nested_parts(plan: UniformPlan, order: GroupOrder, space: PlanSpace) -> tupl
 
 def further_in(assigned: Assignment) -> Iterator[Assignment]:
     """The same with a part of one axis in a tier further in."""
-    for name in ("tp", "cp", "dp", "pp"):
+    for name in ("tp", "tp2", "cp", "dp", "pp"):
         parts = getattr(assigned, name)
         for outer in range(len(parts)):
             for inner, factor in itertools.product(range(outer), range(2, parts[outer] + 1)):
@@ -393,11 +409,11 @@ def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[Un
         chunks = [v for v in chunks if v == 1 or plan.micro_batches % pp == 0]
         orders: list[GroupOrder | Assignment] = [order for order in space.group_orders if order is not GroupOrder.TIERS]
         if isinstance(shape.group_order, Assignment):
-            placed = every_assignment(space, tp=plan.tp, cp=plan.cp, ep=plan.ep, dp=dp, pp=pp)
+            placed = every_assignment(space, tp=plan.tp, tp2=plan.tp2, cp=plan.cp, ep=plan.ep, dp=dp, pp=pp)
             mine = [each for each in placed if each.groups == shape.group_order]
             mine = [each for each in mine if all(c * d % e == 0 for c, d, e in zip(each.cp, each.dp, each.ep, strict=True))]
             nested = [nested_parts(plan, order, space) for order in orders if isinstance(order, GroupOrder) and plan.ep == 1]
-            mine = [each for each in mine if (each.tp, each.cp, each.dp, each.pp) not in nested]
+            mine = [each for each in mine if (each.tp, each.tp2, each.cp, each.dp, each.pp) not in nested]
             orders = [each for each in mine if not any(fits(other, space) for other in further_in(each))]
         for zero, order, overlap, v in itertools.product(space.zero_stages, orders, space.overlap_gradients, chunks):
             yield replace(plan, zero_stage=zero, group_order=order, overlap_gradients=overlap, interleave=v)

@@ -54,7 +54,7 @@ def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
     """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists such plans once)."""
     movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
-    return one & (plans.order_numbers < len(ORDERS) - 1)
+    return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))
 
 
 AXES = (

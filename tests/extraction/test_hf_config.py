@@ -319,7 +319,7 @@ def test_a_nested_architecture_is_shown_short(tmp_path, capsys):
     assert phaze.main(["extract_graph", "--model", path]) == 2
     said = capsys.readouterr().err
     assert "transformers has no architecture [{'x': [0, 1, 2" in said
-    assert len(said) < 600
+    assert len(said) < 1000
 
 
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)

@@ -11,7 +11,7 @@ from Common.errors import InputError, PhazeError
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
-from Plans.groups import GroupLevel, LayerGroups, copy_levels, expert_levels
+from Plans.groups import GroupLevel, LayerGroups, copy_levels, divided_levels
 from Plans.layer_costs import device_layer_costs
 from Plans.plan import GroupOrder, UniformPlan, check_plan
 from Plans.results import Iteration
@@ -59,7 +59,7 @@ def test_groups_divide_the_devices_that_hold_the_same(
     plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, group_order=order)
     check_plan(plan)
     stages = (GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1))
-    (divided, between), copies = expert_levels(plan), copy_levels(plan)
+    (divided, between), copies = divided_levels(plan), copy_levels(plan)
     for levels, others, size in ((copies, (), cp * dp), (divided, between, ep), (between, divided, cp * dp // ep)):
         found = [members(start, levels) for start in members(0, (*stages, *others))]
         assert size == len(found[0])
@@ -73,9 +73,9 @@ def test_groups_divide_the_devices_that_hold_the_same(
 
 
 def test_the_devices_that_divide_experts_are_neighbours() -> None:
-    assert expert_levels(plan_with(tp=2, dp=8, ep=4)) == ((GroupLevel(4, 2),), (GroupLevel(2, 8),))
+    assert divided_levels(plan_with(tp=2, dp=8, ep=4)) == ((GroupLevel(4, 2),), (GroupLevel(2, 8),))
     inner = plan_with(tp=2, pp=3, cp=2, dp=4, ep=4, group_order=GroupOrder.PIPELINE_INNER)
-    assert expert_levels(inner) == ((GroupLevel(2, 2), GroupLevel(2, 12)), (GroupLevel(2, 24),))
+    assert divided_levels(inner) == ((GroupLevel(2, 2), GroupLevel(2, 12)), (GroupLevel(2, 24),))
 
 
 @pytest.mark.parametrize(("dp", "cp", "ep"), [(4, 1, 3), (2, 2, 8), (1, 1, 2)])

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from random_searches import Case, random_case
 
-from Common.choices import Objective, Recompute
-from Plans.plan import GroupOrder
+from Common.choices import Objective
+from Plans.assignment import Assignment
+from Plans.plan import GroupOrder, UniformPlan
 from Plans.results import Status
+from Plans.uniform_plans import ORDERS
 from Solver.hardware import PricedGraph
+from Solver.problem import ModelProblem
 from Solver.results import AxisValue, AxisValues
 from Solver.search import axis_values
 from Solver.search import costs as search_costs
@@ -26,14 +29,8 @@ from Studies.resolve import resolve
 
 REPORT = hardware_report(resolve({}, {"model": "bertbase"}))
 SPACE_OF = {  # what a space of plans calls the values of an axis
-    "tp": "tp_widths",
     "pp": "pp_degrees",
     "dp": "dp_degrees",
-    "cp": "cp_degrees",
-    "ep": "ep_degrees",
-    "micro_batch_size": "micro_batch_sizes",
-    "recompute": "recompute",
-    "sequence_parallel": "sequence_parallel",
     "interleave": "interleave",
     "zero_stage": "zero_stages",
     "group_order": "group_orders",
@@ -215,20 +212,36 @@ def enumerated_values(
     memory_bytes = float(max(case.problem.memory_bytes))
     for axis in axes:
         for value in axis.values:
-            narrow = replace(model, space=replace(model.space, **{SPACE_OF[axis.axis]: (typed(axis.axis, value.value),)}))
-            shapes = [shape for shape in narrow.space.shapes() if fits_axis(axis.axis, value.value, shape)]
-            seconds = [case.enumerated(narrow, shape, row, memory_bytes, least=least).iteration_s for shape in shapes]
+            seconds = [
+                case.enumerated(narrow, shape, row, memory_bytes, least=least).iteration_s
+                for narrow, shape in with_value(model, axis.axis, value.value)
+            ]
             least_s = min(seconds, default=np.inf)
             yield value, 0.0 if np.isinf(least_s) else model.space.base.global_batch_size / least_s
 
 
+def with_value(model: ModelProblem, axis: str, value: str) -> Iterator[tuple[ModelProblem, UniformPlan]]:
+    """Spaces and shapes of them whose plans together are those with a value."""
+    space = model.space
+    if axis not in SPACE_OF:
+        yield from ((model, shape) for shape in space.shapes() if value_of_shape(axis, shape) == value)
+    elif value != GroupOrder.TIERS:
+        narrow = replace(model, space=replace(space, **{SPACE_OF[axis]: (typed(axis, value),)}))
+        yield from ((narrow, shape) for shape in narrow.space.shapes())
+    else:  # assigned otherwise than orders do, or plans that orders do not distinguish
+        yield from ((model, shape) for shape in space.shapes() if isinstance(shape.group_order, Assignment))
+        for name in ("pp_degrees", "dp_degrees"):
+            if getattr(space, name) is None or 1 in getattr(space, name):
+                alike = replace(model, space=replace(space, **{name: (1,)}, group_orders=ORDERS[:1]))
+                yield from ((alike, shape) for shape in alike.space.shapes())
+
+
 def typed(axis: str, value: str) -> object:
-    if axis in {"sequence_parallel", "overlap_gradients"}:
+    if axis == "overlap_gradients":
         return value == "true"
-    named = {"group_order": GroupOrder, "recompute": Recompute}
-    return named[axis](value) if axis in named else int(value)
+    return GroupOrder(value) if axis == "group_order" else int(value)
 
 
-def fits_axis(axis: str, value: str, shape: object) -> bool:
-    """Sequence parallelism is a property of wide plans: those of width 1 have none, whatever is asked."""
-    return axis != "sequence_parallel" or str(shape.sequence_parallel).lower() == value
+def value_of_shape(axis: str, shape: UniformPlan) -> str:
+    value = getattr(shape, "layout_name" if axis == "layout" else axis)
+    return str(value).lower()

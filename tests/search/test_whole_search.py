@@ -55,7 +55,7 @@ def one_by_one(study, micro_batch_size, hbm_bytes):
     solver, least_s = solver_named("native"), np.inf
     for shape in found.shapes:
         (part,) = shape.parts
-        scheduled = run.hardware.scheduled(shape.graph, part.experts)
+        scheduled = run.hardware.scheduled(shape.graph, part.groups)
         distinct, _ = moded_layers(shape.graph, shape.plan.recompute)
         layers = [(shape.graph.layers[each.index], each.mode) for each in distinct]
         for row in range(run.hardware.configurations):

@@ -70,7 +70,8 @@ def test_accelerators_are_searched_over_what_they_always_were() -> None:
     assert (request.cp, request.ep, request.pp, request.dp) == ((1,), (1,), None, None)
     assert (request.overlap_gradients, request.overlap_tensor, request.use_all_devices) == ((False,), (False,), False)
     assert (request.technology, request.devices, request.sequence_length) == ("phaze_22nm", 1024, (512,))
-    assert resolve({}, BERT | {"cluster": "dgx_a100"}).group_order == tuple(GroupOrder)
+    assert resolve({}, BERT | {"cluster": "dgx_a100"}).group_order == (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
+    assert resolve({}, BERT | {"cluster": "dgx_a100", "group_order": "all"}).group_order == tuple(GroupOrder)
 
 
 def test_devices_are_searched_over_all_that_fits() -> None:

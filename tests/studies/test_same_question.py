@@ -87,7 +87,7 @@ def test_degrees_that_are_given_are_the_only_ones_searched() -> None:
     asked: dict[str, object] = {"model": "bertlarge", "device": "a100_80gb", "devices": 16, "global_batch_size": 64}
     plans = plans_of(asked | {"pp": 2, "dp": [4, 8], "group_order": "tensor-pipeline-data"})
     whole = plans_of(asked)
-    kept = [plan for plan in whole if plan.pp == 2 and plan.dp in {4, 8} and plan.group_order.value == "tensor-pipeline-data"]
+    kept = [plan for plan in whole if plan.pp == 2 and plan.dp in {4, 8} and str(plan.group_order) == "tensor-pipeline-data"]
     assert plans == kept and plans
     assert all(plan.cp == 2 for plan in plans_of(asked | {"cp": 2}))
 
