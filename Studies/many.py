@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import KeyExchange, LayoutName, TensorLayout
 from Common.errors import InputError
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
@@ -26,7 +28,9 @@ from Studies.request import Request
 if TYPE_CHECKING:
     import pandas as pd
 
-SHAPE_COLUMNS = ("tp", "cp", "ep", "micro_batch_size", "recompute", "sequence_parallel", "overlap_tensor")  # decide layers' costs
+SHAPE_COLUMNS = (  # decide layers' costs
+    *("layout", "tp", "tp2", "cp", "exchange", "ep", "micro_batch_size", "recompute", "sequence_parallel", "overlap_tensor"),
+)
 PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
@@ -47,6 +51,9 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
     full["recompute"] = [Recompute(value) for value in full["recompute"]]
+    names = {LayoutName.SEQUENCE.value: TensorLayout.ONE_D}  # which is one axis with cp above 1
+    full["layout"] = [names.get(value) or TensorLayout(value) for value in full["layout"]]
+    full["exchange"] = [KeyExchange(value) for value in full["exchange"]]
     orders = [_order(value, hardware.cluster) for value in full["group_order"]]
     full["group_order"] = pd.Series(orders, dtype=object, index=full.index)
     inner = [order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER for order in orders]
@@ -121,7 +128,7 @@ def _order(value: object, cluster: Cluster) -> GroupOrder | Assignment:
 
 def _plain(default: Any, value: Any) -> Any:
     """A cell as a setting of a plan: of the type of its ``default``, None where it is missing."""
-    if isinstance(value, Recompute):
+    if isinstance(value, StrEnum):
         return value
     if default is None:
         return None if value is None or value != value else bool(value)

@@ -18,7 +18,10 @@ from Plans.layer_costs import device_layer_costs
 from Plans.plan import UniformPlan
 from Plans.rates import device_machine
 from Solver import search
+from Studies.annotations import Mode
 from Studies.defaults import usual_precision
+from Studies.evaluation import evaluated
+from Studies.resolve import resolve
 
 
 def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
@@ -60,8 +63,33 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
         assert row.samples_per_s == pytest.approx(alone.samples_per_s, rel=1e-9)
 
 
+def test_layouts_and_assignments_cost_in_a_table_what_they_cost_alone(tmp_path: Path) -> None:
+    settings = {
+        "model": "gpt3-125m",
+        "device": "a100_80gb",
+        "cluster": "dgx_a100",
+        "sequence_length": 64,
+        "global_batch_size": 32,
+    }
+    rows = [
+        {"layout": "2d", "tp": 2, "tp2": 2, "dp": 3, "pp": 2, "zero_stage": 1},
+        {"layout": "2d", "tp": 1, "tp2": 2, "dp": 2, "exchange": "ring", "group_order": "row2/dp2"},
+        {"layout": "sequence", "cp": 4, "tp": 2, "dp": 2, "exchange": "ring", "sequence_parallel": True},
+        {"cp": 2, "tp": 2, "dp": 4, "exchange": "ulysses", "group_order": "tp2.dp4/cp2"},
+        {"tp": 2, "dp": 4, "pp": 2, "group_order": "tp2.dp2.pp2/dp2"},
+    ]
+    plain = {"layout": "1d", "tp": 1, "tp2": 1, "cp": 1, "dp": 1, "pp": 1, "exchange": "gather", "zero_stage": 0}
+    plain |= {"sequence_parallel": False, "group_order": "tensor-data-pipeline"}
+    table = pd.DataFrame([plain | row for row in rows])
+    found = search.evaluate_many(table, **settings, devices=32, output=tmp_path)
+    for place, row in enumerate(rows):
+        alone = evaluated(resolve({}, settings | row | {"output": str(tmp_path)}, Mode.EVALUATE)).iteration
+        assert found["iteration_s"][place] == pytest.approx(alone.iteration_s, rel=1e-9), row
+        assert found["memory_bytes"][place] == pytest.approx(alone.memory_bytes, rel=1e-9), row
+
+
 def test_unknown_columns_and_several_chips_are_refused() -> None:
-    with pytest.raises(InputError, match="no 'ppp'; their columns are tp"):
+    with pytest.raises(InputError, match="no 'ppp'; their columns are layout, tp"):
         search.evaluate_many({"ppp": [1]}, model="bertbase", device="a100_80gb")
     with pytest.raises(InputError, match="device= or chip="):
         search.evaluate_many({"pp": [1]}, model="bertbase")
