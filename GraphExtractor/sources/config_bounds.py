@@ -13,7 +13,8 @@ _BOUNDS = (  # the first that a key matches holds: modules that are made one by 
     (re.compile(r"(layers?|depths?|num_blocks|num_stages)$"), 1000),
     (re.compile(r"^(num|n)_.*experts$"), 2**15),
     (re.compile(r"num_labels$"), 2**20),
-    (re.compile(r"vocab|size|dim|heads?|hidden|channels|width|rank|positions?|n_embd|n_inner|d_model|d_ff|d_kv|seq"), 2**31),
+    (re.compile(r"vocab|positions?|seq"), 2**31),
+    (re.compile(r"size|dim|heads?|hidden|channels|width|rank|n_embd|n_inner|d_model|d_ff|d_kv"), 2**24),  # two make a matrix
 )
 
 
