@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import GroupOrder, LayoutName
 from Common.errors import InputError
 from Common.numbers import number, size_text
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
@@ -214,9 +215,10 @@ def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, i
 def _unsearched(request: Request, constraint: Constraint) -> list[str]:
     """Sizes and degrees that the constraint names and the study leaves out."""
     left_out = []
+    everything = {"layout": LayoutName.AUTO, "group_order": GroupOrder.TIERS}
     for name, value in constraint.of_the_plan.items():
         searched = getattr(request, name)
-        if searched is not None and value not in searched:
+        if searched is not None and value not in searched and everything.get(name) not in searched:
             left_out.append(f"{name.replace('_', ' ')} {value}")
     if constraint.hbm_size is not None and constraint.hbm_bytes not in memory_sizes(request):
         left_out.append(f"{number(constraint.hbm_size)} GiB of HBM")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from Common.choices import KeyExchange, LayoutName
 from Common.errors import InputError
 from Common.settings import Kind, Setting, SettingTable
 from Common.units import GIB, MIB
@@ -97,7 +98,10 @@ class Constraint:
     def settings(self) -> dict[str, object]:
         """Settings of a request that searches nothing else, as far as they are about memory and plans."""
         memory: dict[str, object] = {} if self.hbm_size is None else {"hbm_size": [self.hbm_size]}
-        return memory | {name: [value] for name, value in self.of_the_plan.items()}
+        plan: dict[str, object] = {name: [value] for name, value in self.of_the_plan.items()}
+        if self.layout is None and self.exchange not in (None, KeyExchange.GATHER.value):
+            plan["layout"] = [LayoutName.SEQUENCE.value]  # else nothing is exchanged
+        return memory | plan
 
 
 def constraint_of(plan: ModelPlan) -> Constraint:
