@@ -11,6 +11,8 @@ import numpy as np
 
 from Estimator.network.cluster import BoolArray, FloatArray
 
+MOST_ALGORITHMS = 6  # of a collective on any cluster
+
 Payload = TypeVar("Payload", float, FloatArray)
 
 

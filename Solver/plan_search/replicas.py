@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
-from Estimator.network.costs import CollectiveCosts
+from Estimator.network.costs import MOST_ALGORITHMS, CollectiveCosts
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.many_rates import group_starts, replica_levels, replica_parts
@@ -17,7 +17,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-MOST_ALGORITHMS = 6  # of a collective on any cluster
 MOST_ROUNDS = 4  # plans of a class that others are compared with: hardly any is closed by a later one
 
 

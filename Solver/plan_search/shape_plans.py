@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
+from Estimator.network.costs import MOST_ALGORITHMS
 from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
@@ -31,7 +32,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 AT_ONCE = 1024  # plans whose rates are priced together
-MOST_ALGORITHMS = 6  # of a collective on any cluster
 
 
 @dataclass(frozen=True)
