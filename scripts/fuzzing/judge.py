@@ -44,7 +44,7 @@ FOREIGN = re.compile(
     r"(?<!returns )\bNoneType\b|\bnumpy\b|\bnp\.float|aten::|arrow::|LLVM|pydantic_core",
     re.MULTILINE,
 )
-NOT_NUMBERS = re.compile(r"(?:^| {2,})[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE | re.MULTILINE)  # where a cell begins
+NOT_NUMBERS = re.compile(r"(?<=\S) {2,}[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE)  # a cell; a first one may be a name
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of several
 _OWN_WORDS = re.compile(r" with \w+: .*(?=; correct it there)")  # what a person's module says itself

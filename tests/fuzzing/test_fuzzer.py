@@ -69,6 +69,10 @@ def test_whatever_else_a_run_ends_with_is_a_problem(ended: Outcome, what: str) -
     assert any(what in problem.family for problem in problems(ended, "run_solver"))
 
 
+def test_a_source_may_be_called_what_is_no_number() -> None:
+    assert problems(outcome(0, stdout="  source    runs\n  -inf         1\n"), "validate") == []
+
+
 def test_problems_that_differ_in_names_and_numbers_alone_are_one_finding() -> None:
     first, second = (
         problems(outcome(1, f"phaze: unexpected KeyError: '{name}' at {number}\n"), "report")
