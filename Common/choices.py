@@ -33,6 +33,11 @@ class LayoutName(StrEnum):
     SEQUENCE = "sequence"  # sequences cut over cp devices with weights of their own, besides one tensor axis
     AUTO = "auto"  # of a search: all of them
 
+    @property
+    def axes(self) -> TensorLayout:
+        """The tensor axes of the layout."""
+        return TensorLayout.TWO_D if self is LayoutName.TWO_D else TensorLayout.ONE_D
+
 
 class KeyExchange(StrEnum):
     """How queries meet the keys and values of tokens on other devices.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
 _WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}  # as written: tp24 would be 24 of tp
-_TERM = re.compile(r"(tp|row|cp|dp|pp|ep)([1-9][0-9]{0,8})")
-_TIER = r"(1|(tp|row|cp|dp|pp|ep)[1-9][0-9]{0,8}(\.(tp|row|cp|dp|pp|ep)[1-9][0-9]{0,8}){0,5})"
+_PART = rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})"
+_TERM = re.compile(_PART)
+_TIER = rf"(1|{_PART}(\.{_PART}){{0,{len(_WORDS) - 1}}})"
 _WRITTEN = re.compile(rf"{_TIER}(/{_TIER}){{0,9}}")
 EXAMPLE = "tp4.dp2/dp8.pp4"
 _HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
@@ -65,7 +66,7 @@ class Assignment:
                     raise InputError(f"{as_given(text)} assigns no axes to tiers; {_HOW}")
                 found[_WORDS[match[1]]] = int(match[2])
             tiers.append(found)
-        return Assignment(*(tuple(tier[name] for tier in tiers) for name in ("tp", "cp", "ep", "dp", "pp", "tp2")))
+        return Assignment(*(tuple(tier[name] for tier in tiers) for name in (each.name for each in fields(Assignment))))
 
     def __str__(self) -> str:
         tiers = [
@@ -115,8 +116,7 @@ class Assignment:
 def tier_capacities(cluster: Cluster, devices: int | None = None) -> tuple[int, ...]:
     """Devices, or blocks, that a block of each tier holds; the outermost as far as there are ``devices``."""
     total = cluster.num_devices if devices is None else devices
-    sizes = [1, *(tier.group_size for tier in cluster.tiers[:-1]), max(total, 1)]
-    return tuple(max(outer // inner, 1) for inner, outer in pairwise(sizes))
+    return tuple(max(outer // inner, 1) for inner, outer in pairwise((*cluster.block_sizes, max(total, 1))))
 
 
 def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: Cluster) -> None:
@@ -142,14 +142,12 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
                 f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp have in a {tier.name}; "
                 f"give a divisor of {copies}"
             )
-    inner = 1
-    for tier, used in zip(cluster.tiers[:-1], assignment.occupied, strict=False):
-        holds = max(tier.group_size // inner, 1)
+    sizes = cluster.block_sizes
+    inner_tiers = zip(cluster.tiers[:-1], sizes, tier_capacities(cluster), assignment.occupied, strict=False)
+    for tier, inner, holds, used in inner_tiers:
         if used > holds:
             what = "devices" if inner == 1 else f"blocks of {inner} devices"
             raise InputError(f"{assignment} puts {used} {what} into a {tier.name}, which holds {holds}; assign fewer there")
-        inner = tier.group_size
-    sizes = (1, *(tier.group_size for tier in cluster.tiers[:-1]))
     last = sum((used - 1) * size for used, size in zip(assignment.occupied, sizes, strict=False))
     if last >= cluster.num_devices:
         raise InputError(

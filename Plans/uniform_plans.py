@@ -196,7 +196,7 @@ class UniformPlans:
         """Whether what is assigned to tiers does not multiply to the degrees or overfills one, shape (N,)."""
         beside = np.array(inner.tp) * np.array(inner.sequence)
         occupied = beside * self.assigned.prod(axis=1)
-        blocks = np.array([1, *(tier.group_size for tier in cluster.tiers[:-1])])
+        blocks = np.array(cluster.block_sizes)
         wrong = (self.assigned.prod(axis=2) != np.column_stack([self.dp, self.pp])).any(axis=1)
         wrong |= ((occupied - 1) @ blocks) >= cluster.num_devices
         full: BoolArray = wrong | (occupied[:, :-1] > blocks[1:] // blocks[:-1]).any(axis=1)

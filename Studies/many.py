@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName, TensorLayout
+from Common.choices import KeyExchange, LayoutName
 from Common.errors import InputError
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
@@ -51,8 +51,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
     full["recompute"] = [Recompute(value) for value in full["recompute"]]
-    names = {LayoutName.SEQUENCE.value: TensorLayout.ONE_D}  # which is one axis with cp above 1
-    full["layout"] = [names.get(value) or TensorLayout(value) for value in full["layout"]]
+    full["layout"] = [LayoutName(value).axes for value in full["layout"]]
     full["exchange"] = [KeyExchange(value) for value in full["exchange"]]
     orders = [_order(value, hardware.cluster) for value in full["group_order"]]
     full["group_order"] = pd.Series(orders, dtype=object, index=full.index)

@@ -1,6 +1,6 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from Common.choices import LayoutName, PipelineSchedule, TensorLayout
+from Common.choices import LayoutName, PipelineSchedule
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
@@ -122,7 +122,7 @@ def single_plan(request: Request) -> UniformPlan:
     """The one plan of a request to evaluate."""
     return UniformPlan(
         **{name: getattr(request, name)[0] for name in SEARCHED},
-        layout=TensorLayout.TWO_D if request.layout[0] is LayoutName.TWO_D else TensorLayout.ONE_D,
+        layout=request.layout[0].axes,
         global_batch_size=request.global_batch_size,
         gpipe=request.schedule is PipelineSchedule.GPIPE,
         optimizer=request.optimizer.value,

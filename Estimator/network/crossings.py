@@ -85,7 +85,7 @@ def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first:
 
     All arrays have shape (N,).
     """
-    each = [_members(group_sizes, strides, first, size) for size in _inner_sizes(cluster.tiers)]
+    each = [_members(group_sizes, strides, first, size) for size in cluster.block_sizes]
     # the outermost tier joins all, also where a last stride reaches beyond its end
     blocks, most, fewest = (
         np.stack(rows) for rows in zip(*each, (np.ones_like(group_sizes), group_sizes, group_sizes), strict=True)
@@ -113,7 +113,7 @@ def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, cluster: Clu
     spans = sizes * strides
     before, parts = np.ones_like(sizes), np.empty((len(cluster.tiers), len(sizes)), np.int64)
     even = np.ones(sizes.shape, np.bool_)
-    for row, block in enumerate(_inner_sizes(cluster.tiers)[1:]):
+    for row, block in enumerate(cluster.block_sizes[1:]):
         alone, whole = strides % block == 0, (block % spans == 0) | (devices <= block)
         filled = (block % strides == 0) & (spans % block == 0)
         even &= alone | whole | filled | (sizes == 1)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName, Recompute, TensorLayout
+from Common.choices import KeyExchange, LayoutName, Recompute
 from Common.progress import Advance
 from Estimator.network.cluster import Cluster
 from Plans.plan import GroupOrder, UniformPlan, group_order_of
@@ -201,11 +201,10 @@ class _Model:
     def _chosen_plan(self) -> UniformPlan:
         """That of the optimum, but for its stages."""
         chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
-        two = chosen["layout"] == LayoutName.TWO_D.value
         modes = {
             "recompute": Recompute(chosen["recompute"]),
             "group_order": group_order_of(chosen["group_order"]),
-            "layout": TensorLayout.TWO_D if two else TensorLayout.ONE_D,
+            "layout": LayoutName(chosen["layout"]).axes,
             "exchange": KeyExchange(chosen["exchange"]),
         }
         return replace(self._space.base, **(chosen | modes))
