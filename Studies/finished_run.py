@@ -27,16 +27,6 @@ logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
 EDITED = frozenset({"study.yaml"})  # by people: where the files are that it names may have changed
-RUN_FILES = (
-    "best.json",
-    "study.yaml",
-    "manifest.json",
-    "designs.parquet",
-    "designs.csv",
-    "plans.parquet",
-    "plans.csv",
-    "schedules.json.gz",
-)
 ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "recompute", "global_batch_size"})
 CHANGED = "it does not hold what the run wrote"
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"

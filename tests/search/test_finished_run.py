@@ -15,12 +15,14 @@ import yaml
 from forged_runs import forged, forged_answer
 from small_study import small_study, solved
 
+import phaze
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of
-from Studies.finished_run import RUN_FILES, open_run
+from Studies.finished_run import open_run
 from Studies.folders import check_output
 from Studies.resolve import resolve
+from Studies.run_directory import RUN_FILES
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +219,20 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     for text, words in (("/dev/null", "device"), (str(tmp_path), "folder"), (str(tmp_path / "file" / "x"), "not a folder")):
         with pytest.raises(InputError, match=words):
             output_file(text)
+
+
+@pytest.mark.parametrize("mode", ["run_solver", "training-time"])
+@pytest.mark.parametrize("name", ["study.yaml", "best.json", "manifest.json", "designs.csv"])
+def test_a_file_that_no_run_wrote_is_not_replaced(
+    mode: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = f"--model bertbase --sequence-length 64 --device a100_80gb --devices 8 --global-batch-size 8 --output {tmp_path}"
+    (tmp_path / name).write_text("mine: true\n")
+    more = ["--tokens", "1e6"] if mode == "training-time" else []
+    assert phaze.main([mode, *words.split(), *more]) == 2
+    assert (
+        f"{name} was written by no run of phaze, and this one would replace it; give another --output" in capsys.readouterr().err
+    )
+    assert (tmp_path / name).read_text() == "mine: true\n"
+    assert [each.name for each in tmp_path.iterdir()] == [name]
