@@ -167,6 +167,18 @@ def test_a_study_with_what_no_study_has_is_refused(run: Path, tmp_path: Path, li
         open_run(copy)
 
 
+@pytest.mark.parametrize("value", ["gone", None, 1e40, {"a": 1}], ids=str)
+def test_whatever_a_study_is_edited_to_it_is_explained_or_refused(
+    run: Path, tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(run, tmp_path)
+    study = yaml.safe_load((copy / "study.yaml").read_text())
+    for key in [*study, "device"]:
+        edited = {name: it for name, it in study.items() if name != key} | ({} if value == "gone" else {key: value})
+        (copy / "study.yaml").write_text(yaml.safe_dump(edited))
+        assert phaze.main(["explain", str(copy), "--quiet"]) in {0, 2}, (key, capsys.readouterr().err)
+
+
 def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
     contents = open_run(run).manifest.contents
     assert set(contents) == {"cluster", "design_space"}
