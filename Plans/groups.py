@@ -25,7 +25,6 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.plan import UniformPlan
 
-
 WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)
 
 
@@ -94,7 +93,9 @@ def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
     """Groups of ``plan`` that communicate within a layer, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
-        return LayerGroups(*map(_rectangle, (assigned.tp, assigned.sequence, assigned.ep, assigned.tp2)), plan.panels)
+        axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
+        tensor, context, experts, tensor2 = (_rectangle(parts) for parts in axes)
+        return LayerGroups(tensor, context, experts, tensor2, plan.panels)
     tp, rows, sequence, devices = plan.tp, plan.tp2, plan.sequence_devices, plan.devices
 
     def evenly(degree: int, stride: int) -> DeviceGroups:

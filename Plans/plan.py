@@ -188,9 +188,7 @@ class Plan:
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
-        layout = Layout(
-            plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange, plan.panels
-        )
+        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange, plan.panels)
         return Plan(
             model=model,
             sequence_length=sequence_length,

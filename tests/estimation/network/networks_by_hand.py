@@ -78,9 +78,10 @@ def rooted(size: int, crossed: list[Crossing]) -> dict[str, Cost]:
     }
     if all(each.together % each.inside == 0 for each in crossed):
         *inner, outer = crossed
-        scattered = [((each.width - 1) * each.tier.latency_s, (each.width - 1) / each.together / each.bandwidth) for each in inner]
-        fixed_s = start_s + (outer.width - 1) * outer.tier.latency_s + 2 * sum(fixed_s for fixed_s, _ in scattered)
-        found["tier by tier"] = (fixed_s, 1 / outer.inside / outer.bandwidth + 2 * sum(per_byte_s for _, per_byte_s in scattered))
+        steps_s = [(each.width - 1) * each.tier.latency_s for each in inner]
+        scattered = [(each.width - 1) / each.together / each.bandwidth for each in inner]
+        fixed_s = start_s + (outer.width - 1) * outer.tier.latency_s + 2 * sum(steps_s)
+        found["tier by tier"] = (fixed_s, 1 / outer.inside / outer.bandwidth + 2 * sum(scattered))
     return found
 
 
