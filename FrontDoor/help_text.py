@@ -22,7 +22,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("cluster", "fast_domain", "software", "devices", "use_all_devices"),
     ),
     "plan": (
-        *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "pp", "dp", "cp", "exchange", "ep", "recompute"),
+        *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "panels", "pp", "dp", "cp", "exchange", "ep", "recompute"),
         *("sequence_parallel", "interleave"),
         *("zero_stage", "fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
     ),

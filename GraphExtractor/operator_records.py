@@ -148,6 +148,14 @@ class Collective:
     group_size: int
     group: CollectiveGroup = CollectiveGroup.TENSOR
 
+    def messages(self, panels: int) -> int:
+        """Broadcasts or reductions that ``panels`` panels need, each from or to one member.
+
+        A panel that several members have parts of needs as many: where its columns lie one after another over the members, the
+        ends of panels and of parts cut them into so many pieces.
+        """
+        return panels + self.group_size - math.gcd(panels, self.group_size)
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -192,10 +200,10 @@ class Operator:
     def buffer_bytes(self, panels: int) -> int:
         """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the one in use and the next one.
 
-        Around a ring pass as many pieces as it has devices.
+        Around a ring pass as many pieces as it has devices. Behind the only panel there is no next one.
         """
         pieces = (each.group_size if each.kind is CollectiveKind.PASS else panels for each in self.streamed)
-        return sum(-(-2 * each.payload_bytes // count) for each, count in zip(self.streamed, pieces, strict=True))
+        return sum(-(-min(2, count) * each.payload_bytes // count) for each, count in zip(self.streamed, pieces, strict=True))
 
     @property
     def bytes_read(self) -> int:

@@ -6,6 +6,8 @@ from Common.errors import InputError
 from GraphExtractor.graph import DTYPE_BYTES, Attention, GraphKey, KeyExchange, TensorLayout
 from GraphExtractor.models.base import ModelFamily, TransformerFamily
 
+SHOWN = 16  # divisors listed in a refusal
+
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
     """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can tell."""
@@ -91,6 +93,35 @@ def _check_axes(key: GraphKey, family: ModelFamily) -> None:
                 f"a 2d layout of {key.tp} x {key.tp2} devices does not divide the {size} {name} of {key.model}; "
                 f"use widths that both divide {size}"
             )
+
+
+def panels_fit(panels: int, family: ModelFamily) -> bool:
+    """Whether products of a 2D layout can run in so many equal panels; one is all of them where a model has no such layout."""
+    return not any(size % panels for size in _summed(family).values())
+
+
+def check_panels(panels: int, model: str, family: ModelFamily) -> None:
+    """Refuse panels that do not divide what products of a 2D layout are summed over.
+
+    Raises:
+        InputError: says what they do not divide, and what would.
+    """
+    sizes = _summed(family)
+    for name, size in sizes.items():
+        if size % panels:
+            would = divisors(math.gcd(*sizes.values()))
+            shown = ", ".join(map(str, would[:SHOWN])) + (f", ..., {would[-1]}" if len(would) > SHOWN else "")
+            raise InputError(
+                f"panels is {panels}, which does not divide the {size} {name} of {model} that products are summed over; "
+                f"use one of {shown}"
+            )
+
+
+def _summed(family: ModelFamily) -> dict[str, int]:
+    """What the products of a 2D layout are summed over, by what it is called; nothing where no such layout divides the model."""
+    if not isinstance(family, TransformerFamily) or not family.divides_twice:
+        return {}
+    return {"hidden columns": family.hidden, **family.summed_sizes}
 
 
 def _check_exchange(key: GraphKey, family: ModelFamily) -> None:

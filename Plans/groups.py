@@ -19,11 +19,13 @@ import numpy as np
 
 from Estimator.network.cluster import Cluster, FloatArray
 from Estimator.network.collectives import collective_costs, distinct_starts, rectangle_costs
-from Estimator.network.costs import AlgorithmCost
+from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCost
 from Estimator.network.crossings import parts_of
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.plan import UniformPlan
+
+WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,22 @@ ALONE = DeviceGroups((), (0,))
 
 @dataclass(frozen=True)
 class LayerGroups:
-    """The groups that communicate within a layer."""
+    """The groups that communicate within a layer, and in how many ``panels`` they do beside the products of a 2D layout."""
 
     tensor: DeviceGroups = ALONE
     context: DeviceGroups = ALONE  # that share the tokens of sequences
     experts: DeviceGroups = ALONE
     tensor2: DeviceGroups = ALONE  # along the second axis of a 2D layout
+    panels: int = 1
 
 
 def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
     """Groups of ``plan`` that communicate within a layer, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
-        return LayerGroups(*map(_rectangle, (assigned.tp, assigned.sequence, assigned.ep, assigned.tp2)))
+        axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
+        tensor, context, experts, tensor2 = (_rectangle(parts) for parts in axes)
+        return LayerGroups(tensor, context, experts, tensor2, plan.panels)
     tp, rows, sequence, devices = plan.tp, plan.tp2, plan.sequence_devices, plan.devices
 
     def evenly(degree: int, stride: int) -> DeviceGroups:
@@ -102,7 +107,7 @@ def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
     if plan.ep > 1:
         inside, outside = divided_levels(plan)
         experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster)
-    return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp))
+    return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), plan.panels)
 
 
 def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
@@ -130,14 +135,15 @@ class GroupNetwork:
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         """Seconds of a collective over ``payload_bytes``.
 
-        Reductions and gathers go on with what inner levels left of the tensor; an all-to-all moves everything on each level.
+        Reductions and gathers go on with what inner levels left of the tensor; all-to-alls, and what one device sends to all or
+        gets from them, move everything on each level.
         """
         if not payload_bytes:
             return 0.0
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:
             total_s += max(min(cost.seconds(left_bytes) for cost in costs) for costs in self._costs(kind, level))
-            left_bytes /= 1 if kind is CollectiveKind.ALL_TO_ALL else level.size
+            left_bytes /= 1 if kind in WHOLE_ON_EACH_LEVEL else level.size
         return total_s
 
     def many_seconds(self, kind: CollectiveKind, payload_bytes: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ from GraphExtractor.graph import (
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
 from Plans.groups import GroupNetwork, LayerGroups
-from Plans.streams import PANELS, exposed_s
+from Plans.streams import exposed_s
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -207,7 +207,7 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
-def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = PANELS) -> LayerSizes:
+def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
@@ -237,7 +237,7 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = PANELS) -
     )
 
 
-def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = PANELS) -> int:
+def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1) -> int:
     """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
     return layer.workspace_bytes + layer.buffer_bytes(panels) + layer.saved.restored(recompute)
 
@@ -296,12 +296,12 @@ def device_layer_costs(
     model: DeviceModel,
     cluster: Cluster,
     groups: LayerGroups,
-    panels: int = PANELS,
 ) -> LayerCosts:
     """Costs on one device (one configuration): operators run one after another in one stream.
 
-    ``groups`` are those that communicate within a layer, ``panels`` the pieces that products of a 2D layout run in.
+    ``groups`` are those that communicate within a layer, and in how many panels products beside them run.
     """
+    panels = groups.panels
     network = GraphNetwork.of(graph, cluster, groups)
     distinct, _ = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
@@ -326,7 +326,7 @@ def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, netw
     totals = np.zeros((9, 1, len(passes)))
     for layer, operators in enumerate(passes):
         for operator in operators:
-            time = model.operator_time(operator)
+            time = model.operator_time(operator, panels)
             totals[:4, 0, layer] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
             if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
                 totals[4, 0, layer] += time.device_s

@@ -29,7 +29,8 @@ class UniformPlan:
     branching models need not keep). ``overlap_gradients`` and ``overlap_tensor`` None leave it to the framework. ``ep`` of the
     dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
     devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
-    tp · tp2 devices and tokens over tp2 · cp of them; keys and values meet by ``exchange``.
+    tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many ``panels``, and keys and values
+    meet by ``exchange``.
     """
 
     micro_batch_size: int = 1
@@ -50,6 +51,7 @@ class UniformPlan:
     group_order: GroupOrder | Assignment = GroupOrder.DATA_INNER
     layout: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
+    panels: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
     stage_layers: tuple[int, ...] | None = None
     layer_order: tuple[int, ...] | None = None
@@ -134,8 +136,8 @@ class UniformPlan:
 class Layout:
     """How a layer's tensors lie over a group of devices.
 
-    Along one or two tensor axes (``kind``; tp and tp2), with sequence parallelism or not, sequences cut over cp devices (and
-    those of the second axis), whose keys and values meet by ``exchange``, experts over ep.
+    Along one or two tensor axes (``kind``; tp and tp2, whose products run in ``panels``), with sequence parallelism or not,
+    sequences cut over cp devices (and those of the second axis), whose keys and values meet by ``exchange``, experts over ep.
     """
 
     tp: int = 1
@@ -145,6 +147,7 @@ class Layout:
     kind: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
+    panels: int = 1
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class Plan:
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
-        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange)
+        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange, plan.panels)
         return Plan(
             model=model,
             sequence_length=sequence_length,
@@ -246,6 +249,7 @@ class Plan:
             sequence_parallel=first.layout.sequence_parallel,
             layout=first.layout.kind,
             tp2=first.layout.tp2,
+            panels=first.layout.panels,
             exchange=first.layout.exchange,
             zero_stage=first.zero_stage,
             optimizer=self.optimizer,
@@ -260,7 +264,8 @@ class Plan:
 
 
 MAPPED = (  # keys of a plan's settings that are its fields or properties too
-    *("tp", "pp", "dp", "cp", "ep", "layout", "tp2", "exchange", "micro_batch_size", "global_batch_size", "interleave"),
+    *("tp", "pp", "dp", "cp", "ep", "layout", "tp2", "panels", "exchange", "micro_batch_size", "global_batch_size"),
+    "interleave",
     *("schedule", "stage_layers", "recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention"),
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
@@ -306,12 +311,17 @@ def check_plan(plan: UniformPlan) -> None:
     Raises:
         InputError: says what was given and what is allowed.
     """
-    for name in ("micro_batch_size", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "tp2", "interleave"):
+    for name in ("micro_batch_size", "global_batch_size", "tp", "pp", "dp", "cp", "ep", "tp2", "panels", "interleave"):
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
     if plan.tp2 > 1 and plan.layout is not TensorLayout.TWO_D:
         raise InputError(f"tp2 is {plan.tp2}, but a 1d layout has one tensor axis; use tp2 1, or layout 2d")
+    if plan.panels > 1 and (plan.layout is not TensorLayout.TWO_D or plan.tp * plan.tp2 == 1):
+        raise InputError(
+            f"panels is {plan.panels}, but only products of a 2d layout on several devices run in panels; leave panels out, or "
+            "use layout 2d with a tp or tp2 above 1"
+        )
     if plan.exchange is not KeyExchange.GATHER and plan.sequence_devices == 1:
         raise InputError(f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or leave it out")
     if plan.dp * plan.cp % plan.ep:

@@ -1,9 +1,10 @@
 """Products beside which collectives run piece by piece: what of these no product hides.
 
 With ``t`` seconds of product, ``a`` of receiving and ``r`` of reducing one of ``n`` panels, which share the links, panels make a
-pipeline of ``a + t/n + r + (n - 1) max(a + r, t/n)`` seconds: the first to come and the last to go are exposed. Around a ring of
-``n`` devices keys and values make n - 1 steps, each beside one n-th of attention; backward their gradients travel with them and
-have one more step home behind it. More panels cost more starts; what smaller products cost more is left out.
+pipeline of ``a + t/n + r + (n - 1) max(a + r, t/n)`` seconds: the first to come and the last to go are exposed. ``t`` is that of
+the n smaller products, one launch each (``DeviceModel.operator_time``), and every panel pays for the start of its broadcasts and
+reductions, so that more panels hide more and cost more. Around a ring of ``n`` devices keys and values make n - 1 steps, each
+beside one n-th of attention; backward their gradients travel with them and have one more step home behind it.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,9 @@ from dataclasses import replace
 
 from GraphExtractor.graph import Collective, CollectiveKind, Operator, Phase
 
-PANELS = 4  # of every product, as in arXiv 2410.00273, where nobody chooses
 
-
-def exposed_s(operator: Operator, product_s: float, seconds: Callable[[Collective], float], panels: int = PANELS) -> float:
-    """Seconds that what ``operator`` streams adds to the ``product_s`` that it takes by itself.
+def exposed_s(operator: Operator, product_s: float, seconds: Callable[[Collective], float], panels: int = 1) -> float:
+    """Seconds that what ``operator`` streams adds to the ``product_s`` that it takes by itself in ``panels`` panels.
 
     ``seconds`` prices a collective by itself; passing around a ring is all its steps but the one home.
     """
@@ -27,5 +26,11 @@ def exposed_s(operator: Operator, product_s: float, seconds: Callable[[Collectiv
         step_s = [seconds(each) / steps for each in operator.streamed]
         home_s = step_s[-1] if operator.phase is Phase.BACKWARD else 0.0
         return steps * max(sum(step_s) - product_s / first.group_size, 0.0) + home_s
-    panel_s = sum(seconds(replace(each, payload_bytes=-(-each.payload_bytes // panels))) for each in operator.streamed)
+    panel_s = sum(_panel_s(each, seconds, panels) for each in operator.streamed)
     return panel_s + (panels - 1) * max(panel_s - product_s / panels, 0.0)
+
+
+def _panel_s(collective: Collective, seconds: Callable[[Collective], float], panels: int) -> float:
+    """Seconds of the messages of one panel, on average."""
+    messages = collective.messages(panels)
+    return messages / panels * seconds(replace(collective, payload_bytes=-(-collective.payload_bytes // messages)))

@@ -52,6 +52,7 @@ class PlanSummary:
     layout: str = "1d"  # a ``LayoutName``
     tp2: int = 1
     exchange: str = "gather"  # a ``KeyExchange``
+    panels: int = 1
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ class ModelPlan:
     layout: str = "1d"
     tp2: int = 1
     exchange: str = "gather"
+    panels: int = 1
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

@@ -11,7 +11,7 @@ from Common.choices import KeyExchange, LayoutName, Precision, TensorLayout
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.widths import check_key, divisors
+from GraphExtractor.widths import check_key, check_panels, divisors
 from Plans.cuts import balanced_cuts
 from Plans.plan import check_plan
 from Studies.annotations import Mode
@@ -36,6 +36,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_models(request, families)
     _check_degrees(request, families)
     _check_experts(request, families)
+    _check_panels(request, families)
     _check_plans(request, families)
 
 
@@ -222,6 +223,25 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
         f"ep is {_listed(request.ep)}, which divides dp x cp of no plan on {devices} devices; possible with the rest as it is: "
         f"ep {_listed(would)}"
     )
+
+
+def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse panels that divide no products, or where there are none."""
+    several = [panels for panels in request.panels if panels > 1]
+    if not several:
+        return
+    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.layout):
+        raise InputError(
+            f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given layout "
+            f"{', '.join(request.layout)}; leave panels out, or use layout 2d"
+        )
+    if request.hardware.device is None:
+        raise InputError(
+            f"panels is {_listed(several)}, but the schedules of a designed accelerator receive whole operands beside other "
+            "work; leave panels out, or give --device"
+        )
+    for (model, family), panels in product(families.items(), several):
+        check_panels(panels, model, family)
 
 
 def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:

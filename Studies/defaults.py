@@ -1,7 +1,7 @@
 """What holds where nothing was given: the plans that a search compares, and the one plan that is priced."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,14 @@ from Common.settings import ALL
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.widths import allowed_widths
+from GraphExtractor.widths import allowed_widths, panels_fit
 from Studies.hardware import ResolvedHardware
 from Studies.request import Request
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
 ZERO_STAGES = (0, 1, 2, 3)
+PANELS = (1, 2, 4, 8, 16, 32)  # of products of a 2D layout
+USUAL_PANELS = 4  # where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
 MOST_SHARING = 64  # devices that a search lets share a sequence, or the rows of a layout, unless told
 EITHER = (False, True)
 
@@ -49,6 +51,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "cp": (1,),
         "layout": (LayoutName.ONE_D,),
         "tp2": (1,),
+        "panels": (1,),
         "exchange": (KeyExchange.GATHER,),
         "ep": expert_degrees(where),
         "recompute": tuple(Recompute),
@@ -79,6 +82,7 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     found: dict[str, Any] = {"exchange": every}
     if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
         found["tp2"] = several
+        found["panels"] = fitting_panels(where, PANELS)
     if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
         found["cp"] = several
     return found
@@ -108,6 +112,7 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
         "ep": values.get("ep", 1),
         "layout": values.get("layout", LayoutName.ONE_D),
         "tp2": values.get("tp2", 1),
+        "panels": values.get("panels", usual_panels(where) if _multiplies_in_panels(values) else 1),
         "exchange": values.get("exchange", KeyExchange.GATHER),
         "micro_batch_size": values.get("micro_batch_size", 1),
         "recompute": values.get("recompute", Recompute.NONE),
@@ -124,6 +129,21 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
         "schedule": schedule_of(values.get("schedule"), interleave),
         "precision": values.get("precision", usual_precision(where.hardware.device)),
     }
+
+
+def fitting_panels(where: Situation, counts: Iterable[int]) -> tuple[int, ...]:
+    """Of ``counts`` of panels those that divide all models; schedules of chips to design know whole operands alone."""
+    allowed = counts if where.on_devices else (1,)
+    return tuple(count for count in allowed if all(panels_fit(count, family) for family in where.families))
+
+
+def usual_panels(where: Situation) -> int:
+    """Panels of a 2D layout where nobody says how many."""
+    return max(fitting_panels(where, range(1, USUAL_PANELS + 1)))
+
+
+def _multiplies_in_panels(values: Mapping[str, Any]) -> bool:
+    return values.get("layout") is LayoutName.TWO_D and values.get("tp", 1) * values.get("tp2", 1) > 1
 
 
 def widths_up_to(largest: int) -> tuple[int, ...]:

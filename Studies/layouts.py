@@ -46,7 +46,8 @@ def _asked(request: Request) -> Iterator[Layout]:
         contexts = request.cp if names == {LayoutName.TWO_D} else (1,)
         for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):
             if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):
-                yield Layout(tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange)
+                for panels in request.panels if tp * tp2 > 1 else (1,):
+                    yield Layout(tp, cp, kind=TensorLayout.TWO_D, tp2=tp2, exchange=exchange, panels=panels)
 
 
 def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:

@@ -89,10 +89,10 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
         grid = pandas.DataFrame({"tp": 8, "pp": [8, 16], "dp": [8, 4], "micro_batch_size": 1})
         evaluate_many(grid, model="megatron-175b", device="a100_80gb", global_batch_size=512)
 
-    Columns of ``plans``, a DataFrame or mapping of lists: layout, tp, tp2, cp, exchange, ep, pp, dp, micro_batch_size,
+    Columns of ``plans``, a DataFrame or mapping of lists: layout, tp, tp2, panels, cp, exchange, ep, pp, dp, micro_batch_size,
     interleave, zero_stage, recompute, sequence_parallel, group_order, overlap_gradients, overlap_tensor, global_batch_size;
-    what is left out is 1, none or the framework's, and the global batch that of ``settings``. Blocks are balanced over stages as
-    Megatron-LM does.
+    what is left out is 1, none or the framework's (panels those of ``evaluate``), and the global batch that of ``settings``.
+    Blocks are balanced over stages as Megatron-LM does.
     ``settings`` are those of ``study`` that say model and hardware, with a ``device`` or a ``chip``. Added are iteration_s,
     samples_per_s, step_s (of the optimizer, within iteration_s), memory_bytes (of the fullest stage) and feasible (whether it
     fits).

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName
+from Common.choices import KeyExchange, LayoutName, TensorLayout
 from Common.errors import InputError
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.storage import load_or_extract
+from GraphExtractor.widths import check_panels
 from Plans.assignment import Assignment
 from Plans.groups import layer_groups
 from Plans.layer_costs import LayerCosts
 from Plans.many import evaluate_many
-from Plans.plan import GroupOrder, UniformPlan, group_order_of
+from Plans.plan import GroupOrder, UniformPlan, check_plan, group_order_of
 from Plans.uniform_plans import UniformPlans
 from Solver.hardware import Hardware
+from Studies.defaults import Situation, usual_panels
 from Studies.problem import hardware_of, memory_sizes, plan_space
 from Studies.request import Request
 
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHAPE_COLUMNS = (  # decide layers' costs
-    *("layout", "tp", "tp2", "cp", "exchange", "ep", "micro_batch_size", "recompute", "sequence_parallel", "overlap_tensor"),
+    *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "recompute", "sequence_parallel"),
+    "overlap_tensor",
 )
 PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "group_order", "overlap_gradients")
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
@@ -53,6 +57,9 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
     full["recompute"] = _each(full["recompute"], Recompute)
     full["layout"] = _each(full["layout"], lambda value: LayoutName(value).axes)
     full["exchange"] = _each(full["exchange"], KeyExchange)
+    if "panels" not in table:
+        usual = usual_panels(Situation((find_model(request.models[0].name),), request.hardware))
+        full["panels"] = np.where((full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1)
     full["group_order"] = _each(full["group_order"], lambda value: _order(value, hardware.cluster))
     full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
@@ -90,7 +97,10 @@ class _LayerCosts:
 
     def of(self, plan: UniformPlan) -> LayerCosts:
         request, hardware = self._request, self._hardware
-        key = plan.graph_key(request.models[0].name, request.sequence_length[0])
+        model = request.models[0].name
+        check_plan(plan)
+        check_panels(plan.panels, model, find_model(model))
+        key = plan.graph_key(model, request.sequence_length[0])
         graph = load_or_extract(key, request.folders.graphs, code=request.code)
         check_functions([graph], hardware.known_functions, strict=request.strict)
         return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))

@@ -17,7 +17,7 @@ from Studies.layouts import other_layouts
 from Studies.request import Request
 
 SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
-    *("tp2", "exchange"),
+    *("tp2", "panels", "exchange"),
     *("micro_batch_size", "tp", "pp", "dp", "cp", "ep", "interleave", "recompute", "sequence_parallel", "zero_stage"),
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )

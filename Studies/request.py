@@ -234,6 +234,15 @@ class Request:
         Ints,
         About("width of the second tensor axis of a layout 2d", "1; of a layout 2d the powers of two", "1", most=4096),
     ] = (1,)
+    panels: Annotated[
+        Ints,
+        About(
+            "panels in which each product of a layout 2d runs, beside which the next one is on its way",
+            "1; of a layout 2d those of 1, 2, 4, 8, 16 and 32 that divide the model",
+            "1; of a layout 2d 4",
+            most=4096,
+        ),
+    ] = (1,)
     exchange: Annotated[
         tuple[KeyExchange, ...],
         About(

@@ -27,14 +27,14 @@ TEXTS, SWITCHES = (
     frozenset({"sequence_parallel", "on_front"}),
 )
 OF_DESIGNS = (
-    *("model", "micro_batch_size", "hbm_bytes", "layout", "tp", "tp2", "cp", "exchange", "ep", "sequence_parallel", "recompute"),
-    "status",
+    *("model", "micro_batch_size", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+    *("recompute", "status"),
     *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
     *("pp", "dp", "on_front"),
 )
 OF_PLANS = (
-    *("model", "hbm_bytes", "layout", "tp", "tp2", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel", "recompute"),
-    *("pp", "dp", "zero_stage"),
+    *("model", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel"),
+    *("recompute", "pp", "dp", "zero_stage"),
     *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
 )
 
@@ -103,6 +103,7 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                         "layout": shape.layout_name.value,
                         "tp": shape.tp,
                         "tp2": shape.tp2,
+                        "panels": shape.panels,
                         "cp": shape.cp,
                         "exchange": shape.exchange.value,
                         "ep": shape.ep,
@@ -153,6 +154,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "layout": category(named(LayoutName, [plan.layout_name for plan in shapes]), tuple(LayoutName)),
             "tp": np.array([plan.tp for plan in shapes])[shape_of],
             "tp2": np.array([plan.tp2 for plan in shapes])[shape_of],
+            "panels": np.array([plan.panels for plan in shapes])[shape_of],
             "cp": np.array([plan.cp for plan in shapes])[shape_of],
             "exchange": category(named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)),
             "ep": np.array([plan.ep for plan in shapes])[shape_of],

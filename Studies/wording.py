@@ -70,6 +70,7 @@ def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
     """What a plan does beside tp, pp, dp, micro-batches and recomputation, in words; what is switched off is left out."""
     named = {
         f"2d layout with tp2 {plan.tp2}": plan.layout == LayoutName.TWO_D.value,
+        f"products in {plan.panels} panels": plan.panels > 1,
         f"cp {plan.cp}": plan.cp > 1,
         f"keys and values by {plan.exchange}": plan.exchange != KeyExchange.GATHER.value,
         f"ep {plan.ep}": plan.ep > 1,

@@ -36,10 +36,10 @@ from Studies.resolve import resolve
 CLUSTER = {"device": "a100_80gb", "devices": 1024}
 QUESTION = CLUSTER | {"model": "megatron-175b", "global_batch_size": 1536, "tp": 8, "recompute": "full"}
 MANY_DEVICES = 100_000
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, str | int]] = {
     "1d": {"tp": 8},
     "2d": {"layout": "2d", "tp": 4, "tp2": 2},
-    "2d, assigned to tiers": {"layout": "2d", "tp": 4, "tp2": 2, "group_order": "tp4.row2"},
+    "2d, assigned to tiers": {"layout": "2d", "tp": 4, "tp2": 2},
     "ring": {"layout": "sequence", "tp": 4, "cp": 2, "exchange": "ring"},
     "ulysses": {"layout": "sequence", "tp": 4, "cp": 2, "exchange": "ulysses"},
 }
@@ -107,7 +107,7 @@ def layouts(folder: Path) -> None:
     grid = pd.DataFrame([row for row in degrees if row[0] * row[1] * 8 <= 1024], columns=columns)
     for name, layout in LAYOUTS.items():
         table = grid.assign(**layout)
-        if "group_order" in layout:
+        if name.endswith("tiers"):
             table["group_order"] = [f"tp4.row2/dp{dp}.pp{pp}" for pp, dp in zip(table.pp, table.dp, strict=True)]
             table["group_order"] = (
                 table["group_order"].str.replace(r"dp1\.|\.pp1$", "", regex=True).replace("tp4.row2/pp1", "tp4.row2")

@@ -246,7 +246,10 @@ class RandomHardware(Hardware):
             again = [getattr(forward_costs, name) * (full + 0.3 * selective) for name in vars(forward_costs)]
             recompute = PassCosts(*again)
             accumulation, energy = draw(0.0, 0.1)[:, index], None
-        return LayerCosts(graph, mode, layer_sizes(graph, mode), forward_costs, recompute, backward_costs, accumulation, energy)
+        sizes = layer_sizes(graph, mode)
+        if key.tp2 > 1:  # what is on its way to products needs room, the less the more panels there are
+            sizes = replace(sizes, workspace_bytes=sizes.workspace_bytes + 4000.0 / groups.panels)
+        return LayerCosts(graph, mode, sizes, forward_costs, recompute, backward_costs, accumulation, energy)
 
     @staticmethod
     def _device_pass(draw, index: list[int], factor: float) -> PassCosts:  # type: ignore[no-untyped-def]
@@ -274,6 +277,7 @@ def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:
 
 
 TWO_D, RING = Layout(1, 1, kind=TensorLayout.TWO_D, tp2=2), Layout(1, 2, exchange=KeyExchange.RING)
+PANELS = 1, 2, 8
 
 
 def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: bool) -> PlanSpace:
@@ -299,7 +303,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         zero_stages=some(0, 1, 2, 3),
         group_orders=ORDERS[: 2 + layers % 2],
         capacities=tuple(capacities(cluster, devices)),
-        layouts=() if experts or layers % 3 == 1 else (TWO_D, RING),
+        layouts=() if experts or layers % 3 == 1 else (*(replace(TWO_D, panels=panels) for panels in PANELS[:layers]), RING),
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (True, False))[int(random.integers(2))],
     )
@@ -325,6 +329,7 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
             yield from every_order(space, shape)
     for layout, size, recompute in itertools.product(space.layouts, space.micro_batch_sizes, space.recompute):
         axes = {"tp": layout.tp, "tp2": layout.tp2, "cp": layout.cp, "layout": layout.kind, "exchange": layout.exchange}
+        axes |= {"panels": layout.panels}
         yield from every_order(space, replace(space.base, **axes, micro_batch_size=size, recompute=recompute))
 
 

@@ -31,12 +31,17 @@ class ProductTime:
         return max(self.arithmetic_s, self.traffic_s)
 
 
-def product_time(gemm: Gemm, device: Device, number_format: str, element_bytes: int, sustained: bool = True) -> ProductTime:
-    """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as measured alone."""
+def product_time(
+    gemm: Gemm, device: Device, number_format: str, element_bytes: int, sustained: bool = True, *, added: bool = False
+) -> ProductTime:
+    """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as measured alone.
+
+    One that is ``added`` to what is in memory reads that too.
+    """
     engine, memory = device.matrix, device.memory
     share = engine.batched_bandwidth.value if gemm.batch > 1 else memory.efficiency.value
     bytes_per_s = memory.bandwidth.value * share
-    operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n))
+    operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n))
     processors = int(engine.processors.value)
     flops_per_s = device.peak_flops(number_format) / processors * engine.reached(number_format, sustained)
     best: ProductTime | None = None

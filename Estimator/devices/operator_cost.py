@@ -17,7 +17,7 @@ from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperato
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
-from GraphExtractor.graph import DTYPE_BYTES, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorGraph, OperatorKind, Phase, Yields
 from GraphExtractor.score_mask import mask_of
 
 SOFTMAX = ("softmax", "softmax_backward")
@@ -102,11 +102,14 @@ class DeviceModel(OperatorCostModel):
         """Adding the weight gradients of a micro-batch to those of the ones before it."""
         return KernelTime(memory_s=self.accumulation_bytes * parameters / self.stream_bytes_per_s)
 
-    def operator_time(self, operator: Operator) -> KernelTime:
-        """Time of one operator."""
-        return self._price(operator)
+    def operator_time(self, operator: Operator, panels: int = 1) -> KernelTime:
+        """Time of one operator, of a product beside which others stream as it is run in so many ``panels``.
 
-    def _priced(self, operator: Operator) -> KernelTime:
+        Every panel is a product by itself, which efficiencies and launches know; the host issues what streams too.
+        """
+        return self._price(operator, panels)
+
+    def _priced(self, operator: Operator, panels: int) -> KernelTime:
         if operator.kind is OperatorKind.COLLECTIVE:
             return KernelTime(host_s=self.software.host_issue.value)
         if operator.kind is OperatorKind.ATTENTION:
@@ -114,10 +117,10 @@ class DeviceModel(OperatorCostModel):
         if operator.kind is OperatorKind.SCAN:
             return self._scan(operator)
         if operator.gemms:
-            return self._product(operator)
+            return self._product(operator, panels)
         return self._streamed(operator)
 
-    def _product(self, operator: Operator) -> KernelTime:
+    def _product(self, operator: Operator, panels: int) -> KernelTime:
         """Products, and the kernels of the tails that the matrix library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
@@ -126,7 +129,10 @@ class DeviceModel(OperatorCostModel):
             number_format = REDUCED_FORMATS[number_format]
         total = KernelTime()
         for gemm in operator.gemms:
-            total += self._kernel(product_time(gemm, self.device, number_format, element_bytes))
+            if operator.streamed:
+                total += self._in_panels(gemm, operator, panels, number_format, element_bytes)
+            else:
+                total += self._kernel(product_time(gemm, self.device, number_format, element_bytes))
         tails = [work for work in operator.vector if work.function not in self.software.fused_tails]
         if tails:
             raw = element_bytes * sum(gemm.batch * gemm.m * gemm.n for gemm in operator.gemms)
@@ -136,6 +142,21 @@ class DeviceModel(OperatorCostModel):
                 others -= raw
             total += self._stream(raw + others, tuple(work.function for work in tails))
         return total
+
+    def _in_panels(self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int) -> KernelTime:
+        """A product in panels of the linear layer's inputs, over which it sums; they are columns of both its gradients.
+
+        All panels but the first are added to the sum so far, which is in memory.
+        """
+        adds = operator.yields is Yields.OUTPUT
+        panel = replace(gemm, k=-(-gemm.k // panels)) if adds else replace(gemm, n=-(-gemm.n // panels))
+        first = self._kernel(product_time(panel, self.device, number_format, element_bytes))
+        messages = sum(each.messages(panels) for each in operator.streamed)
+        issued = KernelTime(host_s=messages * self.software.host_issue.value)
+        if panels == 1:
+            return first + issued
+        again = self._kernel(product_time(panel, self.device, number_format, element_bytes, added=adds))
+        return first + again.times(panels - 1) + issued
 
     def _attention(self, operator: Operator) -> KernelTime:
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)

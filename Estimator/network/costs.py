@@ -10,8 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from Estimator.network.cluster import BoolArray, FloatArray
+from GraphExtractor.graph import CollectiveKind
 
 MOST_ALGORITHMS = 6  # of a collective on any cluster
+FROM_ONE_OR_TO_ONE = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
 
 Payload = TypeVar("Payload", float, FloatArray)
 

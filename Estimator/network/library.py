@@ -9,6 +9,8 @@ which share a block of the inner tiers (a node), runs as many rings as it has po
 * **Bytes.** The hops of all parts overlap, so the tier on which the ring is the slowest sets the time of a byte: there
   ``(n-1)/n`` of the tensor passes through the ports of the g members of a block. Where hops over a tier follow one another
   directly (1/g of them do) they stall each other. Each device also copies its own part.
+* **Broadcasts and reductions** are chains of as many hops, through every one of which the whole tensor passes (nccl-tests,
+  doc/PERFORMANCE.md: their bus bandwidth is their algorithm bandwidth), in place.
 * **Tree.** An all-reduce up and down the double binary tree of Sanders, Speck & Träff (2009), as NCCL 2.4 has it: a chain in the
   innermost blocks, then ``ceil(log2)`` levels of two children each; every byte passes a port twice.
 * **Protocols.** For short messages a step is cheaper and slower, and a tree is not pipelined.
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Estimator.network.cluster import CollectiveLibrary, FloatArray, IntArray
-from Estimator.network.costs import AlgorithmCosts
+from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
 
@@ -43,9 +45,10 @@ class _Route:
 
 
 def library_costs(kind: CollectiveKind, crossed: Crossings, library: CollectiveLibrary) -> list[AlgorithmCosts]:
-    """Algorithms and protocols of a reduce-scatter, all-gather or all-reduce over groups of at least 2 devices."""
+    """Algorithms and protocols of a collective other than an all-to-all over groups of at least 2 devices."""
     rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    passing = rounds * (crossed.group_sizes - 1) / crossed.group_sizes
+    part = np.ones(len(crossed.group_sizes)) if kind in FROM_ONE_OR_TO_ONE else (crossed.group_sizes - 1) / crossed.group_sizes
+    passing = rounds * part
     copy_s = _copy_s(kind, crossed, library)
     long, short = _long(crossed), _short(crossed)
     slowest_s = long.per_byte_s.max(axis=0)
@@ -69,7 +72,7 @@ def library_costs(kind: CollectiveKind, crossed: Crossings, library: CollectiveL
 
 def _copy_s(kind: CollectiveKind, crossed: Crossings, library: CollectiveLibrary) -> FloatArray:
     """Seconds per byte of the tensor for copying a device's own part; hidden behind the network where each block holds one."""
-    copies = 2 if kind is CollectiveKind.ALL_GATHER else 1
+    copies = 0 if kind in FROM_ONE_OR_TO_ONE else 2 if kind is CollectiveKind.ALL_GATHER else 1
     copy_s = copies * library.copy_share / crossed.group_sizes / crossed.device_bytes_per_s[0]
     return np.where(crossed.used[0], copy_s, 0.0)
 

@@ -1,24 +1,29 @@
-"""Reduce-scatter, all-gather and all-reduce as the textbook has them (Thakur, Rabenseifner & Gropp 2005).
+"""Collectives as the textbook has them (Thakur, Rabenseifner & Gropp 2005).
 
 With bandwidth B per device and direction and latency L per step, a group of n devices and a tensor of S bytes,
 
 * ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
-* all-reduce is twice either of them: reduce-scatter and all-gather, or reduce and broadcast.
+* broadcast or reduction in a chain: ``S/B + (n-1) L``, as its parts follow one another through all links at once;
+* all-reduce is twice reduce-scatter or tree: reduce-scatter and all-gather, or reduce and broadcast.
 
 A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
 inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
+What one device sends to all is scattered over the inner groups around it, goes on over the outermost tier from all of them, and
+is gathered in every inner group (van de Geijn's broadcast); what it gets from all takes the same way back.
 """
 
 import numpy as np
 
 from Estimator.network.cluster import Topology
-from Estimator.network.costs import AlgorithmCosts
+from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
 
 
 def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCosts]:
-    """Algorithms of a reduce-scatter, all-gather or all-reduce over groups of at least 2 devices."""
+    """Algorithms of a collective other than an all-to-all over groups of at least 2 devices."""
+    if kind in FROM_ONE_OR_TO_ONE:
+        return _rooted_costs(crossed)
     size, reached, bandwidth = crossed.group_sizes, crossed.reached, crossed.device_bytes_per_s
     latencies_s = crossed.column(lambda tier: tier.latency_s)
     start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
@@ -37,3 +42,20 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
         ),
     ]
     return [cost.twice() for cost in costs] if kind is CollectiveKind.ALL_REDUCE else costs
+
+
+def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
+    """Algorithms of a broadcast from one device to all, or of a reduction to it, which is the same in reverse."""
+    size, reached = crossed.group_sizes, crossed.reached
+    latencies_s = crossed.column(lambda tier: tier.latency_s)
+    start_s, latency_s = largest(crossed.column(lambda tier: tier.start_s), reached), largest(latencies_s, reached)
+    slowest_s = largest(1 / crossed.device_bytes_per_s, reached)
+    outermost = np.arange(len(crossed.tiers))[:, None] == reached.sum(axis=0) - 1
+    steps_s = (np.where(outermost, 1, 2) * (crossed.widths - 1) * latencies_s).sum(axis=0)
+    passing = np.where(outermost, 1 / crossed.inside, 2 * (crossed.widths - 1) / crossed.together) * crossed.used
+    fills = (crossed.together % crossed.inside == 0).all(axis=0)
+    return [
+        AlgorithmCosts("chain", start_s + (size - 1) * latency_s, slowest_s),
+        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s),
+        AlgorithmCosts("tier by tier", start_s + steps_s, (passing / crossed.device_bytes_per_s).sum(axis=0)).where(fills),
+    ]

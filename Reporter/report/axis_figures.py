@@ -36,6 +36,7 @@ TITLES = {
     "ep": ("expert parallel degree ep", 1),
     "layout": ("layout", 1),
     "tp2": ("second tensor axis tp2", 1),
+    "panels": ("panels of products", 1),
     "exchange": ("exchange of keys and values", 1),
     "micro_batch_size": ("micro-batch size", 1),
     "recompute": ("recomputation", 1),

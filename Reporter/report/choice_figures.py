@@ -40,6 +40,7 @@ OF_SHAPES = (  # of every design point
     Choice("ep", "expert parallel degree ep", lambda plan: plan.ep),
     Choice("layout", "layout", lambda plan: plan.layout),
     Choice("tp2", "second tensor axis tp2", lambda plan: plan.tp2),
+    Choice("panels", "panels of products", lambda plan: plan.panels),
     Choice("exchange", "exchange of keys and values", lambda plan: plan.exchange),
     Choice("micro_batch_size", "micro-batch size", lambda plan: plan.micro_batch_size),
     Choice("sequence_parallel", "sequence parallelism", lambda plan: plan.sequence_parallel),

@@ -72,6 +72,7 @@ class PlanSpace:
                 self.base,
                 tp=layout.tp,
                 tp2=layout.tp2,
+                panels=layout.panels,
                 cp=layout.cp,
                 layout=layout.kind,
                 exchange=layout.exchange,
@@ -133,7 +134,8 @@ class PlanSpace:
 
     def plans(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
-        return _listed(self, shape, layers, cluster)
+        listed = _listed(self, replace(shape, panels=1), layers, cluster)  # whatever the panels, the same
+        return listed if shape.panels == 1 else replace(listed, shape=shape)
 
     @property
     def thinned(self) -> bool:

@@ -79,6 +79,7 @@ def plan_report(
         group_order=str(plan.group_order),
         layout=plan.layout_name.value,
         tp2=plan.tp2,
+        panels=plan.panels,
         exchange=plan.exchange.value,
         micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
         devices_used=iteration.devices,

@@ -64,6 +64,7 @@ AXES = (
     PlanAxis("cp", of_shape=lambda shape: shape.cp),
     PlanAxis("layout", of_shape=lambda shape: shape.layout_name.value),
     PlanAxis("tp2", of_shape=lambda shape: shape.tp2),
+    PlanAxis("panels", of_shape=lambda shape: shape.panels),
     PlanAxis("exchange", of_shape=lambda shape: shape.exchange.value),
     PlanAxis("ep", of_shape=lambda shape: shape.ep),
     PlanAxis("micro_batch_size", of_shape=lambda shape: shape.micro_batch_size),

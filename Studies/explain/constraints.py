@@ -28,6 +28,7 @@ OF_A_PLAN = (
     "group_order",
     "layout",
     "tp2",
+    "panels",
     "exchange",
 )
 
@@ -77,6 +78,7 @@ class Constraint:
     group_order: str | None = None
     layout: str | None = None
     tp2: int | None = None
+    panels: int | None = None
     exchange: str | None = None
 
     @property
@@ -99,7 +101,9 @@ class Constraint:
         """Settings of a request that searches nothing else, as far as they are about memory and plans."""
         memory: dict[str, object] = {} if self.hbm_size is None else {"hbm_size": [self.hbm_size]}
         plan: dict[str, object] = {name: [value] for name, value in self.of_the_plan.items()}
-        if self.layout is None and self.exchange not in (None, KeyExchange.GATHER.value):
+        if self.layout is None and max(self.tp2 or 1, self.panels or 1) > 1:
+            plan["layout"] = [LayoutName.TWO_D.value]  # no other has them
+        elif self.layout is None and self.exchange not in (None, KeyExchange.GATHER.value):
             plan["layout"] = [LayoutName.SEQUENCE.value]  # else nothing is exchanged
         return memory | plan
 

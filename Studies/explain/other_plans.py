@@ -19,6 +19,7 @@ AXES = {
     "ep": "expert parallel degree",
     "layout": "layout",
     "tp2": "width of the second tensor axis",
+    "panels": "number of panels of products",
     "exchange": "exchange of keys and values",
     "recompute": "recomputation",
     "sequence_parallel": "sequence parallelism",

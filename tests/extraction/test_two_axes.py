@@ -141,8 +141,8 @@ def test_a_product_reads_what_it_receives_and_buffers_two_panels(extracted):
     assert sum(size for _, size in reads) == x + weight + tokens * 80 * 2  # and the residual that is added
     assert product.buffer_bytes(4) == 2 * sum(sizes) // 4
     assert block.buffer_bytes(16) == max(each.buffer_bytes(16) for each in (*products(block.forward), *products(block.backward)))
-    # products in one panel would need room for whole operands
-    assert block.buffer_bytes(1) == 16 * block.buffer_bytes(16)
+    # products in one panel would need room for whole operands, with no next one beside it
+    assert 2 * block.buffer_bytes(1) == 16 * block.buffer_bytes(16)
     assert block.workspace_bytes < sum(sizes)
 
 

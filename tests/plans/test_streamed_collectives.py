@@ -1,5 +1,6 @@
 """Collectives beside products: what is exposed, against pipelines run step by step."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,8 @@ def test_panels_are_a_pipeline_whose_ends_are_exposed(received: int, reduced: in
     if reduced:
         streamed.append(panels_of(CollectiveKind.REDUCE, reduced * panels))
     found = exposed_s(product(streamed), product_s, network_s, panels)
-    each = [network_s(replace(one, payload_bytes=one.payload_bytes // panels)) for one in streamed]
+    messages = panels + 4 - math.gcd(panels, 4)  # of parts of panels that one of the four devices has
+    each = [messages / panels * network_s(replace(one, payload_bytes=-(-one.payload_bytes // messages))) for one in streamed]
     run_s = two_machines(each[0], product_s / panels, sum(each[1:]), panels)
     if not reduced:
         assert found + product_s == pytest.approx(run_s)
@@ -85,11 +87,12 @@ class Links:
 
 def test_a_pass_pays_for_what_is_exposed_and_hides_no_other_collective_behind_such_products() -> None:
     panels = product([panels_of(CollectiveKind.BROADCAST, 10**8)])
-    ring = product([Collective(CollectiveKind.PASS, 10**8, 4, CollectiveGroup.CONTEXT)])
+    ring = replace(product([Collective(CollectiveKind.PASS, 10**8, 4, CollectiveGroup.CONTEXT)]), kind=OperatorKind.ATTENTION)
     model = device_model()
     alone = model.operator_time(product([])).device_s
+    in_panels, attention = (model.operator_time(each, 4).device_s for each in (panels, ring))
     costs = _stream_costs([[product([])], [panels], [ring]], model, Links(), 4)  # type: ignore[arg-type]
     assert costs.products_s.tolist() == [[alone, 0.0, 0.0]]
-    assert costs.sequence_s.tolist() == [[0.0, exposed_s(panels, alone, network_s, 4), 0.0]]
-    assert costs.context_s.tolist() == [[0.0, 0.0, exposed_s(ring, alone, network_s)]]
-    assert costs.arithmetic_s[0, 1] == costs.arithmetic_s[0, 0]
+    assert costs.sequence_s.tolist() == [[0.0, exposed_s(panels, in_panels, network_s, 4), 0.0]]
+    assert costs.context_s.tolist() == [[0.0, 0.0, exposed_s(ring, attention, network_s)]]
+    assert costs.device_s[0, 1] == in_panels > alone

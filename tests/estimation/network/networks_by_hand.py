@@ -68,7 +68,26 @@ def costs_by_hand(kind: CollectiveKind, size: int, stride: int, cluster: Cluster
     return textbook(kind, size, crossed) if cluster.library is None else library(kind, size, crossed, cluster.library)
 
 
+def rooted(size: int, crossed: list[Crossing]) -> dict[str, Cost]:
+    """From one device to all: down a chain or a tree, or scattered inside, sent on from everywhere, and gathered inside."""
+    start_s, latency_s = max(each.tier.start_s for each in crossed), max(each.tier.latency_s for each in crossed)
+    slowest = 1 / min(each.bandwidth for each in crossed)
+    found = {
+        "chain": (start_s + (size - 1) * latency_s, slowest),
+        "tree": (start_s + math.ceil(math.log2(size)) * latency_s, slowest),
+    }
+    if all(each.together % each.inside == 0 for each in crossed):
+        *inner, outer = crossed
+        steps_s = [(each.width - 1) * each.tier.latency_s for each in inner]
+        scattered = [(each.width - 1) / each.together / each.bandwidth for each in inner]
+        fixed_s = start_s + (outer.width - 1) * outer.tier.latency_s + 2 * sum(steps_s)
+        found["tier by tier"] = (fixed_s, 1 / outer.inside / outer.bandwidth + 2 * sum(scattered))
+    return found
+
+
 def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[str, Cost]:
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
+        return rooted(size, crossed)
     twice = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     bandwidth = min(each.bandwidth for each in crossed)
     latency_s, start_s = max(each.tier.latency_s for each in crossed), max(each.tier.start_s for each in crossed)
@@ -88,13 +107,16 @@ def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[s
 def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: CollectiveLibrary) -> dict[str, Cost]:
     reduces = kind is CollectiveKind.ALL_REDUCE
     rounds, copies = 2 if reduces else 1, 2 if kind is CollectiveKind.ALL_GATHER else 1
+    part = (size - 1) / size
+    if kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
+        copies, part = 0, 1.0
     used, tree = [each for each in crossed if each.hops], reduces and len(crossed) > 1
     copy_s = copies * software.copy_share / size / crossed[0].bandwidth if crossed[0].hops else 0.0
     levels = [each.width - 1 if each is crossed[0] else 2 * math.ceil(math.log2(each.width)) for each in used]
     hops, start_s = [each.hops for each in used], max(each.tier.start_s for each in used)
     steps_s = [each.tier.latency_s + (0.0 if each is crossed[-1] else crossed[-1].tier.inner_latency_s) for each in used]
     slowest_s = max((1 + each.tier.relay_stall / each.ports) / (each.ports * each.bandwidth) for each in used)
-    found = {"ring": (start_s + rounds * dot(hops, steps_s), rounds * (size - 1) / size * slowest_s + copy_s)}
+    found = {"ring": (start_s + rounds * dot(hops, steps_s), rounds * part * slowest_s + copy_s)}
     if tree:
         found["tree"] = (start_s + rounds * dot(levels, steps_s), rounds * slowest_s / software.tree_efficiency + copy_s)
     shorts = [each.tier.short for each in used if each.tier.short is not None]
@@ -102,7 +124,7 @@ def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: 
         start_s, steps_s = max(short.start_s for short in shorts), [short.latency_s for short in shorts]
         bandwidths = [each.bandwidth / each.tier.efficiency * short.efficiency for each, short in zip(used, shorts, strict=True)]
         bytes_s = [1 / (each.ports * bandwidth) for each, bandwidth in zip(used, bandwidths, strict=True)]
-        found["short ring"] = (start_s + rounds * dot(hops, steps_s), rounds * (size - 1) / size * max(bytes_s))
+        found["short ring"] = (start_s + rounds * dot(hops, steps_s), rounds * part * max(bytes_s))
         if tree:
             found["short tree"] = (start_s + rounds * dot(levels, steps_s), rounds * dot(levels, bytes_s))
     return found
