@@ -149,8 +149,8 @@ def _part(label: str, values: Sequence[float | None], unit: float) -> Iterator[t
     if not any(values):
         return
     there, here = (None if value is None else value / unit for value in values)
-    difference = "-" if there is None or here is None else f"{here - there:+,.3f}"
-    yield (label, *("-" if value is None else f"{value:,.3f}" for value in (there, here)), difference)
+    difference = "-" if there is None or here is None else f"{'+' if here > there else ''}{number(here - there)}"
+    yield (label, *("-" if value is None else number(value) for value in (there, here)), difference)
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int) -> list[str]:

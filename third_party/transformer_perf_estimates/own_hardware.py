@@ -17,7 +17,7 @@ from Common.units import GIB
 from Common.yaml_files import read_yaml
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
-from Estimator.network.cluster import Cluster, Topology
+from Estimator.network.cluster import Cluster, Tier, Topology
 from third_party.transformer_perf_estimates.configurations import Training
 from third_party.transformer_perf_estimates.systems import System, published_systems
 
@@ -102,13 +102,15 @@ def _cluster(training: Training, base: Cluster) -> Cluster:
         efficiency=system.ib_efficiency,
         latency_s=system.ib_latency_s,
     )
+    tiers: tuple[Tier, ...]
     if gpus <= training.nvlink_size:
         tiers = (replace(inner, group_size=max(gpus, 2)),)
     elif training.nvlink_size == 1:
         tiers = (outer,)
     elif gpus % training.nvlink_size:
         raise InputError(
-            f"n_gpus is {gpus}, no whole number of fast domains of {training.nvlink_size}; give a multiple, or a domain that divides it"
+            f"n_gpus is {gpus}, no whole number of fast domains of {training.nvlink_size}; give a multiple of it, "
+            "or an nvlink_size that divides n_gpus"
         )
     else:
         tiers = (inner, outer)
