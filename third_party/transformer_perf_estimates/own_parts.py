@@ -57,13 +57,14 @@ def published_parts(each: Estimate, system: System) -> Parts:
     starts_s = passes * 2 * START_UP_S * len(each.operators)
     tflop = attention.forward_tflop + attention.backward_tflop
     attention_s = passes * tflop / (PEAK_REACHED * system.matrix_tflop_per_s)
-    context_s = passes * (attention.forward_messages_s + attention.backward_messages_s)
+    sent_s = {one.name: passes * (one.forward_messages_s + one.backward_messages_s) for one in each.operators}
+    context_s = sent_s.pop(ATTENTION)
     return Parts(
         products_s=each.arithmetic_s - starts_s - attention_s,
         attention_s=attention_s,
         memory_bound_s=each.exposed_memory_s,
         starts_s=starts_s,
-        tensor_s=each.tensor_parallel_s - context_s,
+        tensor_s=sum(sent_s.values()),
         context_s=context_s,
         ends_s=0.0,
         data_s=each.data_parallel_s,
