@@ -131,6 +131,7 @@ class GroupNetwork:
     def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
         self.groups, self.cluster = groups, cluster
         self._costs = lru_cache(maxsize=None)(self._costs_of_level)
+        self._known_s: dict[tuple[CollectiveKind, float], float] = {}
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         """Seconds of a collective over ``payload_bytes``.
@@ -140,6 +141,12 @@ class GroupNetwork:
         """
         if not payload_bytes:
             return 0.0
+        known = self._known_s.get((kind, payload_bytes))
+        if known is None:
+            known = self._known_s[kind, payload_bytes] = self._seconds(kind, payload_bytes)
+        return known
+
+    def _seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:
             total_s += max(min(cost.seconds(left_bytes) for cost in costs) for costs in self._costs(kind, level))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 
@@ -12,25 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.errors import PhazeError
-from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import (
     Collective,
     CollectiveGroup,
-    CollectiveKind,
     LayerGraph,
     ModelGraph,
     Operator,
     OperatorGraph,
-    OperatorKind,
     Phase,
     Recompute,
     SparseTable,
 )
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
-from Plans.groups import GroupNetwork, LayerGroups
-from Plans.streams import exposed_s
+from Plans.groups import DeviceGroups, GroupNetwork, LayerGroups
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -267,12 +263,13 @@ class GraphNetwork:
         Raises:
             PhazeError: they are of other sizes than the graph was made for.
         """
-        key = graph.key
-        each = groups.tensor, groups.context, groups.experts, groups.tensor2
-        sizes, made_for = tuple(group.size for group in each), (key.tp, key.sequence_devices, key.ep, key.tp2)
-        if sizes != made_for:
-            raise PhazeError(f"a graph made for groups of {made_for} devices is priced for groups of {sizes}")
-        return GraphNetwork(*(GroupNetwork(group, cluster) for group in each))
+        check_groups(graph, groups)
+        return GraphNetwork.over(groups, lambda each: GroupNetwork(each, cluster))
+
+    @staticmethod
+    def over(groups: LayerGroups, network: Callable[[DeviceGroups], GroupNetwork]) -> GraphNetwork:
+        """That of a graph made for ``groups``, each of which has its ``network``."""
+        return GraphNetwork(*map(network, (groups.tensor, groups.context, groups.experts, groups.tensor2)))
 
     def collectives_s(self, graph: OperatorGraph) -> FloatArray:
         """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
@@ -290,55 +287,14 @@ class GraphNetwork:
         return network.seconds(collective.kind, collective.payload_bytes)
 
 
-def device_layer_costs(
-    graph: ModelGraph,
-    recompute: Recompute,
-    model: DeviceModel,
-    cluster: Cluster,
-    groups: LayerGroups,
-) -> LayerCosts:
-    """Costs on one device (one configuration): operators run one after another in one stream.
+def check_groups(graph: ModelGraph, groups: LayerGroups) -> None:
+    """Refuse groups of other sizes than ``graph`` was made for.
 
-    ``groups`` are those that communicate within a layer, and in how many panels products beside them run.
+    Raises:
+        PhazeError: they are.
     """
-    panels = groups.panels
-    network = GraphNetwork.of(graph, cluster, groups)
-    distinct, _ = moded_layers(graph, recompute)
-    layers = [(graph.layers[each.index], each.mode) for each in distinct]
-    return LayerCosts(
-        graph=graph,
-        mode=recompute,
-        sizes=layer_sizes(graph, recompute, panels),
-        forward=_stream_costs([layer.forward.operators for layer, _ in layers], model, network, panels),
-        recompute=_stream_costs([run_again(layer, mode) for layer, mode in layers], model, network, panels),
-        backward=_stream_costs([layer.backward.operators for layer, _ in layers], model, network, panels),
-        accumulation_s=np.array([[model.accumulation_time(_accumulated(layer)).memory_s for layer, _ in layers]]),
-    )
-
-
-def _accumulated(layer: LayerGraph) -> int:
-    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists of rows, put together."""
-    return layer.parameter_count - layer.sparse_parameter_count
-
-
-def _stream_costs(passes: Sequence[Sequence[Operator]], model: DeviceModel, network: GraphNetwork, panels: int) -> PassCosts:
-    """Sums over the operators of each layer; products that stream have their own collectives to hide."""
-    totals = np.zeros((9, 1, len(passes)))
-    for layer, operators in enumerate(passes):
-        for operator in operators:
-            time = model.operator_time(operator, panels)
-            totals[:4, 0, layer] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
-            if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
-                totals[4, 0, layer] += time.device_s
-            if operator.collective is not None:
-                totals[_column_of(operator.collective), 0, layer] += network.seconds(operator.collective)
-            if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
-                totals[_column_of(operator.streamed[0]), 0, layer] += exposed_s(operator, time.device_s, network.seconds, panels)
-    return PassCosts(*totals)
-
-
-def _column_of(collective: Collective) -> int:
-    """The field of ``PassCosts`` that a collective belongs to."""
-    if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
-        return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
-    return 7 if collective.group is CollectiveGroup.CONTEXT else 8
+    key = graph.key
+    sizes = tuple(each.size for each in (groups.tensor, groups.context, groups.experts, groups.tensor2))
+    made_for = key.tp, key.sequence_devices, key.ep, key.tp2
+    if sizes != made_for:
+        raise PhazeError(f"a graph made for groups of {made_for} devices is priced for groups of {sizes}")

@@ -22,8 +22,9 @@ from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups
-from Plans.layer_costs import GraphNetwork, LayerCosts, device_layer_costs
+from Plans.layer_costs import GraphNetwork, LayerCosts
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Solver.schedule.solver import Effort, ScheduleSolver
@@ -141,6 +142,10 @@ class ExistingDevice(Hardware):
     def _model(self) -> DeviceModel:
         return DeviceModel(self.device, self.software, self.precision.matrix_format)
 
+    @cached_property
+    def _costs(self) -> DeviceCosts:
+        return DeviceCosts(self._model, self.cluster)
+
     def accelerator(self, row: int) -> Accelerator | None:
         """The chip of a configuration; None for a device that exists."""
         return None
@@ -157,7 +162,7 @@ class ExistingDevice(Hardware):
         self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
         """Layer costs of ``graph``."""
-        costs = {mode: device_layer_costs(graph, mode, self._model, self.cluster, groups) for mode in modes}
+        costs = {mode: self._costs.layer_costs(graph, mode, groups) for mode in modes}
         advance(1)
         return PricedGraph(costs, costs)
 

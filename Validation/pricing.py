@@ -12,9 +12,9 @@ from Estimator.network.cluster import Cluster
 from GraphExtractor.depth import with_layers
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.storage import load_or_extract
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.rates import device_machine
 from Plans.results import Iteration, Status
 from Validation.run_plan import PossiblePlan
@@ -78,7 +78,7 @@ class RunPricer:
         key = plan.graph_key(dimensions.shared_trace.name, dimensions.sequence_length)
         graph = with_layers(self._trace(key), dimensions.layers)
         model = self._model(device, software, plan.precision.matrix_format)
-        costs = device_layer_costs(graph, plan.recompute, model, cluster, layer_groups(plan, cluster))
+        costs = DeviceCosts(model, cluster).layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
         return price_iteration(plan, costs, device_machine(model, cluster))
 
     def _model(self, device: Device, software: str, number_format: str) -> DeviceModel:

@@ -11,9 +11,9 @@ from GraphExtractor import extract
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import Precision, UniformPlan
 from Plans.rates import device_machine
 from Plans.results import Iteration
@@ -94,5 +94,5 @@ def expert_graph_for(plan: UniformPlan) -> ModelGraph:
 
 def iteration_of(graph: ModelGraph, plan: UniformPlan, model: DeviceModel, cluster: Cluster) -> Iteration:
     """An iteration of ``plan`` on the device of ``model``."""
-    costs = device_layer_costs(graph, plan.recompute, model, cluster, layer_groups(plan, cluster))
+    costs = DeviceCosts(model, cluster).layer_costs(graph, plan.recompute, layer_groups(plan, cluster))
     return price_iteration(plan, costs, device_machine(model, cluster))

@@ -8,10 +8,10 @@ from training_cases import device_model, graph_for, plan_of
 
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.directions import DirectedPart, directed_parts
 from Plans.groups import layer_groups
 from Plans.iteration import busiest_stage, price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.rates import device_machine
@@ -21,7 +21,7 @@ from Plans.results import Breakdown, Iteration
 def directed(plan: UniformPlan, host_issue_s: float = 0.0) -> tuple[dict[str, DirectedPart], Iteration, int]:
     """Parts by name, the iteration, and the stage they are told of."""
     model, cluster = device_model(host_issue_s=host_issue_s), load_cluster("dgx_a100")
-    costs = device_layer_costs(graph_for(plan), plan.recompute, model, cluster, layer_groups(plan, cluster))
+    costs = DeviceCosts(model, cluster).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, cluster))
     machine = device_machine(model, cluster)
     iteration, priced = price_iteration(plan, costs, machine), PricedPlan(plan, costs, machine)
     parts = directed_parts(priced, iteration.breakdown)

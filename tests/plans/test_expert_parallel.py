@@ -11,8 +11,8 @@ from Common.errors import InputError, PhazeError
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import GroupLevel, LayerGroups, copy_levels, divided_levels
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import GroupOrder, UniformPlan, check_plan
 from Plans.results import Iteration
 from Plans.uniform_plans import ORDERS
@@ -87,7 +87,7 @@ def test_degrees_that_do_not_divide_the_replicas_are_refused(dp: int, cp: int, e
 def test_costs_are_refused_for_groups_of_another_size() -> None:
     plan = plan_with(dp=4, ep=4)
     with pytest.raises(PhazeError, match=r"groups of \(1, 1, 4, 1\) devices is priced for groups of \(1, 1, 1, 1\)"):
-        device_layer_costs(expert_graph_for(plan), Recompute.NONE, device_model(), CLUSTER, LayerGroups())
+        DeviceCosts(device_model(), CLUSTER).layer_costs(expert_graph_for(plan), Recompute.NONE, LayerGroups())
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])

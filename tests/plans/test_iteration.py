@@ -11,8 +11,8 @@ from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import GroupOrder, Precision, UniformPlan
 from Plans.results import Iteration, Status
 
@@ -83,7 +83,7 @@ def test_full_recomputation_adds_the_forward_pass_of_the_blocks_and_keeps_their_
     kept = plan_of(micro_batch_size=2, global_batch_size=2)
     again = replace(kept, recompute=Recompute.FULL)
     model, cluster = device_model(host_issue_s=0.0), load_cluster("dgx_a100")
-    costs = device_layer_costs(graph_for(kept), Recompute.NONE, model, cluster, layer_groups(kept, cluster))
+    costs = DeviceCosts(model, cluster).layer_costs(graph_for(kept), Recompute.NONE, layer_groups(kept, cluster))
     blocks_s = costs.forward.device_s[0, list(costs.sizes.sequence[1:-1])].sum()
     none, full = priced(kept), priced(again)
     assert full.iteration_s - none.iteration_s == pytest.approx(blocks_s)
@@ -152,7 +152,7 @@ def test_faster_links_and_larger_memories_never_hurt() -> None:
         ({"pp": 2, "stage_layers": (1, 2)}, "adds up to 3"),
         ({"pp": 7}, "pp x interleave is 7, for 6 blocks"),
         ({"pp": 3, "interleave": 2, "global_batch_size": 4}, "multiples of pp 3"),
-        ({"dp": 8192, "global_batch_size": 8192}, "8192 devices"),
+        ({"dp": 65536, "global_batch_size": 65536}, "65536 devices"),
         ({"precision": Precision.FP8}, "float8"),
     ],
 )

@@ -12,9 +12,9 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import with_devices
 from GraphExtractor import extract
 from GraphExtractor.graph import Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import UniformPlan
 from Plans.rates import device_machine
 from Solver import search
@@ -55,7 +55,7 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
         graph = extract.extract_graph(plan.graph_key("bertbase", 64))
         alone = price_iteration(
             plan,
-            device_layer_costs(graph, plan.recompute, model, cluster, layer_groups(plan, cluster)),
+            DeviceCosts(model, cluster).layer_costs(graph, plan.recompute, layer_groups(plan, cluster)),
             device_machine(model, cluster),
         )
         assert row.iteration_s == pytest.approx(alone.iteration_s, rel=1e-9)

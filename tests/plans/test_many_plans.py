@@ -15,9 +15,10 @@ from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import ModelGraph, Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import LayerCosts, device_layer_costs
+from Plans.layer_costs import LayerCosts
 from Plans.many import PreparedPlans, evaluate_many
 from Plans.plan import UniformPlan
 from Plans.rates import Machine, device_machine
@@ -50,7 +51,7 @@ def model_of(software: str) -> DeviceModel:
 def priced_shape(shape: UniformPlan, software: str, cluster: str) -> tuple[LayerCosts, Machine]:
     model, network = model_of(software), load_cluster(cluster)
     graph: ModelGraph = graph_for(shape, LAYERS)
-    return device_layer_costs(graph, shape.recompute, model, network, layer_groups(shape, network)), device_machine(
+    return DeviceCosts(model, network).layer_costs(graph, shape.recompute, layer_groups(shape, network)), device_machine(
         model, network, MEMORY_BYTES[software]
     )
 
@@ -124,7 +125,7 @@ def test_experts_divided_among_replicas(cluster: str) -> None:
         for order in (False, True):  # where experts lie decides what their exchanges take, so also the costs of layers
             chosen = plans.some(np.flatnonzero((plans.pipeline_inner == order) & (plans.pp == 2) & (plans.dp == 4)))
             first = chosen.plan(0)
-            costs = device_layer_costs(expert_graph_for(first), Recompute.NONE, model, network, layer_groups(first, network))
+            costs = DeviceCosts(model, network).layer_costs(expert_graph_for(first), Recompute.NONE, layer_groups(first, network))
             check_all(plans, costs, device_machine(model, network, 2e8))
 
 

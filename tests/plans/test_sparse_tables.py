@@ -15,9 +15,9 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import CollectiveKind, GraphKey, ModelGraph, SparseTable
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.many import evaluate_many
 from Plans.plan import UniformPlan
 from Plans.policy import training_policy
@@ -159,14 +159,14 @@ def test_many_plans_at_once_cost_what_each_costs_alone(cluster: str, cp: int) ->
     shape, network = plan_of(eager=False, cp=cp), load_cluster(cluster)
     graph = replace(blocks_with_tables(plan_of(eager=False)), key=shape.graph_key("small", 256))
     costs, machine = (
-        device_layer_costs(graph, shape.recompute, MODEL, network, layer_groups(shape, network)),
+        DeviceCosts(MODEL, network).layer_costs(graph, shape.recompute, layer_groups(shape, network)),
         device_machine(MODEL, network, 2e8),
     )
     axes = itertools.product((1, 2, 3, 6), (1, 2, 8), range(4), (1, 2), (48, 96), (False, True), (False, True))
     rows = [row for row in axes if row[3] == 1 or (row[0] > 1 and row[4] // row[1] % row[0] == 0)]
     plans = UniformPlans(shape, *(np.array(column) for column in zip(*rows, strict=True)))
     found, dense = evaluate_many(plans, costs, machine), 0
-    same = device_layer_costs(without_tables(graph), shape.recompute, MODEL, network, layer_groups(shape, network))
+    same = DeviceCosts(MODEL, network).layer_costs(without_tables(graph), shape.recompute, layer_groups(shape, network))
     for index in range(0, len(rows), 5):
         alone = price_iteration(plans.plan(index), costs, machine)
         assert found.iteration_s[index] == pytest.approx(alone.iteration_s, rel=1e-9), rows[index]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from training_cases import device_model
 
 from GraphExtractor.graph import Collective, CollectiveGroup, CollectiveKind, Gemm, Operator, OperatorKind, Phase, Yields
-from Plans.layer_costs import _stream_costs
+from Plans.device_costs import pass_work
+from Plans.layer_costs import PassCosts
 from Plans.streams import exposed_s
 
 START_S, BYTE_S = 3e-6, 2e-9
@@ -91,8 +92,10 @@ def test_a_pass_pays_for_what_is_exposed_and_hides_no_other_collective_behind_su
     model = device_model()
     alone = model.operator_time(product([])).device_s
     in_panels, attention = (model.operator_time(each, 4).device_s for each in (panels, ring))
-    costs = _stream_costs([[product([])], [panels], [ring]], model, Links(), 4)  # type: ignore[arg-type]
-    assert costs.products_s.tolist() == [[alone, 0.0, 0.0]]
-    assert costs.sequence_s.tolist() == [[0.0, exposed_s(panels, in_panels, network_s, 4), 0.0]]
-    assert costs.context_s.tolist() == [[0.0, 0.0, exposed_s(ring, attention, network_s)]]
-    assert costs.device_s[0, 1] == in_panels > alone
+    plain, streamed, around = (pass_work([each], model, 4).priced(Links(), 4) for each in (product([]), panels, ring))  # type: ignore[arg-type]
+    names = [each.name for each in fields(PassCosts)]
+    products, sequence, context = (names.index(name) for name in ("products_s", "sequence_s", "context_s"))
+    assert [each[products] for each in (plain, streamed, around)] == [alone, 0.0, 0.0]
+    assert [each[sequence] for each in (plain, streamed, around)] == [0.0, exposed_s(panels, in_panels, network_s, 4), 0.0]
+    assert [each[context] for each in (plain, streamed, around)] == [0.0, 0.0, exposed_s(ring, attention, network_s)]
+    assert streamed[:3].sum() == in_panels > alone

@@ -13,9 +13,9 @@ from training_cases import SEQUENCE, device_model, graph_for, plan_of
 from Common.errors import InputError
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Recompute
+from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
-from Plans.layer_costs import device_layer_costs
 from Plans.plan import UniformPlan
 from Plans.rates import device_machine
 from Plans.results import Breakdown, Status
@@ -32,7 +32,7 @@ ITERATION_TOKENS = 8 * SEQUENCE
 @lru_cache
 def prepared(plan: UniformPlan = PLAN, memory_bytes: float | None = None) -> PreparedPlan:
     model, cluster = device_model(memory_bytes, host_issue_s=0.0), load_cluster("dgx_a100")
-    costs = device_layer_costs(graph_for(plan), plan.recompute, model, cluster, layer_groups(plan, cluster))
+    costs = DeviceCosts(model, cluster).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, cluster))
     return PreparedPlan(plan, costs, device_machine(model, cluster))
 
 
