@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from threading import current_thread, main_thread
 from typing import NoReturn
 
-from Common.echo import say, tidy
-from Common.errors import PhazeError
+from Common.echo import clipped, say, tidy
+from Common.errors import InputError, PhazeError
 from Common.refusals import SeveralProblemsError
 
 DONE = 0
@@ -22,6 +22,8 @@ FAILED = 1
 NOTHING_FEASIBLE = 3
 INTERRUPTED = 128 + signal.SIGINT  # as shells report it
 TERMINATED = 128 + signal.SIGTERM
+
+_IMPOSSIBLE_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})  # wherever they were typed
 
 
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
@@ -62,7 +64,7 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     except OSError as error:
         _say(_os_sentence(error))
         _discard_stdout()
-        return FAILED
+        return InputError.exit_status if error.errno in _IMPOSSIBLE_PATHS else FAILED
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
         if verbose:
             say(sys.stderr, traceback.format_exc().splitlines())
@@ -88,12 +90,15 @@ def _prepare_streams() -> None:
 
 
 def _os_sentence(error: OSError) -> str:
-    where = f" at {error.filename}" if error.filename else ""
+    where = f" at {clipped(str(error.filename))}" if error.filename else ""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         if not where:  # files have their names: it is what is printed
             return "standard output cannot be written, since its disk is full; make room, then run the same command again"
         return f"the disk is full{where}; make room or choose another place, then run the same command again"
-    return f"{(error.strerror or str(error)).lower()}{where}; check the path and its permissions"
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in _IMPOSSIBLE_PATHS:
+        return f"{reason}{where}; give another path"
+    return f"{reason}{where}; check the path and its permissions"
 
 
 def _say(message: str, listed: Sequence[str] = ()) -> None:

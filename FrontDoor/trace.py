@@ -17,7 +17,8 @@ def trace(command: Command) -> int:
     from Common.errors import InputError
     from Common.files import output_file, pack, user_path, write_output
     from Reporter.trace.timeline import timeline_of
-    from Studies.finished_run import RUN_FILES, open_run
+    from Studies.finished_run import open_run
+    from Studies.run_directory import RUN_FILES
 
     asked = None if command.output in {None, STDOUT} else output_file(str(command.output), ", or - for standard output")
     if asked is not None and asked.name in RUN_FILES:

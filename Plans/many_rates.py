@@ -111,7 +111,7 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
     """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has, shape (N,)."""
     if not len(plans):
         return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
-    _, first, group = np.unique(plans.places, return_index=True, return_inverse=True)
+    _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
     if plans.shape.divided_by == 1:
         groups, alike = _replica_rates(distinct, cluster)

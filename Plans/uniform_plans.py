@@ -125,9 +125,10 @@ class UniformPlans:
         if self.shape.ep == 1 and (evenly or isinstance(self.shape.group_order, Assignment)):
             return {layer_groups(self.plan(0), cluster): np.arange(len(self))}
         found: dict[LayerGroups, list[int]] = {}
-        for index in range(len(self)):
-            found.setdefault(layer_groups(self.plan(index), cluster), []).append(index)
-        return {groups: np.array(places) for groups, places in found.items()}
+        _, first = np.unique(self.places, return_index=True)
+        for number, index in enumerate(first.tolist()):
+            found.setdefault(layer_groups(self.plan(index), cluster), []).append(number)
+        return {groups: np.flatnonzero(np.isin(self.places, numbers)) for groups, numbers in found.items()}
 
     def boundary_tiers(self, cluster: Cluster) -> TierArray:
         """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
@@ -153,6 +154,15 @@ class UniformPlans:
         """A number for each way in which stages and replicas lie, with their degrees, shape (N,)."""
         columns = np.column_stack([self.pp, self.dp, self.pipeline_inner, self.assigned.reshape(len(self), -1)])
         _, place = np.unique(columns, axis=0, return_inverse=True)
+        number: IntArray = place.reshape(-1)
+        return number
+
+    @cached_property
+    def replica_places(self) -> IntArray:
+        """As ``places``, of replicas alone: where groups are assigned to tiers, stages change nothing of theirs, shape (N,)."""
+        if not isinstance(self.shape.group_order, Assignment):
+            return self.places
+        _, place = np.unique(self.assigned[:, 0], axis=0, return_inverse=True)
         number: IntArray = place.reshape(-1)
         return number
 

@@ -65,6 +65,8 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "precision": usual_precision(where.hardware.device),
     }
     plans |= _of_layouts(values, where)
+    if "tp" in widely and given.get("sequence_parallel") == (True,):
+        plans["tp"] = tuple(width for width in plans["tp"] if all(tokens % width == 0 for tokens in _lengths(values, where)))
     if "max_tp" in given:
         plans["tp"] = widths_up_to(given["max_tp"])
     if "tp" in given:
@@ -86,6 +88,14 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
         found["cp"] = several
     return found
+
+
+def _lengths(values: Mapping[str, Any], where: Situation) -> tuple[int, ...]:
+    """Tokens per sample of every model, as far as ``values`` say them."""
+    stated = values.get("sequence_length")
+    if stated is None:
+        return tuple(family.sequence_length for family in where.families)
+    return (stated,) if isinstance(stated, int) else tuple(stated)
 
 
 def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:

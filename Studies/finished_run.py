@@ -12,6 +12,7 @@ from Common.files import parse_json, unpack
 from Common.parquet import MAX_FILE_BYTES, read_parquet
 from Common.records import parse_yaml, to_record
 from Common.sealed import KEY, digest_of, is_as_written
+from Common.settings import ALL
 from Solver.results import DesignPoint, SearchResult
 from Solver.search.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Studies.annotations import Mode
@@ -27,17 +28,7 @@ logger = logging.getLogger(__name__)
 Record = TypeVar("Record")
 
 EDITED = frozenset({"study.yaml"})  # by people: where the files are that it names may have changed
-RUN_FILES = (
-    "best.json",
-    "study.yaml",
-    "manifest.json",
-    "designs.parquet",
-    "designs.csv",
-    "plans.parquet",
-    "plans.csv",
-    "schedules.json.gz",
-)
-ALWAYS_STATED = frozenset({"model", "micro_batch_size", "tp", "recompute", "global_batch_size"})
+ALWAYS_STATED = frozenset({"model", "devices", "micro_batch_size", "tp", "recompute", "global_batch_size"})
 CHANGED = "it does not hold what the run wrote"
 OTHER_LAYOUT = "it is damaged, or was written by another version of phaze"
 
@@ -94,7 +85,7 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         raise InputError(f"{folder} {given}; give the folder that run_solver wrote, or run the study again to finish it")
     files = _RunReader(folder)
     result = _result(files.mapping("best.json"), best)
-    settings = _settings(files.text("study.yaml"), folder / "study.yaml")
+    settings = _settings(files.text("study.yaml"), folder / "study.yaml", on_device=result.hardware.device is not None)
     kept = to_record_of_run(KeptSchedules, files.schedules(), folder / "schedules.json.gz")
     designs, plans = files.table("designs.parquet"), files.table("plans.parquet")
     models = frozenset(() if result.best is None else result.best.models)
@@ -172,19 +163,32 @@ class _RunReader:
             raise _unreadable(path, str(error)) from error
 
 
-def _settings(text: bytes, path: Path) -> dict[str, Any]:
+def _settings(text: bytes, path: Path, *, on_device: bool) -> dict[str, Any]:
     """The settings of a study, all of which a run writes, with relative paths made absolute against the folder it is in."""
     try:
-        settings = parse_yaml(text.decode(), str(path))
+        stated = parse_yaml(text.decode(), str(path))
     except (InputError, UnicodeDecodeError) as error:
         raise _unreadable(path, "it is not YAML") from error
-    if not isinstance(settings, dict) or not settings.keys() >= ALWAYS_STATED:
+    if isinstance(stated, dict):
+        stated = {key: value for key, value in stated.items() if value is not None}
+    always = ALWAYS_STATED | (set() if on_device else {"objective"})
+    if not isinstance(stated, dict) or not stated.keys() >= always:
         raise _unreadable(path, "it does not hold the settings of a study")
+    if ("device" in stated) != on_device:
+        raise _unreadable(path, "it asks for other hardware than the run answered for")
     try:
-        settings_for(Mode.SEARCH).read(settings, str(path))
+        read = settings_for(Mode.SEARCH).read(stated, str(path))
     except InputError as error:
         raise _unreadable(path, OTHER_LAYOUT) from error
-    return {key: setting_beside(path.absolute().parent, str(key), value) for key, value in settings.items()}
+    values = {key: _plain(value, read.get(key)) for key, value in stated.items()}
+    return {key: setting_beside(path.absolute().parent, str(key), value) for key, value in values.items()}
+
+
+def _plain(stated: object, read: object) -> object:
+    """A setting as a run writes it: what people write instead, such as text for a number, is the value it is read as."""
+    if read is None or stated == ALL:
+        return stated
+    return list(read) if isinstance(read, tuple) else read
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -54,16 +54,14 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
             raise InputError(f"plans have no {name!r}; their columns are {', '.join(known)}")
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
-    full["recompute"] = [Recompute(value) for value in full["recompute"]]
-    full["layout"] = [LayoutName(value).axes for value in full["layout"]]
-    full["exchange"] = [KeyExchange(value) for value in full["exchange"]]
+    full["recompute"] = _each(full["recompute"], Recompute)
+    full["layout"] = _each(full["layout"], lambda value: LayoutName(value).axes)
+    full["exchange"] = _each(full["exchange"], KeyExchange)
     if "panels" not in table:
         usual = usual_panels(Situation((find_model(request.models[0].name),), request.hardware))
         full["panels"] = np.where((full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1)
-    orders = [_order(value, hardware.cluster) for value in full["group_order"]]
-    full["group_order"] = pd.Series(orders, dtype=object, index=full.index)
-    inner = [order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER for order in orders]
-    full["groups"] = pd.Series(inner, dtype=object, index=full.index)
+    full["group_order"] = _each(full["group_order"], lambda value: _order(value, hardware.cluster))
+    full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
     graphs = _LayerCosts(request, hardware)
     for rows in full.groupby([*SHAPE_COLUMNS, "groups"], dropna=False, sort=False).indices.values():
@@ -113,7 +111,7 @@ def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> Un
         return table[name].to_numpy(dtype=np.int64)
 
     usual = hardware.machine(0, 0.0).software.overlap_gradients
-    overlap = [usual if value is None or value != value else bool(value) for value in table["overlap_gradients"]]
+    overlap = _each(table["overlap_gradients"], lambda value: usual if value is None or value != value else bool(value))
     return UniformPlans(
         shape=shape,
         pp=numbers("pp"),
@@ -121,10 +119,25 @@ def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> Un
         zero_stage=numbers("zero_stage"),
         interleave=numbers("interleave"),
         global_batch_size=numbers("global_batch_size"),
-        pipeline_inner=np.array([order is GroupOrder.PIPELINE_INNER for order in table["group_order"]], dtype=np.bool_),
-        overlap_gradients=np.array(overlap, dtype=np.bool_),
+        pipeline_inner=_each(table["group_order"], lambda order: order is GroupOrder.PIPELINE_INNER).to_numpy(np.bool_),
+        overlap_gradients=overlap.to_numpy(np.bool_),
         assigned=np.array([(order.dp, order.pp) for order in table["group_order"] if isinstance(order, Assignment)], np.int64),
     )
+
+
+def _each(column: pd.Series[Any], read: Callable[[Any], object]) -> pd.Series[Any]:
+    """The cells as ``read`` reads them, each distinct one once."""
+    import pandas as pd
+
+    numbers, distinct = pd.factorize(column, use_na_sentinel=False)
+    found = np.empty(len(distinct), dtype=object)
+    found[:] = [read(value) for value in distinct]
+    return pd.Series(found[numbers], dtype=object, index=column.index)
+
+
+def _inner(order: GroupOrder | Assignment) -> GroupOrder | Assignment:
+    """What decides where the groups lie that communicate within a layer; for all plans of one order it is the same."""
+    return order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER
 
 
 def _order(value: object, cluster: Cluster) -> GroupOrder | Assignment:

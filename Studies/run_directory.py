@@ -6,15 +6,18 @@ import importlib.metadata
 import io
 import json
 import logging
+import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from Common.files import pack, write_atomically
+from Common.errors import InputError
+from Common.files import pack, parse_json, write_atomically
 from Common.records import to_json
-from Common.sealed import digest_of, with_digest
+from Common.sealed import KEY, digest_of, with_digest
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
 from Solver.search.schedule_records import KeptSchedules
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RUN_FILES = (
+    "best.json",
+    "study.yaml",
+    "manifest.json",
+    "designs.parquet",
+    "designs.csv",
+    "plans.parquet",
+    "plans.csv",
+    "schedules.json.gz",
+)
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
     "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO stage, order of the groups, "
@@ -46,6 +59,28 @@ class Manifest:
     counts: Counts
     pareto_front_points: int
     files: dict[str, str] = field(default_factory=dict)
+
+
+def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
+    """Refuse a folder with a file under one of ``names`` that no run wrote: those have the manifest of a run beside them.
+
+    Raises:
+        InputError: there is one, which a run there would replace.
+    """
+    there = [name for name in names if os.path.lexists(folder / name)]
+    if there and not _of_a_run(folder / "manifest.json"):
+        raise InputError(
+            f"{folder / there[0]} was written by no run of phaze, and this one would replace it; give another --output, or move "
+            "the file"
+        )
+
+
+def _of_a_run(manifest: Path) -> bool:
+    try:
+        document = parse_json(manifest.read_bytes(), str(manifest))
+    except (OSError, InputError):
+        return False
+    return isinstance(document, dict) and KEY in document
 
 
 def library_versions() -> dict[str, str]:
@@ -85,7 +120,7 @@ class RunFiles:
 
 
 def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
-    """Write every file of the run, best.json last, so that its presence says that the rest is complete.
+    """Write a run: its manifest first, which says whose folder it is, best.json last, which says that everything is there.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
@@ -101,16 +136,16 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
         contents[f"{name}.parquet"] = buffer.getvalue()
-        if csv:
-            write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
-        else:
-            (folder / f"{name}.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
+        (folder / f"{name}.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
     best = best_json(files.result)
     digests = {name: digest_of(content) for name, content in {**contents, "best.json": best}.items()}
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
     manifest = json.loads(to_json(replace(files.manifest, files=digests)))
     write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    if csv:
+        for name, table in (("designs", files.designs), ("plans", files.plans)):
+            write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
     write_atomically(folder / "best.json", best)
 
 

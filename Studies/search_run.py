@@ -28,6 +28,7 @@ from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
     RunFiles,
+    check_replaceable,
     git_commit,
     library_versions,
     write_run,
@@ -44,6 +45,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     """
     folders = request.folders
     check_writable(folders.run)
+    check_replaceable(folders.run)
     contents = file_contents(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(folders.run))

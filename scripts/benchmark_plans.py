@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,12 +28,22 @@ from Solver.hardware import Hardware
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.plan_search.space import PlanSpace
+from Studies.library import evaluate_many as many_plans
+from Studies.library import run_solver, study
 from Studies.problem import hardware_of, plan_space
 from Studies.resolve import resolve
 
 CLUSTER = {"device": "a100_80gb", "devices": 1024}
 QUESTION = CLUSTER | {"model": "megatron-175b", "global_batch_size": 1536, "tp": 8, "recompute": "full"}
 MANY_DEVICES = 100_000
+LAYOUTS: dict[str, dict[str, str | int]] = {
+    "1d": {"tp": 8},
+    "2d": {"layout": "2d", "tp": 4, "tp2": 2},
+    "2d, assigned to tiers": {"layout": "2d", "tp": 4, "tp2": 2},
+    "ring": {"layout": "sequence", "tp": 4, "cp": 2, "exchange": "ring"},
+    "ulysses": {"layout": "sequence", "tp": 4, "cp": 2, "exchange": "ulysses"},
+}
+GROWTH = {"devices": (256, 1024, 4096, 16384), "layers": (24, 96, 384, 1000)}
 
 
 def cpu_s(work: Callable[[], object], times: int) -> float:
@@ -89,6 +100,49 @@ def placements(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: 
         say(f"best of {every:,} plans of {MANY_DEVICES:,} devices, {name}", f"{cpu_s(best, 1):8.2f} s")
 
 
+def layouts(folder: Path) -> None:
+    """Tables of plans of every layout through the library, graphs held."""
+    degrees = itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64), range(4), (False, True), range(512, 1024, 3))
+    columns = "pp", "dp", "zero_stage", "overlap_gradients", "global_batch_size"
+    grid = pd.DataFrame([row for row in degrees if row[0] * row[1] * 8 <= 1024], columns=columns)
+    for name, layout in LAYOUTS.items():
+        table = grid.assign(**layout)
+        if name.endswith("tiers"):
+            table["group_order"] = [f"tp4.row2/dp{dp}.pp{pp}" for pp, dp in zip(table.pp, table.dp, strict=True)]
+            table["group_order"] = (
+                table["group_order"].str.replace(r"dp1\.|\.pp1$", "", regex=True).replace("tp4.row2/pp1", "tp4.row2")
+            )
+        asked = CLUSTER | {"model": "megatron-175b", "recompute": "full", "output": str(folder)}
+        seconds = cpu_s(lambda table=table, asked=asked: many_plans(table, **asked), 1)  # type: ignore[misc]
+        say(f"{len(table):,} plans of layout {name} in a table", f"{len(table) / seconds:8,.0f} plans per second")
+
+
+def growth(folder: Path) -> None:
+    """Whole searches of tp 8 over devices, and over layers: only the plans grow, or only what they are cut from."""
+    for key, values in GROWTH.items():
+        for value in values:
+            layers, devices = (96, value) if key == "devices" else (value, 512)
+            asked = {
+                "model": f"gpt:layers={layers},hidden=12288,heads=96",
+                "device": "h200",
+                "fast_domain": 64,
+                "devices": devices,
+                "tp": 8,
+            }
+            more = {
+                "global_batch_size": 1536,
+                "micro_batch_size": 1,
+                "recompute": "full",
+                "output": str(folder / f"{key}{value}"),
+            }
+            request = study(**asked, **more)
+            for model, length in zip(request.models, request.sequence_length, strict=True):
+                load_or_extract(UniformPlan(tp=8, micro_batch_size=1).graph_key(model.name, length), request.folders.graphs)
+            start = time.process_time()
+            found = run_solver(request)
+            say(f"search of {layers} layers on {devices:,} devices, {found.status}", f"{time.process_time() - start:8.2f} s")
+
+
 def main() -> None:
     """Run the benchmarks and print them."""
     with tempfile.TemporaryDirectory() as name:
@@ -100,6 +154,8 @@ def main() -> None:
         costs = hardware.proven(graph, shape.recompute, layer_groups(shape, hardware.cluster))
         pricing(hardware, space, shape, costs)
         placements(hardware, space, shape, costs, graph)
+        layouts(Path(name))
+        growth(Path(name))
 
 
 if __name__ == "__main__":

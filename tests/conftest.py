@@ -36,6 +36,7 @@ TRACING = {  # folders and files whose tests trace models, and so need torch in 
     "search",
     "sweep",
     "test_traces.py",
+    "test_transformer_perf_estimates_compare.py",
     "trace",
     "plans",
     "training",

@@ -167,6 +167,18 @@ class ShapePlans:
             self._fit[memory_bytes] = self._found_fit(memory_bytes * (1.0 + ROUNDING))
         return self._fit[memory_bytes]
 
+    def leanest_bytes(self, below: float = np.inf) -> float:
+        """What the fullest stage holds under the plan and cut where that is least; ``below`` or more where none needs less.
+
+        Of interleaved plans, whose chunks no formula cuts, it does not tell.
+        """
+        least, plain = below, np.flatnonzero(~self.interleaved)
+        for index in plain[np.argsort(self.parameter_bytes[plain], kind="stable")].tolist():
+            if self.parameter_bytes[index] >= least:
+                break
+            least = min(least, self._least_fullest_bytes(index))
+        return least
+
     def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
         """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
         fits: NDArray[np.bool_] = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)

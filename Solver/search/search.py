@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -183,6 +184,9 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
 
 def why_infeasible(group: PointGroup) -> str:
     """What keeps the model from fitting, which does not depend on the chip."""
-    least = [float(part.plans.parameter_bytes.min()) for shape in group.shapes for part in shape.parts if len(part.plans)]
-    needed = f"; the leanest needs {size_text(min(least))} before any activation" if least else ""
+    least = math.inf
+    for shape in group.shapes:
+        for part in shape.parts:
+            least = part.plans.leanest_bytes(least)
+    needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
     return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{needed}"

@@ -15,6 +15,7 @@ from Common.records import parse_yaml
 from Plans.results import Status
 from Studies.file_contents import changes_no_result
 from Studies.finished_run import FinishedRun, open_run
+from Studies.sweep.axes import SWEEP, TABLE
 from Studies.sweep.results import PointResult, point_result
 from Studies.sweep.run import FAILED, IMPOSSIBLE
 from Studies.sweep.store import Store
@@ -22,7 +23,7 @@ from Studies.sweep.table import value_text
 
 logger = logging.getLogger(__name__)
 
-SWEEP, TABLE, STUDY = "sweep.yaml", "table.parquet", "study.yaml"
+STUDY = "study.yaml"
 NAME = "name"
 LOST = "lost"  # a point that a sweep finished, of which the files are gone
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from Common.errors import InputError, PhazeError
-from Common.files import write_atomically
+from Common.files import check_writable, write_atomically
 from Common.numbers import number
 from Common.progress import Progress
 from Studies.hardware import HardwareFiles
-from Studies.sweep.axes import Combination, Sweep
+from Studies.sweep.axes import SWEEP, TABLE, TABLE_CSV, Combination, Sweep
 from Studies.sweep.executors import Executor
 from Studies.sweep.points import SweepPoint, sweep_point
 from Studies.sweep.store import FinishedPoint, Store
@@ -80,11 +80,23 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     return resolved
 
 
-def _replace(path: Path, asked: bytes) -> None:
-    """Write what a sweep asks; that another sweep's table goes with its own is said."""
+def _claim(sweep: Sweep) -> None:
+    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that it replaces another's is said.
+
+    Raises:
+        InputError: a file that no sweep wrote would be replaced.
+    """
+    asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
+    there = [name for name in (SWEEP, TABLE, TABLE_CSV) if os.path.lexists(sweep.folder / name)]
+    if there and not sweep.store.is_dir():
+        raise InputError(
+            f"{sweep.folder / there[0]} was written by no sweep of phaze, and this one would replace it; give another --output, "
+            "or move the file"
+        )
     with suppress(OSError):
         if path.read_bytes() != asked:
             logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)
+    check_writable(sweep.store)
     write_atomically(path, asked)
 
 
@@ -98,7 +110,7 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
         PhazeError: the sweep's folders cannot be written.
     """
     resolved = resolved_points(sweep)
-    _replace(sweep.folder / "sweep.yaml", sweep.to_yaml().encode())
+    _claim(sweep)
     store = Store(sweep.store)
     ended = _Ended(resolved, on_point)
     for each in resolved:

@@ -25,7 +25,7 @@ RECORD = "point.json"
 IDENTITY = ".store"
 _LOCK = ".lock"
 _UNFINISHED = "points"  # what a search keeps in case it is killed
-_FILES = ("best.json", "designs.parquet", "manifest.json", "plans.parquet", "schedules.json.gz", "study.yaml")  # of a run
+_FILES = ("manifest.json", "best.json", "designs.parquet", "plans.parquet", "schedules.json.gz", "study.yaml")  # of a run
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from Common.units import GIB
 from Estimator.chips.accelerator import Accelerator
 from Plans.results import Breakdown
 from Studies.config_files import MODELS
-from Studies.sweep.axes import Sweep
+from Studies.sweep.axes import TABLE, TABLE_CSV, Sweep
 from Studies.sweep.results import PlanRow
 from Studies.sweep.run import SweptPoint
 
@@ -45,13 +45,13 @@ def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
     from pyarrow import csv
 
     table = _arrow(sweep_rows(sweep, points))
-    write_atomically(sweep.folder / "table.parquet", _parquet(table))
+    write_atomically(sweep.folder / TABLE, _parquet(table))
     if sweep.csv:
         buffer = io.BytesIO()
         csv.write_csv(table, buffer)
-        write_atomically(sweep.folder / "table.csv", buffer.getvalue())
+        write_atomically(sweep.folder / TABLE_CSV, buffer.getvalue())
     else:
-        (sweep.folder / "table.csv").unlink(missing_ok=True)  # of an earlier run, which this one replaces
+        (sweep.folder / TABLE_CSV).unlink(missing_ok=True)  # of an earlier run, which this one replaces
     finished = [each for each in points if each.point]
     timings = {
         "point": pa.array([each.number for each in finished], pa.int64()),

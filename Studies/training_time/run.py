@@ -20,7 +20,7 @@ from Studies.evaluation import Evaluation, evaluation_of, prepared
 from Studies.folders import REPOSITORY
 from Studies.problem import check_code
 from Studies.request import Request
-from Studies.run_directory import git_commit, library_versions
+from Studies.run_directory import RUN_FILES, check_replaceable, git_commit, library_versions
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
@@ -60,6 +60,7 @@ def price_training(asked: TrainingRequest, progress: Progress | None = None) -> 
         request = plan_of_search(request.folders.run / "best.json", request)
     if folder is not None:
         check_writable(folder)
+        check_replaceable(folder, (*RUN_FILES, FILE))
     plan = prepared(request)
     device = request.hardware.device
     power = None if device is None or device.board_power is None else device.board_power.value
@@ -104,6 +105,6 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
             "files": {"study.yaml": digest_of(study), FILE: digest_of(document)},
         }
-        write_atomically(folder / "study.yaml", study)
         write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+        write_atomically(folder / "study.yaml", study)
     write_atomically(folder / FILE, document)

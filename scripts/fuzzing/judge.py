@@ -45,6 +45,8 @@ FOREIGN = re.compile(
     re.MULTILINE,
 )
 NOT_NUMBERS = re.compile(r"(?<=\S) {2,}[-+]?(nan|inf)(?![\w.(,])", re.IGNORECASE)  # a cell; a first one may be a name
+_RULE = re.compile(r" *─+ *")  # between the header of a table and its rows
+_HEADERS = re.compile(r"\S+( \S+)*")
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of several
 _OWN_WORDS = re.compile(r" with \w+: .*(?=; correct it there)")  # what a person's module says itself
@@ -120,12 +122,23 @@ def _bad_numbers(stdout: str) -> Iterator[str]:
     try:
         answer = json.loads(stdout)
     except (ValueError, RecursionError):
-        found = NOT_NUMBERS.search(stdout)
-        if found:
-            line = next((line for line in stdout.splitlines() if found[0] in line), "")
-            yield f"{found[1]} in {plain(line)}"
+        above = before = ""  # the header of the table, and the line before
+        for line in stdout.splitlines():
+            if _RULE.fullmatch(line):
+                above = before
+            found = next((each for each in NOT_NUMBERS.finditer(line) if not _is_word(each.start(1), each.end(1), above)), None)
+            if found:
+                yield f"{found[1]} in {plain(line)}"
+                return
+            before = line
         return
     yield from dict.fromkeys(_bad(answer, "answer"))
+
+
+def _is_word(start: int, end: int, header: str) -> bool:
+    """Whether a cell is one of a column of words: those begin below their header, numbers end below it."""
+    column = next((each for each in _HEADERS.finditer(header) if each.start() <= start < each.end()), None)
+    return column is not None and column.start() == start and column.end() != end
 
 
 def _bad(value: Any, key: str) -> Iterator[str]:

@@ -379,6 +379,7 @@ def test_bad_config_files_are_named(ran: Ran, capsys: pytest.CaptureFixture[str]
         (ArtefactError("broken file"), 1, "broken file"),
         (PhazeError("two\nlines"), 1, "two lines"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "the disk is full at /x/y"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "/x/y"), 2, "file name too long at /x/y; give another path"),
         (PermissionError(errno.EACCES, "Permission denied", "/x/y"), 1, "permission denied at /x/y"),
         (MemoryError(), 1, "out of memory"),
         (ModuleNotFoundError("No module named 'numpy'"), 1, "No module named 'numpy'); run ./setup.sh"),

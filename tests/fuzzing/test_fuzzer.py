@@ -73,6 +73,12 @@ def test_a_source_may_be_called_what_is_no_number() -> None:
     assert problems(outcome(0, stdout="  source    runs\n  -inf         1\n"), "validate") == []
 
 
+@pytest.mark.parametrize(("cells", "known"), [("3   nan       1.5", True), ("3   small     nan", False)])
+def test_a_model_may_be_called_what_is_no_number_and_a_time_may_not(cells: str, known: bool) -> None:
+    table = f"  line   model   time s\n ──────────────────────\n     {cells}\n"
+    assert (problems(outcome(0, stdout=table), "validate") == []) is known
+
+
 def test_problems_that_differ_in_names_and_numbers_alone_are_one_finding() -> None:
     first, second = (
         problems(outcome(1, f"phaze: unexpected KeyError: '{name}' at {number}\n"), "report")

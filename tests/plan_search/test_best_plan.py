@@ -344,6 +344,10 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
         seconds, found = np.array([each.iteration_s for each in every]), plans.best()
         assert (plans.bounds_s <= seconds * CLOSE).all()
         assert np.isfinite(seconds).any() and shared.fit(memory_bytes)
+        cuts = (each for at in range(len(shared)) for each in cuts_of(shared.plans.plan(at), layers))
+        leanest_bytes = min(price_iteration(each, costs, ample).memory_bytes for each in cuts)
+        assert shared.leanest_bytes() == pytest.approx(leanest_bytes, rel=1e-9)
+        assert shared.leanest_bytes(0.5 * leanest_bytes) == 0.5 * leanest_bytes
         assert np.isinf(seconds[found.status == PlanStatus.INFEASIBLE]).all()
         assert found.iteration_s == pytest.approx(seconds.min(), rel=1e-9)
         assert found.memory_bytes == pytest.approx(every[int(seconds.argmin())].memory_bytes, rel=1e-9)
@@ -353,7 +357,10 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
 
 def best_cut_s(plan: UniformPlan, costs: LayerCosts, machine: Machine) -> float:
     """Seconds of the best cut of a chain into stages, one after another."""
-    layers = len(costs.graph.sequence)
+    return min(price_iteration(each, costs, machine).iteration_s for each in cuts_of(plan, len(costs.graph.sequence)))
+
+
+def cuts_of(plan: UniformPlan, layers: int) -> list[UniformPlan]:
+    """``plan`` with every cut of a chain of ``layers`` into its stages."""
     cuts = ((0, *inner, layers) for inner in itertools.combinations(range(1, layers), plan.pp - 1))
-    sizes = (tuple(np.diff(cut).tolist()) for cut in cuts)
-    return min(price_iteration(replace(plan, stage_layers=each), costs, machine).iteration_s for each in sizes)
+    return [replace(plan, stage_layers=tuple(np.diff(cut).tolist())) for cut in cuts]

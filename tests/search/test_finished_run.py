@@ -15,12 +15,14 @@ import yaml
 from forged_runs import forged, forged_answer
 from small_study import small_study, solved
 
+import phaze
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of
-from Studies.finished_run import RUN_FILES, open_run
+from Studies.finished_run import open_run
 from Studies.folders import check_output
 from Studies.resolve import resolve
+from Studies.run_directory import RUN_FILES
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,18 @@ def test_a_study_with_what_no_study_has_is_refused(run: Path, tmp_path: Path, li
         open_run(copy)
 
 
+@pytest.mark.parametrize("value", ["gone", None, 1e40, {"a": 1}], ids=str)
+def test_whatever_a_study_is_edited_to_it_is_explained_or_refused(
+    run: Path, tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copied(run, tmp_path)
+    study = yaml.safe_load((copy / "study.yaml").read_text())
+    for key in [*study, "device"]:
+        edited = {name: it for name, it in study.items() if name != key} | ({} if value == "gone" else {key: value})
+        (copy / "study.yaml").write_text(yaml.safe_dump(edited))
+        assert phaze.main(["explain", str(copy), "--quiet"]) in {0, 2}, (key, capsys.readouterr().err)
+
+
 def test_the_manifest_tells_the_content_of_the_files_that_the_study_names(run: Path, tmp_path: Path) -> None:
     contents = open_run(run).manifest.contents
     assert set(contents) == {"cluster", "design_space"}
@@ -217,3 +231,20 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     for text, words in (("/dev/null", "device"), (str(tmp_path), "folder"), (str(tmp_path / "file" / "x"), "not a folder")):
         with pytest.raises(InputError, match=words):
             output_file(text)
+
+
+@pytest.mark.parametrize("mode", ["run_solver", "training-time"])
+@pytest.mark.parametrize("name", ["study.yaml", "best.json", "manifest.json", "designs.csv"])
+def test_a_file_that_no_run_wrote_is_not_replaced(
+    mode: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = f"--model bertbase --sequence-length 64 --device a100_80gb --devices 8 --global-batch-size 8 --output {tmp_path}"
+    (tmp_path / name).write_text("mine: true\n")
+    more = ["--tokens", "1e6"] if mode == "training-time" else []
+    assert phaze.main([mode, *words.split(), *more]) == 2
+    assert (
+        f"{name} was written by no run of phaze, and this one would replace it; give another --output" in capsys.readouterr().err
+    )
+    assert (tmp_path / name).read_text() == "mine: true\n"
+    assert [each.name for each in tmp_path.iterdir()] == [name]

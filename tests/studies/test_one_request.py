@@ -236,3 +236,12 @@ def test_memory_with_a_unit_is_the_same_request_as_in_gib(mode: Mode) -> None:
         assert resolve({}, BERT | chip | {"hbm_size": text}, mode) == resolve(BERT | chip | {"hbm_size": text}, {}, mode) == same
     assert same.hbm_sizes_bytes == (80 * 10**9,)
     assert yaml.safe_load(same.to_yaml())["hbm_size"] == [80e9 / 2**30]
+
+
+def test_widths_that_sequence_parallelism_cannot_have_are_not_searched_by_default() -> None:
+    asked = {"model": "vit-era5", "device": "b200", "fast_domain": 64, "devices": 512, "sequence_parallel": True}
+    assert resolve({}, asked).tp == (1, 2, 4, 8, 16, 32)  # of 64,800 tokens, 64 heads and 64 devices in a domain
+    assert 64 in resolve({}, asked | {"sequence_length": 65536}).tp
+    assert 64 in resolve({}, asked | {"sequence_parallel": None}).tp
+    with pytest.raises(InputError, match="sequence parallelism over 64 devices does not divide"):
+        resolve({}, asked | {"tp": [64]})

@@ -145,3 +145,13 @@ def test_the_micro_batch_script_asks_for_every_size(tmp_path):
     chosen = script("./my model.py", "1 2", "--csv").stdout
     assert chosen == "micro_batch_size: [1,2]\nhbm_size: [32,64,80]\n<--set><model=./my model.py><--csv>\n"
     assert script("--csv").returncode == 2
+
+
+def test_a_sweep_file_that_no_sweep_wrote_is_not_replaced(tmp_path, monkeypatch, capsys):
+    path = write(tmp_path, SMALL | {"output": "."}).rename(tmp_path / "sweep.yaml")
+    asked = path.read_text()
+    monkeypatch.chdir(tmp_path)
+    assert front_door(["sweep", str(path)]) == 2
+    assert f"{path} was written by no sweep of phaze, and this one would replace it; give another" in capsys.readouterr().err
+    assert path.read_text() == asked
+    assert {each.suffix for each in tmp_path.iterdir()} == {".yaml"}  # nothing was made

@@ -1,6 +1,7 @@
 """Layouts asked for by name: what is searched, what comes out, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,32 @@ def test_panels_that_are_asked_for_need_a_layout_that_has_them() -> None:
     assert read_constraint("panels=8", on_device=True).settings == {"panels": [8], "layout": ["2d"]}
     assert read_constraint("tp2=2", on_device=True).settings == {"tp2": [2], "layout": ["2d"]}
     assert read_constraint("panels=1", on_device=True).settings == {"panels": [1]}
+
+
+def test_a_long_sequence_has_no_plan_on_one_axis_where_it_has_one_when_it_is_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is recomputed and sharded: status 3 and what the leanest plan needs; with sequences cut, a proven plan."""
+    words = "run_solver --model llama:layers=2,hidden=256,heads=4,kv_heads=2,vocabulary=2048 --sequence-length 131072 --devices 8"
+    words += " --device a100_80gb --global-batch-size 8 --micro-batch-size 1 --zero-stage 1 3 --recompute none full"
+
+    def asked(layout: str, memory: str) -> tuple[int, str]:
+        more = f" --layout {layout} --memory-size {memory} --quiet --output {tmp_path}"
+        more += " --cp 8 --exchange gather" if layout == "sequence" else ""
+        status = phaze.main([*words.split(), *more.split()])
+        return status, " ".join(capsys.readouterr().out.split())
+
+    def leanest_gib(layout: str) -> float:
+        status, text = asked(layout, "0.5")
+        (found,) = re.findall(r"; the leanest needs ([0-9.]+) GiB", text)
+        assert status == 3
+        return float(found)
+
+    whole, cut = leanest_gib("1d"), leanest_gib("sequence")
+    assert cut < 0.8 * whole
+    between = f"{(whole + cut) / 2:.4f}"
+    status, text = asked("1d", between)
+    assert status == 3 and f"the leanest needs {whole:g} GiB" in text
+    status, text = asked("sequence", between)
+    assert status == 0 and "proven optimal over the whole space" in text
+    assert asked("1d", f"{1.01 * whole:.4f}")[0] == 0

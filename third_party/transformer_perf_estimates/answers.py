@@ -1,6 +1,6 @@
 """Answers to cases as JSON objects with the keys transformer-perf-estimates uses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,35 @@ def searched(case: Mapping[str, Any], folder: Path, as_published: bool, top: int
             else dict.fromkeys(("config", "nv", "t", "mem", "stats"))
         )
     return written
+
+
+def compared(
+    case: Mapping[str, Any],
+    folder: Path,
+    as_published: bool,
+    micro_batch_sizes: Sequence[int],
+    model: str | None,
+    device: str | None,
+) -> Answer:
+    """A case under both physics; ``table`` are the lines for people.
+
+    Raises:
+        InputError: the case cannot be, or nothing of ours stands for it.
+    """
+    # Our own search needs the rooms of the house, which the formulas of transformer-perf-estimates do without.
+    from third_party.transformer_perf_estimates.comparison import compare
+    from third_party.transformer_perf_estimates.comparison_report import comparison_document, comparison_lines
+    from third_party.transformer_perf_estimates.own_requests import OwnQuestion
+
+    training = read_training(case, folder)
+    question = OwnQuestion.of(training, model, device)
+    comparison = compare(question, micro_batch_sizes, AS_PUBLISHED if as_published else CORRECTED)
+    title = (
+        f"{case.get('model_name', question.model)}, {training.strategy}: {training.gpus:,} x "
+        f"{case.get('system_name', question.hardware.device)}, {training.nvlink_size} in a fast domain, "
+        f"global batch {training.global_batch:,}"
+    )
+    return _question(case) | comparison_document(comparison) | {"table": comparison_lines(comparison, title)}
 
 
 def _question(case: Mapping[str, Any]) -> Answer:

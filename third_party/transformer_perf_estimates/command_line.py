@@ -9,8 +9,9 @@ from typing import Any
 
 from Common.echo import say
 from Common.errors import InputError, PhazeError
-from third_party.transformer_perf_estimates.answers import Answer, evaluated, searched
+from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
 from third_party.transformer_perf_estimates.case_files import read_case_file
+from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES
 
 PROGRAM = "python -m third_party.transformer_perf_estimates"
 ABOUT = "Training times of transformers under 1D, sequence and 2D tensor parallelism, as transformer-perf-estimates has them."
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path: Path = given.file
 
     def answer(case: Mapping[str, Any]) -> Answer:
+        if given.command == "compare":
+            return compared(case, path.parent, given.as_published, given.micro_batch_size, given.model, given.device)
         if given.command == "search":
             return searched(case, path.parent, given.as_published, given.top)
         return evaluated(case, path.parent, given.as_published)
@@ -32,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
-    say(sys.stdout, [json.dumps({"cases": answers})])
+    if given.command == "compare" and given.format == "table":
+        say(sys.stdout, [line for each in answers for line in (*each["table"], "")])
+    else:
+        say(sys.stdout, [json.dumps({"cases": [{key: each[key] for key in each if key != "table"} for each in answers]})])
     return 0
 
 
@@ -53,7 +59,19 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("evaluate", help="price the configuration of every case")
     find = commands.add_parser("search", help="find the best configurations of every case, and count all")
     find.add_argument("--top", type=_count, default=10, metavar="N", help="how many to show, default 10")
-    for command in (evaluate, find):
+    both = commands.add_parser("compare", help="ask every case of our own physics too, and show both answers side by side")
+    both.add_argument("--format", choices=("table", "json"), default="table", help="of the answer, default table")
+    both.add_argument(
+        "--micro-batch-size",
+        type=_count,
+        nargs="+",
+        default=MICRO_BATCH_SIZES,
+        metavar="N",
+        help=f"that our search compares, default {' '.join(map(str, MICRO_BATCH_SIZES))}",
+    )
+    both.add_argument("--model", metavar="NAME", help="our model of the same sizes, where another than the usual one is meant")
+    both.add_argument("--device", metavar="NAME", help="our device whose efficiencies the system has, default its generation's")
+    for command in (evaluate, find, both):
         command.add_argument("file", type=Path, metavar="CASE.json")
         command.add_argument(
             "--as-published", action="store_true", help="the published formulas with their errors; else corrected, both shown"

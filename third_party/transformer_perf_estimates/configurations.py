@@ -12,6 +12,7 @@ from third_party.transformer_perf_estimates.models import TransformerModel
 from third_party.transformer_perf_estimates.systems import System
 
 IntArray = NDArray[np.int64]
+MICRO_BATCH_SIZES = (1, 2, 4)  # that our own search compares unless told: each needs training graphs of its own
 
 
 class Strategy(StrEnum):

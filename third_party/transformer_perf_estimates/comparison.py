@@ -1,0 +1,147 @@
+"""A question under both physics: the best plan of each, each of them priced by the other, and where their seconds go."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.progress import Progress, SilentProgress
+from Estimator.devices.operator_cost import DeviceModel
+from Plans.plan import Plan, plan_mapping
+from Plans.results import Status
+from Solver.results import Counts, SearchResult
+from Solver.search.search import search as search_plans
+from Studies.annotations import Mode
+from Studies.evaluation import evaluation_of, prepared
+from Studies.problem import hardware_report
+from Studies.request import Request, StatedChunks
+from Studies.search_run import search_context
+from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES, Configuration, Configurations
+from third_party.transformer_perf_estimates.corrections import CORRECTED, Corrections
+from third_party.transformer_perf_estimates.estimates import Estimate, estimate_at
+from third_party.transformer_perf_estimates.own_parts import GIGA, Parts, own_parts, published_parts
+from third_party.transformer_perf_estimates.own_requests import SOURCE, OwnQuestion
+from third_party.transformer_perf_estimates.search import search
+from third_party.transformer_perf_estimates.totals import estimate
+
+
+@dataclass(frozen=True)
+class Price:
+    """An iteration under one physics: seconds, bytes of the fullest GPU, whether it fits, and where both go."""
+
+    seconds: float
+    memory_bytes: float
+    feasible: bool
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """A plan under both; where one of them cannot express it None, with the reason. ``stages`` are its layers by stage."""
+
+    configuration: Configuration | None
+    plan: Plan | None
+    published: Price | None
+    own: Price | None
+    refused: str = ""
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Layers of every stage, embedding and head counted, under our own physics."""
+        return () if self.plan is None else tuple(len(stage.layers) for stage in self.plan.stages)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The best plan of transformer-perf-estimates and ours, None where nothing fits, with what was compared for them."""
+
+    question: OwnQuestion
+    candidates: int
+    counts: Counts
+    proven: bool
+    micro_batch_sizes: tuple[int, ...]  # that our search compares
+    published_best: PricedPlan | None
+    own_best: PricedPlan | None
+    own_reason: str  # why nothing of ours fits
+
+
+def compare(
+    question: OwnQuestion,
+    micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES,
+    corrections: Corrections = CORRECTED,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Ask ``question`` of both; training graphs are extracted where they are not on disk.
+
+    Raises:
+        InputError: our physics cannot be asked.
+    """
+    request = question.search_request(micro_batch_sizes)
+    found = search(question.training, 1, corrections)
+    first = [estimate_at(found.estimates, int(place)) for place in found.best]
+    result = _searched(request, progress or SilentProgress())
+    return Comparison(
+        question=question,
+        candidates=found.candidates,
+        counts=result.counts,
+        proven=result.status is Status.OPTIMAL,
+        micro_batch_sizes=request.micro_batch_size,
+        published_best=_of_published(question, first[0]) if first else None,
+        own_best=None if result.best is None else _of_own(question, result, corrections),
+        own_reason=result.reason,
+    )
+
+
+def _searched(request: Request, progress: Progress) -> SearchResult:
+    """The answer of our own search, whose points need not outlive it."""
+    with tempfile.TemporaryDirectory() as folder:
+        passing = replace(request, run_folder=Path(folder) / "run")
+        run = search_context(passing, progress)
+        return search_plans(run, hardware_report(passing), folder).result
+
+
+def _of_published(question: OwnQuestion, best: Estimate) -> PricedPlan:
+    theirs = _published_price(question, best)
+    try:
+        request = question.request_of(best.configuration)
+    except InputError as error:
+        return PricedPlan(best.configuration, None, theirs, None, str(error))
+    plan, ours = _own_price(request)
+    return PricedPlan(best.configuration, plan, theirs, ours)
+
+
+def _of_own(question: OwnQuestion, result: SearchResult, corrections: Corrections) -> PricedPlan:
+    assert result.best is not None
+    (best,) = result.best.models.values()
+    plan, ours = _own_price(_request_of(question, best.plan))
+    held = tuple(layer for stage in best.plan.stages for layer in stage.layers)
+    try:
+        alike = question.configurations_of(best.plan.as_uniform(held))
+    except InputError as error:
+        return PricedPlan(None, plan, None, ours, str(error))
+    estimates = estimate(question.training, Configurations.of(alike), corrections)
+    fastest = estimate_at(estimates, int(estimates.seconds.argmin()))
+    return PricedPlan(fastest.configuration, plan, _published_price(question, fastest), ours)
+
+
+def _request_of(question: OwnQuestion, plan: Plan) -> Request:
+    """The request that prices a plan of ours as it is, stages and all."""
+    held = tuple(layer for stage in plan.stages for layer in stage.layers)
+    stated = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
+    return question.resolved(plan_mapping(plan.as_uniform(held)), Mode.EVALUATE, stated)
+
+
+def _own_price(request: Request) -> tuple[Plan, Price]:
+    plan, records = prepared(request), request.hardware
+    assert records.device is not None  # a question names one
+    answer = evaluation_of(request, plan)
+    iteration, device = answer.iteration, DeviceModel(records.device, records.software, request.precision.matrix_format)
+    fits = iteration.status is Status.FEASIBLE
+    return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, own_parts(plan, iteration, device))
+
+
+def _published_price(question: OwnQuestion, each: Estimate) -> Price:
+    return Price(each.seconds, each.memory_gb * GIGA, each.feasible, published_parts(each, question.training.system))

@@ -1,0 +1,215 @@
+"""A question, and configurations of it, as requests of ours; and plans of ours as configurations.
+
+The search has the choices of transformer-perf-estimates: its degrees, micro-batches that divide evenly, nothing recomputed, no
+interleaving, optimizer states sharded over replicas (ZeRO-1), sequence parallelism wherever weights are split along one axis,
+gathered keys and values, and every way to share out the fast domain. How layers lie on stages is chosen: our models have an
+embedding and a head, so that equal stages are none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from Common.choices import GroupOrder, LayoutName, Recompute
+from Common.echo import as_given
+from Common.errors import InputError
+from GraphExtractor.models.registry import find_model
+from Plans.assignment import AXES, Assignment
+from Plans.plan import UniformPlan
+from Studies.annotations import Mode
+from Studies.hardware import HardwareFiles
+from Studies.request import Request, StatedChunks
+from Studies.resolve import resolve
+from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES, Configuration, Strategy, Training
+from third_party.transformer_perf_estimates.models import TransformerModel, published_models
+from third_party.transformer_perf_estimates.own_hardware import OwnHardware, own_hardware, stands_for
+from third_party.transformer_perf_estimates.spaces import space
+
+SOURCE = "the case under our own physics"
+CLUSTER = "of-the-system"  # what the cluster is called, which is known by value
+
+
+@dataclass(frozen=True)
+class OwnQuestion:
+    """A question of transformer-perf-estimates with what of ours answers it: a model by name, and hardware."""
+
+    training: Training
+    model: str
+    hardware: OwnHardware
+
+    @staticmethod
+    def of(training: Training, model: str | None = None, device: str | None = None) -> OwnQuestion:
+        """The question of ``training``; ``model`` and ``device`` are those of ours that stand for its own, if not the usual ones.
+
+        Raises:
+            InputError: they do not, or nothing of ours does.
+        """
+        name = model or _model_of(training.model)
+        _check_sizes(name, training.model)
+        return OwnQuestion(training, name, own_hardware(training, device))
+
+    def search_request(self, micro_batch_sizes: Sequence[int] = MICRO_BATCH_SIZES) -> Request:
+        """The search of the best plan.
+
+        Raises:
+            InputError: no configuration has such a micro-batch, or our model cannot have any of the layouts.
+        """
+        found = space(self.training)
+        layouts, two_d = found.layouts, self.training.strategy is Strategy.TWO_D
+        batches = [int(each) for each in np.unique(layouts.micro_batch) if each in micro_batch_sizes]
+        if not batches:
+            raise InputError(
+                f"no configuration of the case has a micro-batch of {', '.join(map(str, micro_batch_sizes))} sequences; "
+                "name others with --micro-batch-size"
+            )
+        rows, widths = ([int(each) for each in np.unique(degrees)] for degrees in (layouts.tp2, layouts.tp1))
+        tokens = self.training.model.sequence_length
+        settings: dict[str, Any] = {
+            "tp": [each for each in widths if two_d or tokens % each == 0],  # ours split the tokens of each sequence evenly
+            "pp": [int(each) for each in np.unique(found.pp)],
+            "micro_batch_size": batches,
+            "group_order": [GroupOrder.TIERS.value if len(self.hardware.cluster.tiers) > 1 else GroupOrder.DATA_INNER.value],
+            "devices": self.training.gpus,
+        }
+        match self.training.strategy:
+            case Strategy.ONE_D:
+                settings |= {"layout": [LayoutName.ONE_D.value], "sequence_parallel": [True]}
+            case Strategy.SEQUENCE:
+                settings |= {"layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value], "sequence_parallel": [True]}
+                settings |= {"cp": [each for each in rows if each > 1] or [1], "exchange": ["gather"]}
+            case Strategy.TWO_D:
+                settings |= {"layout": [LayoutName.TWO_D.value], "tp2": rows, "exchange": ["gather"]}
+        return self._resolved(settings, Mode.SEARCH)
+
+    def request_of(self, configuration: Configuration) -> Request:
+        """One configuration, its layers balanced over the stages as Megatron-LM does.
+
+        Raises:
+            InputError: our model or our layouts cannot have it.
+        """
+        each, strategy = configuration, self.training.strategy
+        settings: dict[str, Any] = {
+            "tp": each.tp1,
+            "pp": each.pp,
+            "dp": each.dp,
+            "micro_batch_size": each.micro_batch,
+            "group_order": str(self._assignment(each)) if len(self.hardware.cluster.tiers) > 1 else GroupOrder.DATA_INNER.value,
+        }
+        if strategy is Strategy.TWO_D:
+            settings |= {"layout": LayoutName.TWO_D.value, "tp2": each.tp2}
+        else:
+            settings |= {"sequence_parallel": each.tp1 > 1, "cp": each.tp2}
+            settings |= {"layout": LayoutName.SEQUENCE.value} if each.tp2 > 1 else {}
+        return self._resolved(settings, Mode.EVALUATE)
+
+    def _assignment(self, each: Configuration) -> Assignment:
+        second = (each.nv_tp2, each.tp2 // each.nv_tp2)
+        alone, two_d = (1, 1), self.training.strategy is Strategy.TWO_D
+        return Assignment(
+            tp=(each.nv_tp1, each.tp1 // each.nv_tp1),
+            cp=alone if two_d else second,
+            ep=alone,
+            dp=(each.nv_dp, each.dp // each.nv_dp),
+            pp=(each.nv_pp, each.pp // each.nv_pp),
+            tp2=second if two_d else alone,
+        )
+
+    def configurations_of(self, plan: UniformPlan) -> list[Configuration]:
+        """A plan of ours as configurations, one for every number of panels it may have; of its stages only how many there are.
+
+        Raises:
+            InputError: its devices do not share out the fast domain as configurations do.
+        """
+        shares = self._shares(plan)
+        second = plan.tp2 if self.training.strategy is Strategy.TWO_D else plan.cp
+        layouts = space(self.training).layouts
+        alike = (layouts.tp1 == plan.tp) & (layouts.tp2 == second) & (layouts.micro_batch == plan.micro_batch_size)
+        if not alike.any():
+            raise InputError(f"transformer-perf-estimates has no configuration of tp {plan.tp} x {second}")
+        first = Configuration(
+            tp1=plan.tp,
+            tp2=second,
+            pp=plan.pp,
+            dp=plan.dp,
+            micro_batch=plan.micro_batch_size,
+            panels=1,
+            nv_tp1=shares["tp"],
+            nv_tp2=shares["tp2"] * shares["cp"],
+            nv_pp=shares["pp"],
+            nv_dp=shares["dp"],
+        )
+        return [replace(first, panels=int(each)) for each in np.unique(layouts.panels[alike])]
+
+    def _shares(self, plan: UniformPlan) -> dict[str, int]:
+        """Devices of every axis in a fast domain."""
+        size = min(self.training.gpus, self.training.nvlink_size)
+        if isinstance(plan.group_order, Assignment):
+            shares = {axis: int(getattr(plan.group_order, axis)[0]) for axis in AXES}
+        elif plan.devices <= size:
+            shares = {axis: int(getattr(plan, axis)) for axis in AXES}
+        else:
+            shares = dict.fromkeys(AXES, 1)
+        if math.prod(shares.values()) != size:
+            raise InputError(
+                f"the plan has {math.prod(shares.values())} of its devices in a fast domain of {size}, which configurations of "
+                "transformer-perf-estimates fill"
+            )
+        return shares
+
+    def _base_settings(self) -> dict[str, Any]:
+        """What all requests have in common: model, hardware and batch."""
+        hardware = self.hardware
+        return {
+            "model": self.model,
+            "sequence_length": self.training.model.sequence_length,
+            "device": hardware.device,
+            "memory_size": hardware.memory_size_gib,
+            "memory_bandwidth": hardware.memory_bandwidth_gb_per_s,
+            "peak_flops": hardware.peak_tflop_per_s,
+            "software": hardware.software,
+            "cluster": CLUSTER,
+            "global_batch_size": self.training.global_batch,
+        }
+
+    def _resolved(self, settings: Mapping[str, Any], mode: Mode) -> Request:
+        once: dict[str, Any] = {"recompute": Recompute.NONE.value, "interleave": 1, "zero_stage": 1}
+        asked = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
+        return self.resolved(asked | dict(settings), mode)
+
+    def resolved(self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None) -> Request:
+        """A request of ``settings`` on top of those that all have in common.
+
+        Raises:
+            InputError: they contradict each other, the model or the hardware.
+        """
+        files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
+        return resolve({}, self._base_settings() | dict(settings), mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
+
+
+def _model_of(model: TransformerModel) -> str:
+    names = [name for name, each in published_models().items() if each == model]
+    if names:
+        return str(stands_for()["models"][names[0]])
+    sizes = f"layers={model.layers},hidden={model.hidden},heads={model.heads},ffn={model.ffn}"
+    return f"gpt:{sizes},sequence_length={model.sequence_length}"
+
+
+def _check_sizes(name: str, model: TransformerModel) -> None:
+    family = find_model(name)
+    for ours, theirs, size in (
+        ("layers", "depth", model.layers),
+        ("hidden", "e", model.hidden),
+        ("heads", "h", model.heads),
+        ("ffn", "f", model.ffn),
+    ):
+        given = getattr(family, ours, None)
+        if given != size:
+            raise InputError(
+                f"{as_given(name)} cannot stand for the model of the case: its {ours} is {given}, that of the case ({theirs}) is "
+                f"{size}; name a model of the same sizes with --model, or leave it out"
+            )
