@@ -158,6 +158,16 @@ def test_an_exchange_that_is_asked_for_needs_a_sequence_that_is_cut() -> None:
     assert read_constraint("exchange=gather", on_device=True).settings == {"exchange": ["gather"]}
 
 
+def test_devices_are_counted_with_both_axes_of_a_layout() -> None:
+    asked = SMALL | {"layout": "2d", "tp": 1, "tp2": 2, "pp": 1, "dp": 2}
+    assert resolve({}, asked).devices == 4
+    with pytest.raises(InputError, match="no plan with tp2 2 x dp 4 uses all 4 devices"):
+        resolve({}, asked | {"dp": 4})
+    assert resolve({}, asked | {"layout": "auto", "dp": 4}).dp == (4,)  # one axis has such a plan
+    with pytest.raises(InputError, match="no plan with dp 2 uses all 4 devices"):
+        resolve({}, asked | {"layout": "1d"})
+
+
 def test_panels_that_are_asked_for_need_a_layout_that_has_them() -> None:
     assert read_constraint("panels=8", on_device=True).settings == {"panels": [8], "layout": ["2d"]}
     assert read_constraint("tp2=2", on_device=True).settings == {"tp2": [2], "layout": ["2d"]}
