@@ -115,6 +115,7 @@ class _Degrees:
     """Degrees of parallelism, None where any is possible."""
 
     tp: int
+    tp2: int
     cp: int
     pp: int | None
     dp: int | None
@@ -122,7 +123,7 @@ class _Degrees:
     @property
     def stated(self) -> int:
         """Devices of what is stated."""
-        return self.tp * self.cp * (self.pp or 1) * (self.dp or 1)
+        return self.tp * self.tp2 * self.cp * (self.pp or 1) * (self.dp or 1)
 
     def fit(self, devices: int, *, all_used: bool) -> bool:
         """Whether some plan with them uses at most, or exactly, so many devices."""
@@ -140,7 +141,8 @@ def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> Non
     devices, every = _devices(request), request.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
-    axes = {name: getattr(request, name) for name in ("tp", "cp", "pp", "dp")}
+    tp2, cp = (tuple(sorted({*values})) for values in zip(*_second_widths_and_contexts(request), strict=True))
+    axes = {"tp": request.tp, "tp2": tp2, "cp": cp, "pp": request.pp, "dp": request.dp}
     shown = " x ".join(f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)})
     least = min(degrees.stated for degrees in _combinations(request))
     cluster = request.hardware.cluster.name
@@ -270,9 +272,20 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
-    for tp, cp, pp, dp in product(request.tp, request.cp, _open(request.pp), _open(request.dp)):
-        assert tp is not None and cp is not None
-        yield _Degrees(tp, cp, pp, dp)
+    for tp, (tp2, cp) in product(request.tp, _second_widths_and_contexts(request)):
+        yield from (_Degrees(tp, tp2, cp, pp, dp) for pp, dp in product(_open(request.pp), _open(request.dp)))
+
+
+def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
+    """Values of tp2 and cp that the layouts asked for have together, as ``Studies.problem.plan_space`` lists them."""
+    names, found = {*request.layout}, set[tuple[int, int]]()
+    if names & {LayoutName.ONE_D, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in (request.cp if names == {LayoutName.ONE_D} else (1,))}
+    if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in request.cp}
+    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
+        found |= set(product(request.tp2, request.cp if names == {LayoutName.TWO_D} else (1,)))
+    return sorted(found)
 
 
 def _devices(request: Request) -> int:

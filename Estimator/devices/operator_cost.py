@@ -107,7 +107,7 @@ class DeviceModel(OperatorCostModel):
 
         Every panel is a product by itself, which efficiencies and launches know; the host issues what streams too.
         """
-        return self._price(operator, panels)
+        return self._price(operator, panels if operator.streamed else 1)
 
     def _priced(self, operator: Operator, panels: int) -> KernelTime:
         if operator.kind is OperatorKind.COLLECTIVE:

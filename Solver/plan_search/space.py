@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +67,13 @@ class PlanSpace:
                     of_layers = replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
                     for order in self._orders_of(of_layers):
                         yield replace(of_layers, group_order=order)
-        for layout, size, recompute in product(self.layouts, self.micro_batch_sizes, self.recompute):
+        of_panels = groupby(self.layouts, lambda layout: replace(layout, panels=1))
+        alike = [(layout, [each.panels for each in same]) for layout, same in of_panels]
+        for (layout, panels), size, recompute in product(alike, self.micro_batch_sizes, self.recompute):
             of_layout = replace(
                 self.base,
                 tp=layout.tp,
                 tp2=layout.tp2,
-                panels=layout.panels,
                 cp=layout.cp,
                 layout=layout.kind,
                 exchange=layout.exchange,
@@ -84,7 +85,8 @@ class PlanSpace:
                 continue
             for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
                 of_layers = replace(of_layout, overlap_tensor=overlap)
-                yield from (replace(of_layers, group_order=order) for order in self._orders_of(of_layers))
+                for order in self._orders_of(of_layers):  # shapes with the same plans follow one another
+                    yield from (replace(of_layers, group_order=order, panels=count) for count in panels)
 
     @property
     def nested(self) -> tuple[GroupOrder, ...]:

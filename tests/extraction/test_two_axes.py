@@ -17,6 +17,7 @@ from GraphExtractor.graph import (
     GraphKey,
     KeyExchange,
     OperandRole,
+    OperatorKind,
     Recompute,
     TensorLayout,
     Yields,
@@ -24,6 +25,7 @@ from GraphExtractor.graph import (
 from GraphExtractor.models.opt import Opt
 from GraphExtractor.models.registry import canonical_name, find_model, listed_models
 from GraphExtractor.storage import load_or_extract
+from GraphExtractor.widths import panels_fit
 
 TWO_D = {"layout": TensorLayout.TWO_D}
 GRID = {"tp": 2, "tp2": 4, **TWO_D}
@@ -127,6 +129,18 @@ def test_panels_are_those_of_the_closed_forms(kind, extracted):
         assert {gemm.macs for each in gradients.values() for gemm in each.gemms} == {product.gemms[0].macs}
         assert product.parameter_bytes >= 2 * weight  # panels of other devices are read too
     assert len(backward) == 2 * len(forward)
+
+
+@pytest.mark.parametrize("model", LISTED)
+def test_panels_that_fit_divide_what_all_products_are_summed_over(model, extracted):
+    part, family = extracted(model, tp=2, tp2=4, **TWO_D), find_model(model)
+    summed = {
+        gemm.k for layer in part.layers for each in products(layer.forward) for gemm in each.gemms if not each.core_attention
+    }
+    gradients = [each for layer in part.layers for each in products(layer.backward) if each.kind is OperatorKind.GEMM]
+    assert {gemm.n for each in gradients for gemm in each.gemms} == summed  # the same columns backward
+    for panels in (2, 3, 4, 5, 7, 8, 12, 16, 32, 64, 4096):
+        assert panels_fit(panels, family) == all(size % panels == 0 for size in summed)
 
 
 def test_a_product_reads_what_it_receives_and_buffers_two_panels(extracted):

@@ -72,13 +72,14 @@ def test_layouts_and_assignments_cost_in_a_table_what_they_cost_alone(tmp_path: 
         "global_batch_size": 32,
     }
     rows = [
-        {"layout": "2d", "tp": 2, "tp2": 2, "dp": 3, "pp": 2, "zero_stage": 1},
-        {"layout": "2d", "tp": 1, "tp2": 2, "dp": 2, "exchange": "ring", "group_order": "row2/dp2"},
+        {"layout": "2d", "tp": 2, "tp2": 2, "panels": 4, "dp": 3, "pp": 2, "zero_stage": 1},
+        {"layout": "2d", "tp": 2, "tp2": 2, "panels": 12, "dp": 3, "pp": 2, "zero_stage": 1},
+        {"layout": "2d", "tp": 1, "tp2": 2, "dp": 2, "exchange": "ring", "group_order": "row2/dp2", "panels": 2},
         {"layout": "sequence", "cp": 4, "tp": 2, "dp": 2, "exchange": "ring", "sequence_parallel": True},
         {"cp": 2, "tp": 2, "dp": 4, "exchange": "ulysses", "group_order": "tp2.dp4/cp2"},
         {"tp": 2, "dp": 4, "pp": 2, "group_order": "tp2.dp2.pp2/dp2"},
     ]
-    plain = {"layout": "1d", "tp": 1, "tp2": 1, "cp": 1, "dp": 1, "pp": 1, "exchange": "gather", "zero_stage": 0}
+    plain = {"layout": "1d", "tp": 1, "tp2": 1, "panels": 1, "cp": 1, "dp": 1, "pp": 1, "exchange": "gather", "zero_stage": 0}
     plain |= {"sequence_parallel": False, "group_order": "tensor-data-pipeline"}
     table = pd.DataFrame([plain | row for row in rows])
     found = search.evaluate_many(table, **settings, devices=32, output=tmp_path)
@@ -86,6 +87,30 @@ def test_layouts_and_assignments_cost_in_a_table_what_they_cost_alone(tmp_path: 
         alone = evaluated(resolve({}, settings | row | {"output": str(tmp_path)}, Mode.EVALUATE)).iteration
         assert found["iteration_s"][place] == pytest.approx(alone.iteration_s, rel=1e-9), row
         assert found["memory_bytes"][place] == pytest.approx(alone.memory_bytes, rel=1e-9), row
+
+
+def test_panels_that_a_table_leaves_out_are_those_of_a_plan_alone(tmp_path: Path) -> None:
+    settings = {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 64, "output": str(tmp_path)}
+    settings |= {"global_batch_size": 8}
+    table = {"layout": ["2d", "2d", "1d"], "tp": [2, 1, 2], "tp2": [2, 1, 1]}
+    found = search.evaluate_many(table, **settings, devices=8)
+    stated = search.evaluate_many(table | {"panels": [4, 1, 1]}, **settings, devices=8)
+    assert found["iteration_s"].tolist() == stated["iteration_s"].tolist()
+    alone = evaluated(resolve({}, settings | {"layout": "2d", "tp": 2, "tp2": 2}, Mode.EVALUATE)).iteration
+    assert found["iteration_s"][0] == pytest.approx(alone.iteration_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"layout": "2d", "tp": 2, "tp2": 2, "panels": 7}, "panels is 7, which does not divide the 768 hidden columns"),
+        ({"layout": "1d", "tp": 2, "panels": 4}, "only products of a 2d layout on several devices run in panels"),
+        ({"layout": "2d", "tp": 2, "tp2": 2, "panels": 0}, "panels is 0; it must be at least 1"),
+    ],
+)
+def test_panels_in_a_table_that_cannot_be_are_refused(row: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search.evaluate_many({name: [value] for name, value in row.items()}, model="gpt3-125m", device="a100_80gb")
 
 
 def test_unknown_columns_and_several_chips_are_refused() -> None:

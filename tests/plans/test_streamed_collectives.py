@@ -74,6 +74,15 @@ def test_keys_pass_around_a_ring_beside_attention(payload: int, product_s: float
     assert exposed_s(product([around] * 2, Phase.BACKWARD), product_s, network_s) + product_s == pytest.approx(back_s)
 
 
+@given(panels=st.integers(1, 64), devices=st.integers(1, 16))
+def test_every_part_of_a_panel_that_one_device_has_is_a_message(panels: int, devices: int) -> None:
+    """Columns counted one by one: of so many in all that panels and devices both have whole ones."""
+    columns = range(panels * devices)
+    pieces = {(column // devices, column // panels) for column in columns}  # panel and owner of a column
+    one = Collective(CollectiveKind.BROADCAST, 1, devices, CollectiveGroup.TENSOR)
+    assert one.messages(panels) == len(pieces)
+
+
 def test_nothing_is_exposed_where_nothing_streams() -> None:
     assert exposed_s(product([]), 1.0, network_s) == 0.0
 

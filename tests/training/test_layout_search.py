@@ -25,7 +25,7 @@ def test_an_optimum_over_all_layouts_is_proven_and_prices_itself(tmp_path: Path,
     words = (
         "run_solver --model gpt3-125m --device a100_80gb --devices 4 --sequence-length 128 --global-batch-size 8 --layout auto"
     )
-    words += " --tp 1 --tp2 2 --cp 2 --exchange ring --micro-batch-size 2 --recompute none --csv --quiet"
+    words += " --tp 1 --tp2 2 --panels 2 8 --cp 2 --exchange ring --micro-batch-size 2 --recompute none --csv --quiet"
     assert phaze.main([*words.split(), "--output", str(tmp_path / "run")]) == 0
     best = json.loads((tmp_path / "run" / "best.json").read_text())
     assert best["optimal"] is True
@@ -37,6 +37,11 @@ def test_an_optimum_over_all_layouts_is_proven_and_prices_itself(tmp_path: Path,
     assert layouts == {"1d", "2d", "sequence"}
     axes = {axis["axis"]: {value["value"] for value in axis["values"]} for axis in best["axes"]}
     assert axes["layout"] == layouts and axes["exchange"] == {"gather", "ring"}
+    assert axes["panels"] == {"1", "2", "8"}  # one where nothing is multiplied in panels
+    panels = {
+        (row.split(",")[header.split(",").index("layout")], row.split(",")[header.split(",").index("panels")]) for row in rows
+    }
+    assert panels == {("1d", "1"), ("sequence", "1"), ("2d", "2"), ("2d", "8")}
 
 
 def test_only_what_a_model_can_have_is_searched() -> None:
@@ -47,6 +52,56 @@ def test_only_what_a_model_can_have_is_searched() -> None:
     assert {each.exchange for each in found} == set(KeyExchange)
     shapes = list(plan_space(request, "gpt3-125m").shapes())
     assert {shape.layout_name for shape in shapes} == {LayoutName.TWO_D, LayoutName.SEQUENCE}
+
+
+def test_panels_are_searched_where_a_layout_has_them() -> None:
+    request = resolve({}, SMALL | {"layout": "auto", "tp": [1, 2], "tp2": [1, 2], "exchange": "gather"})
+    assert request.panels == (1, 2, 4, 8, 16, 32)
+    twice = [each for each in other_layouts(request, "gpt3-125m") if each.kind is TensorLayout.TWO_D]
+    assert len(set(twice)) == len(twice)
+    of_grid = {grid: {each.panels for each in twice if (each.tp, each.tp2) == grid} for grid in ((1, 1), (2, 1), (2, 2))}
+    assert of_grid == {(1, 1): {1}, (2, 1): {*request.panels}, (2, 2): {*request.panels}}
+    assert all(
+        shape.panels == 1 for shape in plan_space(request, "gpt3-125m").shapes() if shape.layout_name is not LayoutName.TWO_D
+    )
+    assert resolve({}, SMALL | {"model": "gpt:layers=2,hidden=192,heads=12", "layout": "2d"}).panels == (1, 2, 4, 8, 16, 32)
+    assert resolve({}, SMALL | {"model": "gpt:layers=2,hidden=132,heads=12", "layout": "2d"}).panels == (1, 2, 4)
+    assert resolve({}, SMALL).panels == (1,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "panels"),
+    [
+        ({"layout": "2d", "tp": 2, "tp2": 2}, 4),
+        ({"layout": "2d", "tp": 2, "tp2": 2, "panels": 6}, 6),
+        ({"layout": "2d", "tp": 2, "model": "gpt:layers=2,hidden=54,heads=6"}, 3),
+        ({"layout": "2d"}, 1),
+        ({"tp": 2}, 1),
+    ],
+)
+def test_a_plan_has_four_panels_where_nobody_says_how_many(settings: dict[str, object], panels: int) -> None:
+    one = {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 128}
+    assert single_plan(resolve({}, one | settings, Mode.EVALUATE)).panels == panels
+
+
+@pytest.mark.parametrize("mode", [Mode.SEARCH, Mode.EVALUATE])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"panels": 4}, "panels is 4, but only products of a 2d layout run in panels, given layout 1d"),
+        ({"layout": "sequence", "cp": 2, "panels": 4}, "run in panels, given layout sequence; leave panels out"),
+        (
+            {"layout": "2d", "tp": 2, "tp2": 2, "panels": 5},
+            "panels is 5, which does not divide the 768 hidden columns of gpt3-125m",
+        ),
+        ({"layout": "2d", "tp": 2, "tp2": 2, "panels": 1536}, "use one of 1, 2, 3, 4, 6, 8, .*, 768"),
+        ({"layout": "2d", "tp": 2, "tp2": 2, "panels": 0}, "panels is 0, but must be a whole number from 1 to 4096"),
+    ],
+)
+def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message: str, mode: Mode) -> None:
+    asked = SMALL if mode is Mode.SEARCH else {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 128}
+    with pytest.raises(InputError, match=message):
+        resolve({}, asked | settings, mode)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +156,22 @@ def test_what_a_search_of_everything_looked_at_is_not_called_left_out() -> None:
 def test_an_exchange_that_is_asked_for_needs_a_sequence_that_is_cut() -> None:
     assert read_constraint("exchange=ring", on_device=True).settings == {"exchange": ["ring"], "layout": ["sequence"]}
     assert read_constraint("exchange=gather", on_device=True).settings == {"exchange": ["gather"]}
+
+
+def test_devices_are_counted_with_both_axes_of_a_layout() -> None:
+    asked = SMALL | {"layout": "2d", "tp": 1, "tp2": 2, "pp": 1, "dp": 2}
+    assert resolve({}, asked).devices == 4
+    with pytest.raises(InputError, match="no plan with tp2 2 x dp 4 uses all 4 devices"):
+        resolve({}, asked | {"dp": 4})
+    assert resolve({}, asked | {"layout": "auto", "dp": 4}).dp == (4,)  # one axis has such a plan
+    with pytest.raises(InputError, match="no plan with dp 2 uses all 4 devices"):
+        resolve({}, asked | {"layout": "1d"})
+
+
+def test_panels_that_are_asked_for_need_a_layout_that_has_them() -> None:
+    assert read_constraint("panels=8", on_device=True).settings == {"panels": [8], "layout": ["2d"]}
+    assert read_constraint("tp2=2", on_device=True).settings == {"tp2": [2], "layout": ["2d"]}
+    assert read_constraint("panels=1", on_device=True).settings == {"panels": [1]}
 
 
 def test_a_long_sequence_has_no_plan_on_one_axis_where_it_has_one_when_it_is_cut(

@@ -8,7 +8,18 @@ from Estimator.devices.device import Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.gemm import product_time
 from Estimator.devices.operator_cost import DeviceModel, KernelTime
-from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, VectorWork, Yields
+from GraphExtractor.graph import (
+    Collective,
+    CollectiveKind,
+    Gemm,
+    Operand,
+    OperandRole,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorWork,
+    Yields,
+)
 
 DEVICE = load_device("a100_80gb")
 MEMORY, GAP_S = DEVICE.memory, DEVICE.launch.gap.value
@@ -56,6 +67,49 @@ def test_a_product_is_one_kernel_and_its_fused_tail_is_free() -> None:
     assert (time.memory_s, time.launch_s) == (0.0, GAP_S)
     assert model.operator_time(biased) == model.operator_time(plain)
     assert host_kernels(model.operator_time(plain), model.software) == 1
+
+
+def in_panels(gemm: Gemm, yields: Yields) -> Operator:
+    """Of a 2D layout on four columns and one row of devices."""
+    phase = Phase.FORWARD if yields is Yields.OUTPUT else Phase.BACKWARD
+    plain = operator(
+        OperatorKind.GEMM,
+        gemms=(gemm,),
+        reads=(tensor(gemm.m, gemm.k), tensor(gemm.k, gemm.n)),
+        writes=(tensor(gemm.m, gemm.n),),
+        vector=(VectorWork("gelu", gemm.m * gemm.n),),
+    )
+    return replace(plain, phase=phase, yields=yields, streamed=(Collective(CollectiveKind.BROADCAST, 2**20, 4),))
+
+
+@pytest.mark.parametrize("panels", [2, 4, 16])
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (256, 8192, 512)])
+def test_a_product_in_panels_is_as_many_products_which_are_added_up(panels: int, sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    whole, model = in_panels(Gemm(1, m, k, n), Yields.OUTPUT), model_of()
+    one, part = model.operator_time(whole, 1), product_time(Gemm(1, m, k // panels, n), DEVICE, "float16", 2)
+    found = model.operator_time(whole, panels)
+    assert one.device_s == model.operator_time(replace(whole, streamed=())).device_s
+    added_s = 2 * m * n / (MEMORY.bandwidth.value * MEMORY.efficiency.value)  # reads what there is so far
+    tail_s = one.device_s - product_time(whole.gemms[0], DEVICE, "float16", 2).seconds - GAP_S
+    later_s = max(part.arithmetic_s, part.traffic_s + added_s)
+    assert found.device_s == pytest.approx(part.seconds + (panels - 1) * later_s + panels * GAP_S + tail_s)
+    messages = max(panels, 4)  # a panel of several columns comes from each
+    assert host_kernels(found, model.software) == pytest.approx(panels + 1 + messages)
+
+
+@pytest.mark.parametrize("yields", [Yields.INPUT_GRADIENT, Yields.WEIGHT_GRADIENT])
+def test_panels_of_gradients_are_columns_that_nothing_is_added_to(yields: Yields) -> None:
+    whole, model = in_panels(Gemm(1, 1024, 2048, 4096), yields), model_of()
+    part_s = product_time(Gemm(1, 1024, 2048, 512), DEVICE, "float16", 2).seconds
+    tail_s = model.operator_time(whole).device_s
+    tail_s -= product_time(whole.gemms[0], DEVICE, "float16", 2).seconds + GAP_S
+    assert model.operator_time(whole, 8).device_s == pytest.approx(8 * (part_s + GAP_S) + tail_s)
+
+
+def test_only_products_that_stream_have_panels() -> None:
+    model, alone = model_of(), replace(in_panels(Gemm(1, 512, 512, 512), Yields.OUTPUT), streamed=())
+    assert model.operator_time(alone, 8) == model.operator_time(alone)
 
 
 def test_an_activation_behind_a_product_is_a_kernel_that_reads_and_writes() -> None:
