@@ -21,7 +21,6 @@ from GraphExtractor.graph import (
     LayerGraph,
     ModelGraph,
     Operator,
-    OperatorGraph,
     OperatorKind,
     Phase,
     Recompute,
@@ -273,11 +272,6 @@ class GraphNetwork:
         if sizes != made_for:
             raise PhazeError(f"a graph made for groups of {made_for} devices is priced for groups of {sizes}")
         return GraphNetwork(*(GroupNetwork(group, cluster) for group in each))
-
-    def collectives_s(self, graph: OperatorGraph) -> FloatArray:
-        """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
-        found = [operator.collective for operator in graph.operators if operator.collective is not None]
-        return np.array([self.seconds(collective) for collective in found], dtype=np.float64)
 
     def seconds(self, collective: Collective) -> float:
         """Seconds of one collective."""

@@ -75,8 +75,7 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
     several = tuple(2**power for power in range(1, min(where.hardware.cluster.num_devices, MOST_SHARING).bit_length()))
-    every = tuple(KeyExchange) if where.on_devices else (KeyExchange.GATHER, KeyExchange.ULYSSES)  # see checks
-    found: dict[str, Any] = {"exchange": every}
+    found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
     if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
         found["tp2"] = several
     if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:

@@ -15,9 +15,9 @@ from Solver.results import ScheduleConfirmation
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.problem import Schedule, ScheduleProblem
 from Solver.search.joint import Choice
+from Solver.search.network_times import core_type
 from Solver.search.run import Run
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.search.schedule_times import core_type
 
 SCHEDULE_TIME_LIMIT_S = 60.0
 CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's

@@ -35,7 +35,7 @@ def chip_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, *, least: 
     return LayerCosts(
         graph=graph,
         mode=recompute,
-        sizes=layer_sizes(graph, recompute),
+        sizes=layer_sizes(graph, recompute, scheduled.network.panels),
         forward=PassCosts.of_total(forward_s),
         recompute=PassCosts.of_total(forward_s * again),
         backward=PassCosts.of_total(backward_s),
@@ -71,8 +71,11 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     alone = np.zeros(len(operators.operators), dtype=np.bool_)
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
-    priced = scheduled.table.price(operators, np.array([row]))
-    parts = operator_parts(operators, priced, 0, alone, scheduled.network.collectives_s(operators))
+    rows, network = np.array([row]), scheduled.network
+    collective_s = network.collectives_s(operators)
+    times = scheduled.table.times(operators, rows, collective_s)
+    exposed_s = network.exposed_s(operators, np.where(alone, times.all_s[0], times.single_s[0]))
+    parts = operator_parts(operators, scheduled.table.price(operators, rows), 0, alone, collective_s, exposed_s)
     return attributed(problem, schedule, parts)
 
 

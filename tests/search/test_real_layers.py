@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from operators_by_hand import innermost_collectives_s
+from operators_by_hand import innermost_network
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
@@ -23,13 +23,13 @@ CHIPS = (
 @pytest.mark.parametrize(("model", "tp"), [("bertlarge", 1), ("gpt2", 1), ("llama2", 1), ("megatrongpt3", 8)])
 def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
     platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
-    accelerators = AcceleratorSet.of(CHIPS)
+    accelerators, network = AcceleratorSet.of(CHIPS), innermost_network(cluster)
     graph = extract.extract_graph(GraphKey(model, 1, 512, tp))
     table = populate_estimates([graph], accelerators, platform)
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward):
             for row in range(len(accelerators)):
-                problem = schedule_problem(operators, table, row, innermost_collectives_s(operators, cluster))
+                problem = schedule_problem(operators, table, row, network)
                 native = solver_named("native").solve(problem)
                 ilp = confirm_with_ilp(problem, native)
                 check_schedule(problem, native)
