@@ -71,11 +71,9 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     alone = np.zeros(len(operators.operators), dtype=np.bool_)
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
-    rows, network = np.array([row]), scheduled.network
-    collective_s = network.collectives_s(operators)
-    times = scheduled.table.times(operators, rows, collective_s)
-    exposed_s = network.exposed_s(operators, np.where(alone, times.all_s[0], times.single_s[0]))
-    parts = operator_parts(operators, scheduled.table.price(operators, rows), 0, alone, collective_s, exposed_s)
+    priced, collective_s = scheduled.table.price(operators, np.array([row])), scheduled.network.collectives_s(operators)
+    exposed_s = scheduled.exposed_s(operators, row, schedule)
+    parts = operator_parts(operators, priced, 0, alone, collective_s, exposed_s)
     return attributed(problem, schedule, parts)
 
 

@@ -14,7 +14,7 @@ from Common.files import load_or_set_aside
 from Common.progress import Advance
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from GraphExtractor.graph import ModelGraph, OperatorGraph
-from Solver.schedule.problem import ScheduleProblem
+from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.network_times import PassNetwork, schedule_structure
 
@@ -55,6 +55,14 @@ class ScheduledGraph:
     def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
         """The scheduling problem of one layer pass on accelerator ``row``."""
         return schedule_problem(operators, self.table, row, self.network)
+
+    def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
+        """Seconds that the operators of ``schedule`` wait for what they stream, shape (operators,)."""
+        alone = np.zeros(len(operators.operators), dtype=np.bool_)
+        for each in schedule.assignments:
+            alone[each.operator] = each.mode is Mode.ALL
+        times = self.table.times(operators, np.array([row]), self.network.collectives_s(operators))
+        return self.network.exposed_s(operators, np.where(alone, times.all_s[0], times.single_s[0]))
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
         """The same with what is not proven on the accelerators ``rows`` scheduled with more ``effort``."""
