@@ -59,7 +59,7 @@ class PassCosts:
     @staticmethod
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
-        nothing = np.zeros_like(seconds)
+        nothing = np.broadcast_to(0.0, seconds.shape)  # which needs no memory, of thousands of chips and hundreds of graphs
         return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
