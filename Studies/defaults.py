@@ -18,6 +18,7 @@ from Studies.request import Request
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
 ZERO_STAGES = (0, 1, 2, 3)
 MOST_SHARING = 64  # devices that a search lets share a sequence, or the rows of a layout, unless told
+MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
 
 
@@ -74,7 +75,8 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     asked = values.get("layout", (LayoutName.ONE_D,))
     if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
-    several = tuple(2**power for power in range(1, min(where.hardware.cluster.num_devices, MOST_SHARING).bit_length()))
+    most = min(where.hardware.cluster.num_devices, MOST_SHARING if where.on_devices else MOST_SHARING_CHIPS)
+    several = tuple(2**power for power in range(1, most.bit_length()))
     found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
     if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
         found["tp2"] = several

@@ -38,6 +38,16 @@ def test_an_optimum_over_all_layouts_is_proven_and_prices_itself(tmp_path: Path,
     assert axes["layout"] == layouts and axes["exchange"] == {"gather", "ring"}
 
 
+def test_layouts_of_chips_to_design_are_searched_over_fewer_devices_unless_told() -> None:
+    asked = {key: value for key, value in SMALL.items() if key not in ("device", "devices")} | {"layout": "auto"}
+    chips, told, device = (
+        resolve({}, each) for each in (asked, asked | {"tp2": 16, "cp": 4}, SMALL | {"devices": 64, "layout": "auto"})
+    )
+    assert (chips.tp2, chips.cp, chips.exchange) == ((2, 4, 8), (2, 4, 8), tuple(KeyExchange))
+    assert (told.tp2, told.cp) == ((16,), (4,))
+    assert device.tp2 == device.cp == (2, 4, 8, 16, 32, 64)
+
+
 def test_only_what_a_model_can_have_is_searched() -> None:
     request = resolve({}, SMALL | {"layout": ["2d", "sequence"], "tp": [1, 4], "tp2": [2, 5], "cp": [2, 3], "exchange": "all"})
     found = other_layouts(request, "gpt3-125m")
