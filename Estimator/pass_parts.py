@@ -59,12 +59,18 @@ class OperatorParts(_Parts[FloatArray]):
 
 
 def operator_parts(
-    graph: OperatorGraph, priced: PricedOperators, row: int, alone: NDArray[np.bool_], collective_s: FloatArray
+    graph: OperatorGraph,
+    priced: PricedOperators,
+    row: int,
+    alone: NDArray[np.bool_],
+    collective_s: FloatArray,
+    exposed_s: FloatArray | None = None,
 ) -> OperatorParts:
     """Parts of the operators of ``graph`` on the priced configuration ``row``.
 
     ``alone`` (operators,) says which have the whole device, the others being on one core; ``collective_s`` (collectives,) are
-    the network's seconds of the graph's collectives, in its order.
+    the network's seconds of the graph's collectives, in its order, ``exposed_s`` (operators,) those that what operators stream
+    adds to them (None: nothing streams); they are of the group of the first that streams.
 
     Raises:
         PhazeError: there are not as many seconds as collectives.
@@ -72,9 +78,12 @@ def operator_parts(
     positions = collective_positions(graph, collective_s)
     sent = {group: np.zeros(len(graph.operators)) for group in CollectiveGroup}
     sequence_s = np.zeros(len(graph.operators))
-    for position, seconds in zip(positions, collective_s, strict=True):
-        collective = graph.operators[position].collective
-        assert collective is not None  # that is what the positions are
+    network_s = np.zeros(len(graph.operators)) if exposed_s is None else exposed_s.copy()
+    network_s[positions] += collective_s
+    for position, (operator, seconds) in enumerate(zip(graph.operators, network_s, strict=True)):
+        if operator.collective is None and not operator.streamed:
+            continue
+        collective = operator.collective or operator.streamed[0]
         of_tensors = collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2)
         gathers = of_tensors and collective.kind is not CollectiveKind.ALL_REDUCE
         (sequence_s if gathers else sent[collective.group])[position] = seconds

@@ -19,7 +19,6 @@ from GraphExtractor.graph import (
     LayerGraph,
     ModelGraph,
     Operator,
-    OperatorGraph,
     Phase,
     Recompute,
     SparseTable,
@@ -56,7 +55,7 @@ class PassCosts:
     @staticmethod
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
-        nothing = np.zeros_like(seconds)
+        nothing = np.broadcast_to(0.0, seconds.shape)  # which needs no memory, of thousands of chips and hundreds of graphs
         return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
@@ -270,11 +269,6 @@ class GraphNetwork:
     def over(groups: LayerGroups, network: Callable[[DeviceGroups], GroupNetwork]) -> GraphNetwork:
         """That of a graph made for ``groups``, each of which has its ``network``."""
         return GraphNetwork(*map(network, (groups.tensor, groups.context, groups.experts, groups.tensor2)))
-
-    def collectives_s(self, graph: OperatorGraph) -> FloatArray:
-        """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
-        found = [operator.collective for operator in graph.operators if operator.collective is not None]
-        return np.array([self.seconds(collective) for collective in found], dtype=np.float64)
 
     def seconds(self, collective: Collective) -> float:
         """Seconds of one collective."""

@@ -80,7 +80,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
 
 def degrees_text(plan: UniformPlan) -> str:
     """``tp 8 x pp 8 x dp 16``."""
-    degrees = {"tp": plan.tp, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
+    degrees = {"tp": plan.tp, "tp2": plan.tp2, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
     shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one device"
     return shown + (f", experts divided by {plan.ep}" if plan.ep > 1 else "")
 

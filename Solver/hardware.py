@@ -29,6 +29,7 @@ from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
+from Solver.search.network_times import PassNetwork
 from Solver.search.schedule_times import ScheduledGraph, scheduled_graph
 
 FloatArray = NDArray[np.float64]
@@ -234,7 +235,8 @@ class DesignedChips(Hardware):
         if folder is not None:
             key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        scheduled = scheduled_graph(graph, table, GraphNetwork.of(graph, self.cluster, groups), self.solver, path, advance)
+        network = PassNetwork(GraphNetwork.of(graph, self.cluster, groups).seconds, groups.panels)
+        scheduled = scheduled_graph(graph, table, network, self.solver, path, advance)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
 
@@ -270,7 +272,7 @@ class DesignedChips(Hardware):
 def _communicates(graph: ModelGraph) -> bool:
     """Whether devices exchange anything within its layers."""
     passes = (operators for layer in graph.layers for operators in (layer.forward, layer.backward))
-    return any(operator.collective is not None for operators in passes for operator in operators.operators)
+    return any(operator.collective is not None or operator.streamed for each in passes for operator in each.operators)
 
 
 def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:

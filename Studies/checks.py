@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import KeyExchange, LayoutName, Precision, TensorLayout
+from Common.choices import LayoutName, Precision, TensorLayout
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -49,17 +49,6 @@ def _check_designed(request: Request) -> None:
         )
     if request.precision is Precision.FP8:
         raise InputError("precision is fp8, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
-    # Schedules of their operators do not know collectives that run piece by piece beside a product.
-    streams = [each for each in request.layout if each in {LayoutName.TWO_D, LayoutName.AUTO}]
-    if streams:
-        raise InputError(
-            f"layout is {streams[0]}, but products of a 2d layout are priced on devices that exist alone; give --device, or use "
-            "layout 1d or sequence"
-        )
-    if KeyExchange.RING in request.exchange:
-        raise InputError(
-            "exchange is ring, which is priced on devices that exist alone; give --device, or use exchange gather or ulysses"
-        )
 
 
 def _check_batch(request: Request) -> None:
@@ -236,11 +225,6 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
         raise InputError(
             f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given layout "
             f"{', '.join(request.layout)}; leave panels out, or use layout 2d"
-        )
-    if request.hardware.device is None:
-        raise InputError(
-            f"panels is {_listed(several)}, but the schedules of a designed accelerator receive whole operands beside other "
-            "work; leave panels out, or give --device"
         )
     for (model, family), panels in product(families.items(), several):
         check_panels(panels, model, family)

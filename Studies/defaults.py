@@ -20,6 +20,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 PANELS = (1, 2, 4, 8, 16, 32)  # of products of a 2D layout
 USUAL_PANELS = 4  # where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
 MOST_SHARING = 64  # devices that a search lets share a sequence, or the rows of a layout, unless told
+MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
 
 
@@ -79,12 +80,12 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     asked = values.get("layout", (LayoutName.ONE_D,))
     if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
-    several = tuple(2**power for power in range(1, min(where.hardware.cluster.num_devices, MOST_SHARING).bit_length()))
-    every = tuple(KeyExchange) if where.on_devices else (KeyExchange.GATHER, KeyExchange.ULYSSES)  # see checks
-    found: dict[str, Any] = {"exchange": every}
+    most = min(where.hardware.cluster.num_devices, MOST_SHARING if where.on_devices else MOST_SHARING_CHIPS)
+    several = tuple(2**power for power in range(1, most.bit_length()))
+    found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
     if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
         found["tp2"] = several
-        found["panels"] = fitting_panels(where, PANELS)
+        found["panels"] = fitting_panels(where, PANELS) if where.on_devices else (usual_panels(where),)
     if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
         found["cp"] = several
     return found
@@ -142,9 +143,8 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
 
 
 def fitting_panels(where: Situation, counts: Iterable[int]) -> tuple[int, ...]:
-    """Of ``counts`` of panels those that divide all models; schedules of chips to design know whole operands alone."""
-    allowed = counts if where.on_devices else (1,)
-    return tuple(count for count in allowed if all(panels_fit(count, family) for family in where.families))
+    """Of ``counts`` of panels those that divide all models."""
+    return tuple(count for count in counts if all(panels_fit(count, family) for family in where.families))
 
 
 def usual_panels(where: Situation) -> int:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import (
@@ -26,6 +23,7 @@ from GraphExtractor.graph import (
     VectorWork,
     Yields,
 )
+from Solver.search.network_times import PassNetwork
 
 ACTIVATION, PARAMETER = OperandRole.ACTIVATION, OperandRole.PARAMETER
 
@@ -142,9 +140,6 @@ def model_graph(batch: int = 1, sequence: int = 128, hidden: int = 256, heads: i
     return ModelGraph(GraphKey("by_hand", batch, sequence, tp), (layer,), (0, 0), (), 2 * layer.parameter_count)
 
 
-def innermost_collectives_s(graph: OperatorGraph, cluster: Cluster) -> NDArray[np.float64]:
-    """Seconds of the collectives of ``graph``, in its order, each among neighbouring devices; shape (collectives,)."""
-    found = (operator.collective for operator in graph.operators if operator.collective is not None)
-    return np.array(
-        [collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster) for each in found], dtype=np.float64
-    )
+def innermost_network(cluster: Cluster) -> PassNetwork:
+    """Collectives among neighbouring devices."""
+    return PassNetwork(lambda each: collective_s(each.kind, each.payload_bytes, each.group_size, 1, cluster))

@@ -41,8 +41,11 @@ def problems(draw, max_operators=5, min_latency=0, faster_over_all=False):
     return problem_of(types, edges, single, over_all, draw(st.integers(1, 3)), draw(st.integers(1, 3)))
 
 
-def optimum_by_enumeration(problem: ScheduleProblem) -> float:
-    """Least makespan over all modes and all orders in which operators are placed, each as early as possible: one is optimal."""
+def optimum_by_enumeration(problem: ScheduleProblem, apart: frozenset[tuple[int, int]] = frozenset()) -> float:
+    """Least makespan over all modes and all orders in which operators are placed, each as early as possible: one is optimal.
+
+    Pairs ``apart`` never run at once, in either order.
+    """
     count = len(problem.structure.core_types)
     needs_tc = [core_type is not CoreType.VC for core_type in problem.structure.core_types]
     needs_vc = [core_type is not CoreType.TC for core_type in problem.structure.core_types]
@@ -68,6 +71,8 @@ def optimum_by_enumeration(problem: ScheduleProblem) -> float:
                 if duration[i] == 0 or not overlapping:
                     return True
                 if modes[i] is Mode.ALL or any(modes[j] is Mode.ALL for j in overlapping):
+                    return False
+                if any((i, j) in apart or (j, i) in apart for j in overlapping):
                     return False
                 for instant in [start, *(placed[j] for j in overlapping if placed[j] > start)]:
                     now = [j for j in overlapping if placed[j] <= instant < placed[j] + duration[j]]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
-from Estimator.chips.signatures import operator_signature
+from Estimator.chips.signatures import operator_signature, sent_bytes
 from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC, CoreEstimate, TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel
-from Estimator.network.collectives import wire_bytes
 from GraphExtractor.graph import Operator
 
 
@@ -55,12 +54,10 @@ class OperatorEnergy:
     def traffic(self, operator: Operator, *, all_cores: bool) -> OperatorTraffic:
         """Of ``operator`` on one core, or spread over all cores of its type."""
         technology, platform = self._platform.technology, self._platform
-        if operator.collective is not None:
-            sent = wire_bytes(operator.collective.kind, operator.collective.payload_bytes, operator.collective.group_size)
-            hbm_pj, network_pj = 2 * sent * technology.hbm_energy.value, sent * technology.network_energy.value
-            energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
-            return OperatorTraffic(2.0 * sent, energy)
-        signature, energy, moved = operator_signature(operator), EnergyParts(), 0.0
+        sent = sent_bytes(operator)
+        hbm_pj, network_pj = 2 * sent * technology.hbm_energy.value, sent * technology.network_energy.value
+        energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
+        signature, moved = operator_signature(operator), 2.0 * sent
         if signature.tensor is not None:
             macs = sum(gemm.macs for gemm in signature.tensor.gemms)
             registers = macs * REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element

@@ -13,13 +13,12 @@ from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
-from Estimator.chips.signatures import DistinctWork, distinct_work, operator_signature
+from Estimator.chips.signatures import DistinctWork, distinct_work, operator_signature, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators, collective_positions
-from Estimator.network.collectives import wire_bytes
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
 
 logger = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class LatencyTable(OperatorCostModel):
         return 2.0 * macs_per_cycle * self.platform.frequency_hz
 
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
-        """See OperatorCostModel. Alone means spread over all cores of the operator's type; what a collective sends costs joules.
+        """See OperatorCostModel. Alone means spread over all cores of the operator's type; what an operator sends costs joules.
 
         A fused operator has the parts of the slower of its two halves, whose tiles are pipelined; a recurrence those of both.
 
@@ -107,7 +106,8 @@ class LatencyTable(OperatorCostModel):
         """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``, (collectives,).
 
         A fused operator takes as long as the slower of its two parts, whose tiles are pipelined, a recurrence as long as both,
-        which take turns; a collective takes its time on the network whatever the mode.
+        which take turns; a collective takes its time on the network whatever the mode. What is streamed costs joules, and seconds
+        beyond these that ``Solver.search.network_times`` adds.
 
         Raises:
             InputError: the table was made for other graphs.
@@ -115,23 +115,21 @@ class LatencyTable(OperatorCostModel):
         """
         lookup = self._lookup(graph, rows)
         tensor, element = lookup.tensor, lookup.element
-        collectives, collective_j = collective_positions(graph, collective_s), self._collective_j(graph)
+        collectives, network_j = collective_positions(graph, collective_s), self._network_j(graph)
         results = []
-        for name, network, combine in (
-            ("single_s", collective_s, np.maximum),
-            ("all_s", collective_s, np.maximum),
-            ("single_j", collective_j, np.add),
-            ("all_j", collective_j, np.add),
-        ):
+        for name, combine in (("single_s", np.maximum), ("all_s", np.maximum), ("single_j", np.add), ("all_j", np.add)):
             priced = np.zeros((len(graph.operators), len(lookup.tc_index)))
             priced[tensor >= 0] = getattr(self.tensor, name)[tensor[tensor >= 0]][:, lookup.tc_index]
             on_vector = getattr(self.vector, name)[element[element >= 0]][:, lookup.vc_index]
             both = lookup.recurrent[element >= 0][:, None]
             products = priced[element >= 0]
             priced[element >= 0] = np.where(both, products + on_vector, combine(products, on_vector))
-            priced[collectives] = network[:, None]
-            results.append(np.ascontiguousarray(priced.T))
-        return OperatorTimes(*results)
+            results.append(priced)
+        for seconds in results[:2]:
+            seconds[collectives] = collective_s[:, None]
+        for joules in results[2:]:
+            joules += network_j[:, None]
+        return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in results))
 
     def _lookup(self, graph: OperatorGraph, rows: IntArray | slice) -> _Lookup:
         signatures = [operator_signature(operator) for operator in graph.operators]
@@ -163,17 +161,15 @@ class LatencyTable(OperatorCostModel):
         )
         launch_s[on_vector] = np.where(slower, vector_launch_s[:, None], launch_s[on_vector])
         joules[on_vector] += getattr(self.vector, f"{mode}_j")[elements][:, lookup.vc_index]
-        collective_j = self._collective_j(graph)
-        joules[collective_positions(graph, collective_j)] = collective_j[:, None]
+        joules += self._network_j(graph)[:, None]
         memory_s = np.maximum(seconds - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
         return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros(shape).T, joules.T)
 
-    def _collective_j(self, graph: OperatorGraph) -> FloatArray:
-        """Joules a device spends on each collective of ``graph``, in its order: what it sends leaves one HBM for another."""
+    def _network_j(self, graph: OperatorGraph) -> FloatArray:
+        """Joules a device spends on what each operator sends, shape (operators,): it leaves one HBM for another."""
         technology = self.platform.technology
         pj_per_byte = technology.network_energy.value + 2 * technology.hbm_energy.value
-        found = (operator.collective for operator in graph.operators if operator.collective is not None)
-        sent = [wire_bytes(each.kind, each.payload_bytes, each.group_size) for each in found]
+        sent = [sent_bytes(operator) for operator in graph.operators]
         return np.array(sent, dtype=np.float64) * pj_per_byte * JOULES_PER_PJ
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from Estimator.chips.tensor_core import TensorWork
 from Estimator.chips.vector_core import ElementWork
-from GraphExtractor.graph import ModelGraph, Operator, OperatorKind
+from Estimator.network.collectives import wire_bytes
+from GraphExtractor.graph import CollectiveKind, ModelGraph, Operator, OperatorKind, Phase
 from GraphExtractor.score_mask import mask_of
 
 
@@ -21,6 +22,15 @@ def occupies(operator: Operator) -> Occupies:
     """Products need a tensor core, their fused tails also a vector core; everything else, collectives included, a vector core."""
     tensor = bool(operator.gemms)
     return Occupies(tensor, bool(operator.vector) or not tensor)
+
+
+def sent_bytes(operator: Operator) -> float:
+    """Bytes that a device sends while the operator runs: of a collective, or of what runs beside a product piece by piece."""
+    collectives = operator.streamed if operator.collective is None else (operator.collective,)
+    sent = sum(wire_bytes(each.kind, each.payload_bytes, each.group_size) for each in collectives)
+    if operator.phase is Phase.BACKWARD and collectives and collectives[-1].kind is CollectiveKind.PASS:
+        sent += collectives[-1].payload_bytes / collectives[-1].group_size  # gradients have one more step home
+    return sent
 
 
 @dataclass(frozen=True)

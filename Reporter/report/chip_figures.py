@@ -58,7 +58,7 @@ def energy_parts(points: PointsOfModel) -> EnergyParts | None:
     if not split or len(split) < len(mine):
         return None
     plan = points.plan
-    return sum(split, EnergyParts()).times(plan.tp * plan.cp / plan.micro_batch_size)
+    return sum(split, EnergyParts()).times(plan.tp * plan.tp2 * plan.cp / plan.micro_batch_size)
 
 
 def energy_figure(points: PointsOfModel) -> Figure | None:

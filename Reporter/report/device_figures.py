@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from Common.choices import GroupOrder
 from Common.numbers import number
 from Estimator.network.cluster import Cluster
-from Plans.assignment import Assignment
+from Plans.assignment import AXES, Assignment
 from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import SERIES, colour
@@ -28,6 +28,7 @@ class PlacedDevices:
 
     device: IntArray
     tensor: IntArray
+    row: IntArray  # along the second axis of a 2D layout
     context: IntArray
     replica: IntArray
     stage: IntArray
@@ -46,51 +47,53 @@ class GroupOnTiers:
 
 
 def placed_devices(plan: ModelPlan, cluster: Cluster) -> PlacedDevices:
-    """Tensor-parallel groups lie innermost, then context-parallel ones, then replicas or stages as the plan orders them.
+    """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then replicas or stages in order.
 
     Where the plan assigns axes to tiers, this holds within every tier.
     """
-    device = np.arange(plan.tp * plan.cp * plan.dp * plan.pp)
+    device = np.arange(plan.tp * plan.tp2 * plan.cp * plan.dp * plan.pp)
     if plan.group_order not in {order.value for order in GroupOrder}:
         return _assigned_devices(Assignment.parsed(plan.group_order), cluster, device)
     rest, tensor = np.divmod(device, plan.tp)
+    rest, row = np.divmod(rest, plan.tp2)
     rest, context = np.divmod(rest, plan.cp)
     if plan.group_order == GroupOrder.PIPELINE_INNER.value:
         replica, stage = np.divmod(rest, plan.pp)
     else:
         stage, replica = np.divmod(rest, plan.dp)
-    return PlacedDevices(device, tensor, context, replica, stage)
+    return PlacedDevices(device, tensor, row, context, replica, stage)
 
 
 def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -> PlacedDevices:
-    axes = ("tp", "cp", "dp", "pp")
-    ranks, weights = {axis: np.zeros_like(count) for axis in axes}, dict.fromkeys(axes, 1)
+    ranks, weights = {axis: np.zeros_like(count) for axis in AXES}, dict.fromkeys(AXES, 1)
     device, block, rest = np.zeros_like(count), 1, count
-    for tier, parts in zip(cluster.tiers, zip(*(getattr(assigned, axis) for axis in axes), strict=True), strict=False):
+    for tier, parts in zip(cluster.tiers, zip(*(getattr(assigned, axis) for axis in AXES), strict=True), strict=False):
         place = 1
-        for axis, part in zip(axes, parts, strict=True):
+        for axis, part in zip(AXES, parts, strict=True):
             rest, digit = np.divmod(rest, part)
             ranks[axis] += digit * weights[axis]
             device += digit * place * block
             weights[axis] *= part
             place *= part
         block = tier.group_size
-    return PlacedDevices(device, *(ranks[axis] for axis in axes))
+    return PlacedDevices(device, *(ranks[axis] for axis in AXES))
 
 
 def groups_on_tiers(plan: ModelPlan, cluster: Cluster) -> tuple[GroupOnTiers, ...]:
     """The groups of a plan that have several devices, from the innermost."""
     placed = placed_devices(plan, cluster)
     kinds = [
-        ("tensor parallel", "activations of every layer", plan.tp, [placed.context, placed.replica, placed.stage]),
-        ("context parallel", "keys and values, gradients", plan.cp, [placed.tensor, placed.replica, placed.stage]),
-        ("data parallel", "gradients", plan.dp, [placed.tensor, placed.context, placed.stage]),
-        ("neighbouring stages", "activations between stages", plan.pp, [placed.tensor, placed.context, placed.replica]),
+        ("tensor parallel", "activations of every layer", plan.tp, placed.tensor),
+        ("tensor parallel, second axis", "weights of every layer, keys and values", plan.tp2, placed.row),
+        ("context parallel", "keys and values, gradients", plan.cp, placed.context),
+        ("data parallel", "gradients", plan.dp, placed.replica),
+        ("neighbouring stages", "activations between stages", plan.pp, placed.stage),
     ]
     found = []
-    for name, exchanges, size, others in kinds:
+    for name, exchanges, size, ranks in kinds:
         if size == 1:
             continue
+        others = [each for *_, each in kinds if each is not ranks]
         same = np.unique(np.stack(others), axis=1, return_inverse=True)[1].reshape(-1)
         members = placed.device[np.lexsort((placed.device, same))].reshape(-1, size)
         tier = next(
@@ -115,10 +118,11 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
         " / ".join(f"{tier.name} {block[place]}" for tier, block in zip(cluster.tiers, blocks, strict=True))
         for place in range(drawn)
     ]
-    columns = ("device", "x", "y", "stage", "replica", "tensor", "context", "colour", "where")
+    columns = ("device", "x", "y", "stage", "replica", "tensor", "row", "context", "colour", "where")
     rows = zip(
         *(each.tolist() for each in (device, device % row, device // row, placed.stage[:drawn] + 1, placed.replica[:drawn] + 1)),
-        *(each.tolist() for each in (placed.tensor[:drawn] + 1, placed.context[:drawn] + 1, placed.stage[:drawn] % len(SERIES))),
+        *((each[:drawn] + 1).tolist() for each in (placed.tensor, placed.row, placed.context)),
+        (placed.stage[:drawn] % len(SERIES)).tolist(),
         names,
         strict=True,
     )
@@ -134,6 +138,7 @@ def devices_figure(plan: ModelPlan, cluster: Cluster, suffix: str) -> Figure:
         alt.Tooltip("stage:Q", title=f"stage, of {plan.pp}"),
         alt.Tooltip("replica:Q", title=f"replica, of {plan.dp}"),
         alt.Tooltip("tensor:Q", title=f"tensor-parallel rank, of {plan.tp}"),
+        *([alt.Tooltip("row:Q", title=f"rank on the second tensor axis, of {plan.tp2}")] if plan.tp2 > 1 else []),
         *([alt.Tooltip("context:Q", title=f"context-parallel rank, of {plan.cp}")] if plan.cp > 1 else []),
         alt.Tooltip("where:N", title="on the network"),
     ]

@@ -198,6 +198,8 @@ def _schedules(points: PointsOfModel, chip: Accelerator, heading: str) -> Part:
     )
     if any(operator.kind == COLLECTIVE for schedule in chosen for operator in schedule.operators):
         words += ("A collective between devices is drawn on a vector core, which it occupies while it runs.",)
+    if any(operator.exposed_s for schedule in chosen for operator in schedule.operators):
+        words += ("Operators that exchange pieces with other devices while they run hold their cores while they wait for them.",)
     return Part(heading, words, schedule_figures(chosen, chip, points.suffix))
 
 

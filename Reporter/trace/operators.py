@@ -71,7 +71,7 @@ def _cores_name(cores: Cores, accelerator: Accelerator) -> str:
 
 
 def _args(operator: ScheduledOperator, schedule: KeptSchedule) -> dict[str, Shown]:
-    return {
+    args: dict[str, Shown] = {
         "kind": operator.kind,
         "cores": operator.cores,
         "mode": operator.mode,
@@ -80,3 +80,6 @@ def _args(operator: ScheduledOperator, schedule: KeptSchedule) -> dict[str, Show
         "repeats": schedule.repeats,
         "seconds": operator.end_s - operator.start_s,
     }
+    if operator.exposed_s:
+        args["seconds waiting for other devices"] = operator.exposed_s
+    return args

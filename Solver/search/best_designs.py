@@ -15,6 +15,7 @@ from Plans.plan import Plan, UniformPlan
 from Plans.results import Iteration, Status
 from Solver.cuts.layer_graph import edges_between, is_chain
 from Solver.results import ExpertReport, ModelPlan
+from Solver.schedule.problem import CoreType
 from Solver.search.baselines import ExpertPlan, expert_plans
 from Solver.search.confirmed_schedules import LayerSchedule
 from Solver.search.costs import Shape
@@ -46,8 +47,8 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
     reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s)
     return replace(
         reported,
-        tc_utilization=_utilization(schedules, "tc_utilization"),
-        vc_utilization=_utilization(schedules, "vc_utilization"),
+        tc_utilization=_utilization(schedules, CoreType.TC),
+        vc_utilization=_utilization(schedules, CoreType.VC),
         plans_omitted=group.omitted,
     )
 
@@ -159,8 +160,8 @@ def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
     return ""
 
 
-def _utilization(schedules: Sequence[LayerSchedule], name: str) -> float | None:
+def _utilization(schedules: Sequence[LayerSchedule], cores: CoreType) -> float | None:
     """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by time."""
     total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
-    busy_s = sum(getattr(item.schedule, name) * item.schedule.makespan_s * item.repeats for item in schedules)
+    busy_s = sum(item.busy(cores) * item.schedule.makespan_s * item.repeats for item in schedules)
     return busy_s / total_s if total_s else None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from Common.progress import Advance
 from GraphExtractor.graph import OperatorGraph, Recompute
 from Plans.groups import layer_groups
@@ -13,11 +16,13 @@ from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import ScheduleConfirmation
 from Solver.schedule import confirm_with_ilp
-from Solver.schedule.problem import Schedule, ScheduleProblem
+from Solver.schedule.problem import CoreType, Mode, Schedule, ScheduleProblem
 from Solver.search.joint import Choice
+from Solver.search.network_times import core_type
 from Solver.search.run import Run
 from Solver.search.schedule_records import KeptSchedule, ScheduledOperator
-from Solver.search.schedule_times import core_type
+
+FloatArray = NDArray[np.float64]
 
 SCHEDULE_TIME_LIMIT_S = 60.0
 CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's
@@ -25,7 +30,10 @@ CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the I
 
 @dataclass(frozen=True, eq=False)
 class LayerSchedule:
-    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch; it is that of ``layers``, by name."""
+    """The schedule of one pass of one distinct layer, ``repeats`` times per micro-batch; it is that of ``layers``, by name.
+
+    ``exposed_s`` (operators,) are the seconds that operators hold their cores and wait for what they stream.
+    """
 
     model: str
     layer: str
@@ -35,6 +43,18 @@ class LayerSchedule:
     schedule: Schedule
     repeats: int
     layers: tuple[str, ...]
+    exposed_s: FloatArray
+
+    def busy(self, cores: CoreType) -> float:
+        """Fraction of the core-seconds of a type in which its cores compute."""
+        schedule, count = self.schedule, self.problem.num_tc if cores is CoreType.TC else self.problem.num_vc
+        waiting_s = sum(
+            float(self.exposed_s[each.operator]) * (1 if each.mode is Mode.ALL else 1 / count)
+            for each in schedule.assignments
+            if cores in self.problem.structure.core_types[each.operator].split("+")
+        )
+        occupied = schedule.tc_utilization if cores is CoreType.TC else schedule.vc_utilization
+        return occupied - (waiting_s / schedule.makespan_s if waiting_s else 0.0)
 
 
 def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
@@ -59,7 +79,8 @@ def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
             if operators.operators:
                 problem = scheduled.problem(operators, row)
                 schedule = hardware.solver.solve(problem, time_limit_s=SCHEDULE_TIME_LIMIT_S)
-                what = graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs, mine
+                exposed_s = scheduled.exposed_s(operators, row, schedule)
+                what = graph.key.model, layer.name, name, operators, problem, schedule, repeats * runs, mine, exposed_s
                 schedules.append(LayerSchedule(*what))
     return schedules
 
@@ -112,6 +133,7 @@ def _kept(hbm_bytes: int, item: LayerSchedule) -> KeptSchedule:
                 vc=assignment.vc,
                 start_s=assignment.start_s,
                 end_s=assignment.end_s,
+                exposed_s=float(item.exposed_s[assignment.operator]),
             )
             for assignment in item.schedule.assignments
         ),

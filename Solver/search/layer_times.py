@@ -32,14 +32,15 @@ def chip_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, *, least: 
     passes = [BACKWARD_SELECTIVE if each.mode is Recompute.SELECTIVE else BACKWARD for each in distinct]
     again = np.array([1.0 if each.mode is Recompute.FULL else 0.0 for each in distinct])
     forward_s, backward_s = seconds[FORWARD][:, index], seconds[passes, :, index].T
+    nothing = np.broadcast_to(0.0, forward_s.shape)
     return LayerCosts(
         graph=graph,
         mode=recompute,
-        sizes=layer_sizes(graph, recompute),
+        sizes=layer_sizes(graph, recompute, scheduled.network.panels),
         forward=PassCosts.of_total(forward_s),
-        recompute=PassCosts.of_total(forward_s * again),
+        recompute=PassCosts.of_total(forward_s * again if again.any() else nothing),
         backward=PassCosts.of_total(backward_s),
-        accumulation_s=np.zeros_like(backward_s),
+        accumulation_s=nothing,
         joules=joules[passes, :, index].T + joules[FORWARD][:, index] * (1.0 + again),
     )
 
@@ -71,8 +72,9 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     alone = np.zeros(len(operators.operators), dtype=np.bool_)
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
-    priced = scheduled.table.price(operators, np.array([row]))
-    parts = operator_parts(operators, priced, 0, alone, scheduled.network.collectives_s(operators))
+    priced, collective_s = scheduled.table.price(operators, np.array([row])), scheduled.network.collectives_s(operators)
+    exposed_s = scheduled.exposed_s(operators, row, schedule)
+    parts = operator_parts(operators, priced, 0, alone, collective_s, exposed_s)
     return attributed(problem, schedule, parts)
 
 

@@ -24,7 +24,7 @@ def scheduled_operators(run: Run, row: int, schedules: Sequence[LayerSchedule]) 
         for each in item.schedule.assignments:
             operator = item.operators.operators[each.operator]
             traffic = energy.traffic(operator, all_cores=each.mode is Mode.ALL)
-            seconds = each.end_s - each.start_s
+            seconds = each.end_s - each.start_s - float(item.exposed_s[each.operator])
             yield PricedOperator(
                 *(item.model, item.layer, item.graph.partition("_")[0], item.layers, operator.name, operator.kind.value),
                 *(item.repeats, operator.flops, _vector_operations(operator), traffic.hbm_bytes, seconds, traffic.energy),

@@ -12,7 +12,7 @@ class ScheduledOperator:
     """An operator in its place. ``cores`` (TC, VC or TC+VC) says which types it occupies.
 
     In mode ``single`` it is on tensor core ``tc`` and vector core ``vc`` (None: none of that type), in mode ``all`` on all of its
-    types' cores, while nothing else runs.
+    types' cores, while nothing else runs. ``exposed_s`` of its time it waits for what it streams from and to other devices.
     """
 
     name: str
@@ -23,6 +23,12 @@ class ScheduledOperator:
     vc: int | None
     start_s: float
     end_s: float
+    exposed_s: float = 0.0
+
+    @property
+    def waiting_share(self) -> float:
+        """Part of its time that it waits."""
+        return self.exposed_s / (self.end_s - self.start_s) if self.exposed_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class PricedOperator:
 
     ``layers`` are those it stands for, by name. ``flops`` are of matrix products, ``vector_operations`` the elements that
     functions are applied to. ``hbm_bytes`` are what a designed chip moves, re-reads included, of a device that exists the
-    operands alone; ``energy`` is None where it is not known.
+    operands alone; ``seconds`` leave out waiting for what is streamed; ``energy`` is None where it is not known.
     """
 
     model: str

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from Common.arrays import load_arrays, store_arrays
 from Common.files import load_or_set_aside
 from Common.progress import Advance
-from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
-from GraphExtractor.graph import ModelGraph, Operator, OperatorGraph
-from Plans.layer_costs import GraphNetwork
-from Solver.schedule.problem import CoreType, ScheduleProblem, ScheduleStructure
+from Estimator.chips.latency_table import LatencyTable, OperatorTimes
+from GraphExtractor.graph import ModelGraph, OperatorGraph
+from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import Effort, ScheduleSolver
+from Solver.search.network_times import PassNetwork, schedule_structure
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -47,14 +47,22 @@ class ScheduledGraph:
 
     graph: ModelGraph
     table: LatencyTable
-    network: GraphNetwork
+    network: PassNetwork
     solver: ScheduleSolver
     store: Path | None
     times: GraphTimes
 
     def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
         """The scheduling problem of one layer pass on accelerator ``row``."""
-        return schedule_problem(operators, self.table, row, self.network.collectives_s(operators))
+        return schedule_problem(operators, self.table, row, self.network)
+
+    def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
+        """Seconds that the operators of ``schedule`` wait for what they stream, shape (operators,)."""
+        alone = np.zeros(len(operators.operators), dtype=np.bool_)
+        for each in schedule.assignments:
+            alone[each.operator] = each.mode is Mode.ALL
+        times = self.table.times(operators, np.array([row]), self.network.collectives_s(operators))
+        return self.network.exposed_s(operators, np.where(alone, times.all_s[0], times.single_s[0]))
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
         """The same with what is not proven on the accelerators ``rows`` scheduled with more ``effort``."""
@@ -68,16 +76,9 @@ class ScheduledGraph:
         return better
 
 
-def schedule_structure(graph: OperatorGraph) -> ScheduleStructure:
-    """Core types and precedence of a layer's operators, by position in ``graph.operators``."""
-    position = {operator.id: index for index, operator in enumerate(graph.operators)}
-    edges = tuple((position[before], position[after]) for before, after in graph.edges)
-    return ScheduleStructure(tuple(core_type(operator) for operator in graph.operators), edges)
-
-
-def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, collective_s: FloatArray) -> ScheduleProblem:
-    """The scheduling problem of one layer pass on accelerator ``row``, whose collectives take ``collective_s`` seconds."""
-    times = table.times(graph, np.array([row]), collective_s)
+def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, network: PassNetwork) -> ScheduleProblem:
+    """The scheduling problem of one layer pass on accelerator ``row``."""
+    times = network.operator_times(graph, table, np.array([row]))
     return ScheduleProblem(
         schedule_structure(graph),
         times.single_s[0],
@@ -88,11 +89,11 @@ def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, collec
 
 
 def scheduled_graph(
-    graph: ModelGraph, table: LatencyTable, network: GraphNetwork, solver: ScheduleSolver, store: Path | None, advance: Advance
+    graph: ModelGraph, table: LatencyTable, network: PassNetwork, solver: ScheduleSolver, store: Path | None, advance: Advance
 ) -> ScheduledGraph:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
-    ``network`` prices collectives; what is stored was priced by the same one. All accelerators get a first look, and who
+    ``network`` prices what is sent; what is stored was priced by the same one. All accelerators get a first look, and who
     compares them goes on with those that matter (``ScheduledGraph.refined``).
     """
     count = len(table.accelerators)
@@ -144,10 +145,9 @@ def _pass_times(scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray,
     if not graph.operators:
         return found
     structure, accelerators = schedule_structure(graph), scheduled.table.accelerators
-    collective_s = scheduled.network.collectives_s(graph)
     for first in range(0, len(rows), ROWS_AT_ONCE):
         part = slice(first, first + ROWS_AT_ONCE)
-        times = scheduled.table.times(graph, rows[part], collective_s)
+        times = scheduled.network.operator_times(graph, scheduled.table, rows[part])
         cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
         solved = scheduled.solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
@@ -162,11 +162,3 @@ def _pass_times(scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray,
 def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:
     energy: FloatArray = np.where(all_mode, times.all_j, times.single_j).sum(axis=1)
     return energy
-
-
-def core_type(operator: Operator) -> CoreType:
-    """What a core of each type it occupies while it runs."""
-    uses = occupies(operator)
-    if uses.tensor_core and uses.vector_core:
-        return CoreType.TC_AND_VC
-    return CoreType.TC if uses.tensor_core else CoreType.VC

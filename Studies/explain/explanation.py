@@ -251,10 +251,12 @@ def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
         return
     layers: defaultdict[str, float] = defaultdict(float)
     busy: defaultdict[str, float] = defaultdict(float)
+    waiting = 0.0
     for one in mine:
         layers[one.layer] += one.makespan_s * one.repeats / total_s
         for operator, seconds in zip(one.operators, blame_s(one.operators).tolist(), strict=True):
             busy[f"{operator.name} of {one.layer} {one.graph.replace('_', ' ')}"] += seconds * one.repeats / total_s
+            waiting += seconds * one.repeats / total_s * operator.waiting_share
     by_layer = sorted(layers.items(), key=lambda item: -item[1])
     shown = listed([f"{name} {percent(share)}" for name, share in by_layer if share > SMALL])
     yield f"Of what the chips compute for a micro-batch of {label(model)}, the layers take: {shown}."
@@ -263,3 +265,5 @@ def _operators(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     cores = percent(plan.tc_utilization or 0.0), percent(plan.vc_utilization or 0.0)
     utilised = f"{cores[0]} of the tensor cores and {cores[1]} of the vector cores are busy"
     yield f"The operators that take most of that computation are {names}; on average {utilised} meanwhile."
+    if waiting > SMALL:
+        yield f"Of that computation {percent(waiting)} is waiting for what operators exchange with other devices while they run."

@@ -197,8 +197,12 @@ def _operator_seconds(model: str, design: Designed) -> Mapping[OperatorKey, floa
         where = f"{item.layer} {item.graph.replace('_', ' ')}"
         assignments = item.schedule.assignments
         for assignment, part_s in zip(assignments, blame_s(assignments).tolist(), strict=True):
-            operator = item.operators.operators[assignment.operator]
-            seconds[OperatorKey(where, operator.name, _work(operator.kind))] += part_s * item.repeats / size
+            operator, lasts_s = item.operators.operators[assignment.operator], assignment.end_s - assignment.start_s
+            waiting = float(item.exposed_s[assignment.operator]) / lasts_s if lasts_s else 0.0
+            seconds[OperatorKey(where, operator.name, _work(operator.kind))] += part_s * (1.0 - waiting) * item.repeats / size
+            if waiting:
+                exchanged = OperatorKey(where, f"what {operator.name} exchanges", Work.COMMUNICATION)
+                seconds[exchanged] += part_s * waiting * item.repeats / size
     return seconds
 
 

@@ -133,7 +133,7 @@ def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:
         layers = sum(len(stage.layers) for stage in best.models[model.name].stages)
         for shape in model.space.shapes():
             micro_batches = -(-shape.global_batch_size // shape.micro_batch_size)
-            most = max(most, micro_batches * layers * shape.tp * shape.cp)
+            most = max(most, micro_batches * layers * shape.inner_devices)
     return most
 
 

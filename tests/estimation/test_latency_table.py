@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from operators_by_hand import collective_operator, gemm_operator, innermost_collectives_s, model_graph, vector_operator
+from operators_by_hand import collective_operator, gemm_operator, innermost_network, model_graph, vector_operator
 
 from Common.errors import InputError, PhazeError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
@@ -105,7 +105,7 @@ def test_fused_operator_takes_as_long_as_its_slower_part(few: AcceleratorSet, pl
 def test_collective_takes_its_network_time_in_both_modes(few: AcceleratorSet, platform: Platform, flat_cluster: Cluster) -> None:
     graph = model_graph(tp=4)
     forward = graph.layers[0].forward
-    collective_s = innermost_collectives_s(forward, flat_cluster)
+    collective_s = innermost_network(flat_cluster).collectives_s(forward)
     times = populate_estimates([graph], few, platform).times(forward, slice(None), collective_s)
     payload = 128 * 256 * 2
     assert times.single_s[:, 4] == pytest.approx(2 * 3 / 4 * payload / 4 / 2**30)

@@ -95,6 +95,17 @@ def test_groups_lie_on_the_tier_that_joins_all_their_devices(
     assert len({*zip(placed.tensor, placed.context, placed.replica, placed.stage, strict=True)}) == 32
 
 
+@pytest.mark.parametrize("order", [GroupOrder.DATA_INNER.value, "tp2.row2/row2.dp2.pp2"])
+def test_rows_of_a_2d_layout_lie_behind_its_columns(finished_plans: FinishedRun, order: str) -> None:
+    plan: ModelPlan = replace(points_in(finished_plans).plan, tp=2, tp2=4, cp=1, dp=2, pp=2, group_order=order)
+    cluster = Cluster("two", 32, (Tier("node", 4, 4e11, 1e-6), Tier("rack", 32, 1e10, 1e-5)))
+    placed = placed_devices(plan, cluster)
+    assert len({*zip(placed.tensor, placed.row, placed.replica, placed.stage, strict=True)}) == 32
+    groups = {each.name: each for each in groups_on_tiers(plan, cluster)}
+    rows = groups["tensor parallel, second axis"]
+    assert (rows.size, rows.stride, rows.tier, groups["tensor parallel"].tier) == (4, 2, "rack", "node")
+
+
 def test_layers_of_one_name_that_differ_have_titles_of_their_own(finished: FinishedRun) -> None:
     points = points_in(finished)
     chip = points.best.accelerator

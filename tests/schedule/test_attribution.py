@@ -19,6 +19,7 @@ from Plans.results import Status
 from Solver.schedule import SOLVERS, check_schedule, solver_named
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Assignment, CoreType, Mode, Schedule, ScheduleProblem
+from Solver.search.network_times import PassNetwork
 from Solver.search.schedule_times import schedule_problem
 
 TC, VC, FUSED = CoreType.TC, CoreType.VC, CoreType.TC_AND_VC
@@ -236,7 +237,7 @@ class TestChip:
     def test_parts_of_a_layer(self, group: CollectiveGroup, row: int) -> None:
         graph, collective_s = self.layer(group), np.array([3e-4])
         table = self.table(graph)
-        problem = schedule_problem(graph, table, row, collective_s)
+        problem = schedule_problem(graph, table, row, PassNetwork(lambda _: 3e-4))
         schedule = solver_named("native").solve(problem)
         alone = np.array([one.mode is Mode.ALL for one in schedule.assignments])
         parts = operator_parts(graph, table.price(graph), row, alone, collective_s)

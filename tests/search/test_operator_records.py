@@ -20,14 +20,19 @@ def opened(folder: Path, **changes: object) -> FinishedRun:
     return open_run(study.folders.run)
 
 
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_the_joules_of_operators_add_up_to_those_of_a_sample(tmp_path: Path, recompute: str) -> None:
-    run = opened(tmp_path, recompute=recompute, tp=[2])
+TWO_D = {"model": "gpt:layers=2,hidden=128,heads=4,vocabulary=1000,sequence_length=128", "layout": "2d", "tp2": [2]}
+
+
+@pytest.mark.parametrize(("recompute", "layout"), [("none", {}), ("selective", {}), ("full", {}), ("selective", TWO_D)])
+def test_the_joules_of_operators_add_up_to_those_of_a_sample(tmp_path: Path, recompute: str, layout: dict[str, object]) -> None:
+    run = opened(tmp_path, recompute=recompute, tp=[2], **layout)
     best = run.result.best
     assert best is not None
     (plan,) = best.models.values()
     energy = sum((each.energy.times(each.repeats) for each in run.operators if each.energy is not None), EnergyParts())
-    assert energy.times(plan.tp * plan.cp / plan.micro_batch_size).total_j == pytest.approx(plan.energy_per_sample_j, rel=1e-9)
+    assert energy.times(plan.tp * plan.tp2 * plan.cp / plan.micro_batch_size).total_j == pytest.approx(
+        plan.energy_per_sample_j, rel=1e-9
+    )
     assert min(astuple(energy)) > 0.0  # a plan of width 2 communicates, so that every part has some
 
 

@@ -23,6 +23,7 @@ from Studies.plan_files import evaluate_request
 from Studies.resolve import resolve
 
 TINY = "bert:layers=4,hidden=128,heads=4,vocabulary=1000"
+GPT = "gpt:layers=4,hidden=128,heads=4,vocabulary=1000,sequence_length=128"
 NAMED = "bert-layers4-hidden128-heads4-vocabulary1000"  # as weights are given
 WIDER = "bert-layers3-hidden256-heads4-vocabulary1000"
 TIERS = [
@@ -36,6 +37,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "chips, branching": FEW | {"model": "t5-small", "hbm_size": 0.3, "pp": 8, "recompute": "none"},
     "chips, interleaved and sharded": FEW | {"model": TINY, "pp": 2, "interleave": 2, "zero_stage": 2, "overlap_gradients": True},
     "chips, two tiers": FEW | {"model": TINY, "tp": 4, "sequence_parallel": True, "cp": 2, "pp": 2, "group_order": "all"},
+    "chips, 2d": FEW | {"model": GPT, "layout": "2d", "tp": 2, "tp2": 2, "cp": 1, "exchange": "ring", "pp": 2, **NARROW},
+    "chips, ring": FEW | {"model": GPT, "layout": "sequence", "tp": 2, "cp": 2, "exchange": "ring", "pp": 2, **NARROW},
     "device": {"model": TINY, "device": "device.yaml", "devices": 8, "tp": [1, 2], "pp": [2, 4], **NARROW},
     "device, interleaved": {"model": TINY, "device": "a100_80gb", "devices": 8, "pp": 2, "interleave": 2, "tp": 1, **NARROW},
     "device, experts": {"model": "mixtral-8x7b", "device": "h100", "devices": 16, "ep": 8, "tp": 1, "pp": 2, **NARROW},

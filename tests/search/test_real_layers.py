@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from operators_by_hand import innermost_collectives_s
+from operators_by_hand import innermost_network
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
 from GraphExtractor import extract
-from GraphExtractor.graph import GraphKey
+from GraphExtractor.graph import GraphKey, KeyExchange, TensorLayout
 from Plans.results import Status
 from Solver.schedule import check_schedule, confirm_with_ilp, solver_named
 from Solver.search.schedule_times import schedule_problem
@@ -20,16 +20,21 @@ CHIPS = (
 )
 
 
-@pytest.mark.parametrize(("model", "tp"), [("bertlarge", 1), ("gpt2", 1), ("llama2", 1), ("megatrongpt3", 8)])
-def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp):
+TWO_D = {"layout": TensorLayout.TWO_D, "tp2": 2, "exchange": KeyExchange.RING}
+RING = {"cp": 4, "exchange": KeyExchange.RING, "sequence_parallel": True}
+LAYERS = [("bertlarge", 1, {}), ("gpt2", 1, {}), ("llama2", 1, {}), ("megatrongpt3", 8, {})]
+
+
+@pytest.mark.parametrize(("model", "tp", "layout"), [*LAYERS, ("gpt3-125m", 2, TWO_D), ("gpt3-125m", 2, RING)])
+def test_every_layer_fits_the_bundled_licence_and_gurobi_agrees(model, tp, layout):
     platform, cluster = load_design_space("phaze_icml24").platform, load_cluster("phaze_icml24")
-    accelerators = AcceleratorSet.of(CHIPS)
-    graph = extract.extract_graph(GraphKey(model, 1, 512, tp))
+    accelerators, network = AcceleratorSet.of(CHIPS), innermost_network(cluster)
+    graph = extract.extract_graph(GraphKey(model, 1, 512, tp, **layout))
     table = populate_estimates([graph], accelerators, platform)
     for layer in graph.layers:
         for operators in (layer.forward, layer.backward):
             for row in range(len(accelerators)):
-                problem = schedule_problem(operators, table, row, innermost_collectives_s(operators, cluster))
+                problem = schedule_problem(operators, table, row, network)
                 native = solver_named("native").solve(problem)
                 ilp = confirm_with_ilp(problem, native)
                 check_schedule(problem, native)

@@ -8,23 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from exhaustion import one_by_one
 from small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
 from Common.choices import Objective
-from Common.progress import SilentProgress
-from GraphExtractor.graph import Recompute
-from Plans.layer_costs import PassCosts, moded_layers
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import simulate
 from Plans.results import Status
-from Solver.plan_search.best_plan import ConfigurationPlans
-from Solver.schedule import solver_named
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.solver import Effort
-from Solver.search.costs import model_shapes
 from Studies.finished_run import open_run
 from Studies.problem import hardware_of, space_size
-from Studies.search_run import search_context
 
 
 @pytest.fixture(scope="module")
@@ -45,32 +39,6 @@ def result(study):
 @pytest.fixture(scope="module")
 def designs(result):
     return pd.read_parquet(f"{result.run_directory}/designs.parquet")
-
-
-def one_by_one(study, micro_batch_size, hbm_bytes):
-    """Least seconds over every accelerator and recomputation mode: schedules solved singly, every uniform plan and cut."""
-    single = dataclasses.replace(study, micro_batch_size=(micro_batch_size,))
-    run = search_context(single, SilentProgress())
-    (found,) = model_shapes(run, run.problem.models[0])
-    solver, least_s = solver_named("native"), np.inf
-    for shape in found.shapes:
-        (part,) = shape.parts
-        scheduled = run.hardware.scheduled(shape.graph, part.groups)
-        distinct, _ = moded_layers(shape.graph, shape.plan.recompute)
-        layers = [(shape.graph.layers[each.index], each.mode) for each in distinct]
-        for row in range(run.hardware.configurations):
-
-            def makespan(operators, row=row, scheduled=scheduled):
-                return solver.solve(scheduled.problem(operators, row)).makespan_s
-
-            forward = np.array([[makespan(layer.forward) for layer, _ in layers]])
-            backward = np.array([[makespan(layer.backward_graph(mode)) for layer, mode in layers]])
-            again = forward * [mode is Recompute.FULL for _, mode in layers]
-            passes = {name: PassCosts.of_total(each) for name, each in (("forward", forward), ("backward", backward))}
-            costs = dataclasses.replace(part.costs.rows(np.array([row])), recompute=PassCosts.of_total(again), **passes)
-            plans = ConfigurationPlans(part.plans, costs, 0, float(hbm_bytes))
-            least_s = min(least_s, plans.best().iteration_s)
-    return least_s
 
 
 def test_the_optimum_equals_exhaustion_by_another_route(study, result):

@@ -44,6 +44,16 @@ def test_an_optimum_over_all_layouts_is_proven_and_prices_itself(tmp_path: Path,
     assert panels == {("1d", "1"), ("sequence", "1"), ("2d", "2"), ("2d", "8")}
 
 
+def test_layouts_of_chips_to_design_are_searched_over_fewer_devices_unless_told() -> None:
+    asked = {key: value for key, value in SMALL.items() if key not in ("device", "devices")} | {"layout": "auto"}
+    chips, told, device = (
+        resolve({}, each) for each in (asked, asked | {"tp2": 16, "cp": 4}, SMALL | {"devices": 64, "layout": "auto"})
+    )
+    assert (chips.tp2, chips.cp, chips.exchange) == ((2, 4, 8), (2, 4, 8), tuple(KeyExchange))
+    assert (told.tp2, told.cp) == ((16,), (4,))
+    assert device.tp2 == device.cp == (2, 4, 8, 16, 32, 64)
+
+
 def test_only_what_a_model_can_have_is_searched() -> None:
     request = resolve({}, SMALL | {"layout": ["2d", "sequence"], "tp": [1, 4], "tp2": [2, 5], "cp": [2, 3], "exchange": "all"})
     found = other_layouts(request, "gpt3-125m")
@@ -110,14 +120,11 @@ def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message:
         ({"layout": "2d", "tp2": 7, "tp": 1, "devices": 7}, "2d layout of 1 x 7 devices does not divide the 768 hidden columns"),
         ({"layout": "sequence", "cp": 3, "tp": 1, "devices": 6}, "context parallel degree 3 does not divide the 128 tokens"),
         ({"layout": "2d", "model": "bertbase"}, "2d layout does not divide bertbase: it is there for dense transformers"),
-        ({"layout": "2d", "device": None, "devices": 1024}, "layout is 2d, but products of a 2d layout are priced on devices"),
-        ({"exchange": "ring", "cp": 2, "device": None, "devices": 1024}, "exchange is ring, which is priced on devices"),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
-    asked = {key: value for key, value in (SMALL | settings).items() if value is not None}
     with pytest.raises(InputError, match=message):
-        resolve({}, asked)
+        resolve({}, SMALL | settings)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from operators_by_hand import innermost_collectives_s
+from operators_by_hand import innermost_network
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.latency_table import populate_estimates
@@ -29,11 +29,10 @@ def hardware_utilization(platform: Platform, chip: Accelerator, cluster: str, mo
     graph = extract.extract_graph(GraphKey(model, micro_batch, 2048, tp, Attention.EAGER, sequence_parallel=True))
     block = graph.layers[int(np.bincount(np.array(graph.sequence)).argmax())]
     chips = AcceleratorSet.of([chip])
-    table, network = populate_estimates([graph], chips, platform), load_cluster(cluster)
+    table, network = populate_estimates([graph], chips, platform), innermost_network(load_cluster(cluster))
     solver = solver_named("native")
     forward, backward = (
-        solver.solve(schedule_problem(part, table, 0, innermost_collectives_s(part, network))).makespan_s
-        for part in (block.forward, block.backward)
+        solver.solve(schedule_problem(part, table, 0, network)).makespan_s for part in (block.forward, block.backward)
     )
     peak = 2 * chip.num_tc * chip.depth * chip.width * platform.frequency_hz
     return 4 * block.forward.flops / (2 * forward + backward) / peak
