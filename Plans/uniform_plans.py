@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -26,8 +27,22 @@ from Plans.plan import GroupOrder, UniformPlan, check_cluster, check_plan
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+MOST_CODES = 2**62  # that one integer can tell apart
 MANY = 2**31  # devices, which no block holds
 ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
+
+
+def numbered(columns: Sequence[IntArray]) -> IntArray:
+    """A number from 0 for every distinct row of ``columns`` of numbers that are not negative, each (N,); shape (N,)."""
+    code, codes = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        values = int(column.max(initial=0)) + 1
+        if codes * values > MOST_CODES:
+            code = np.unique(code, return_inverse=True)[1]
+            codes = int(code.max(initial=0)) + 1
+        code, codes = code * values + column, codes * values
+    number: IntArray = np.unique(code, return_inverse=True)[1]
+    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,19 +167,14 @@ class UniformPlans:
     @cached_property
     def places(self) -> IntArray:
         """A number for each way in which stages and replicas lie, with their degrees, shape (N,)."""
-        columns = np.column_stack([self.pp, self.dp, self.pipeline_inner, self.assigned.reshape(len(self), -1)])
-        _, place = np.unique(columns, axis=0, return_inverse=True)
-        number: IntArray = place.reshape(-1)
-        return number
+        return numbered([self.pp, self.dp, self.pipeline_inner.astype(np.int64), *self.assigned.reshape(len(self), -1).T])
 
     @cached_property
     def replica_places(self) -> IntArray:
         """As ``places``, of replicas alone: where groups are assigned to tiers, stages change nothing of theirs, shape (N,)."""
         if not isinstance(self.shape.group_order, Assignment):
             return self.places
-        _, place = np.unique(self.assigned[:, 0], axis=0, return_inverse=True)
-        number: IntArray = place.reshape(-1)
-        return number
+        return numbered(list(self.assigned[:, 0].T))
 
     def some(self, rows: IntArray) -> UniformPlans:
         """Those of ``rows``."""

@@ -46,11 +46,21 @@ class DegreesKey:
 
 
 class ShapePlans:
-    """Plans of one shape of ``graph``, run by machines alike but for their memory."""
+    """Plans of one shape of ``graph``, run by machines alike but for their memory.
 
-    def __init__(self, graph: ModelGraph, sizes: LayerSizes, plans: UniformPlans, machine: Machine) -> None:
+    ``stages`` are those of the same ``sizes`` and optimizer, where another shape has them.
+    """
+
+    def __init__(
+        self,
+        graph: ModelGraph,
+        sizes: LayerSizes,
+        plans: UniformPlans,
+        machine: Machine,
+        stages: StageGraph | None = None,
+    ) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
-        self.stages: StageGraph = stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
+        self.stages = stages or stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
         self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
@@ -62,6 +72,14 @@ class ShapePlans:
 
     def __len__(self) -> int:
         return len(self.plans)
+
+    def forget(self) -> None:
+        """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
+        for known in (self._rates, self._parts, self._links, self._least, self._fullest, self._after):
+            known.clear()
+        for name, value in vars(ShapePlans).items():
+            if isinstance(value, cached_property):
+                self.__dict__.pop(name, None)
 
     @cached_property
     def interleaved(self) -> NDArray[np.bool_]:

@@ -14,8 +14,9 @@ from Estimator.coverage import check_functions
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.storage import load_or_extract
 from Plans.groups import LayerGroups
-from Plans.layer_costs import LayerCosts
+from Plans.layer_costs import LayerCosts, LayerSizes
 from Plans.plan import UniformPlan
+from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
@@ -120,6 +121,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     by_size: dict[int, list[Shape]] = {}
     with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:
         priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
+        stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
         for shape in shapes:
             graph = graphs[model.graph_key(shape)]
             plans = model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
@@ -129,7 +131,9 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
                 if what not in priced:
                     priced[what] = run.hardware.price(graph, modes, groups, run.stores.estimates, advance)
                 costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
-                parts.append(Part(ShapePlans(graph, costs.sizes, plans.some(rows), run.machine), costs, least, groups))
+                of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, stages.get(costs.sizes))
+                stages[costs.sizes] = of_part.stages
+                parts.append(Part(of_part, costs, least, groups))
             if parts:
                 by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]

@@ -31,6 +31,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
+MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 PROVEN = 1e-9  # relative gap below which a value is said to be proven
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
@@ -254,8 +255,13 @@ class PointGroup:
     def _bounds(self) -> FloatArray:
         """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        for point in np.flatnonzero((self.dominator < 0) & np.repeat(self._fits, self.configurations)):
-            bounds[point] = self.least_seconds(int(point))
+        asked = (self.dominator < 0) & np.repeat(self._fits, self.configurations)
+        for place, shape in enumerate(self.shapes):
+            first = place * self.configurations
+            for row in np.flatnonzero(asked[first : first + self.configurations]).tolist():
+                bounds[first + row] = self.least_seconds(first + row)
+            for part in shape.parts if len(self.shapes) > MANY_SHAPES else ():
+                part.plans.forget()
         return bounds
 
     def least_seconds(self, point: int) -> float:
