@@ -165,7 +165,7 @@ def test_every_value_of_a_file_that_makes_no_sense_is_named_at_once(tmp_path: Pa
         "efficiency: {value: 0.95", "efficiency: {value: 1.95"
     )
     mine = tmp_path / "mine.yaml"
-    mine.write_text(text.replace("num_devices: {value: 32768", "num_devices: {value: -1"))
+    mine.write_text(text.replace("num_devices: {value: 4096", "num_devices: {value: -1"))
     with pytest.raises(SeveralProblemsError) as refused:
         load_cluster(str(mine))
     assert [problem.partition(" is ")[0] for problem in refused.value.problems] == [

@@ -52,8 +52,8 @@ def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
 
 
 def test_devices_beyond_the_cluster_are_refused() -> None:
-    plan = plan_of(dp=8192, global_batch_size=8192, group_order=Assignment.parsed("1/dp8192"))
-    with pytest.raises(InputError, match="1/dp8192 needs 65,529 devices, dgx_a100 has 32,768; fill the inner tiers better"):
+    plan = plan_of(dp=1024, global_batch_size=1024, group_order=Assignment.parsed("1/dp1024"))
+    with pytest.raises(InputError, match="1/dp1024 needs 8,185 devices, dgx_a100 has 4,096; fill the inner tiers better"):
         check_cluster(plan, CLUSTER)
 
 

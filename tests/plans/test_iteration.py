@@ -152,7 +152,7 @@ def test_faster_links_and_larger_memories_never_hurt() -> None:
         ({"pp": 2, "stage_layers": (1, 2)}, "adds up to 3"),
         ({"pp": 7}, "pp x interleave is 7, for 6 blocks"),
         ({"pp": 3, "interleave": 2, "global_batch_size": 4}, "multiples of pp 3"),
-        ({"dp": 65536, "global_batch_size": 65536}, "65536 devices"),
+        ({"dp": 8192, "global_batch_size": 8192}, "8192 devices"),
         ({"precision": Precision.FP8}, "float8"),
     ],
 )

@@ -148,7 +148,7 @@ def test_some_of_them_cost_the_same_as_all() -> None:
         ((13, 1, 0, 1, 8, False, False), "plan 1 has 13 stages"),
         ((3, 1, 0, 2, 8, False, False), "plan 1 is interleaved.*8 micro-batches"),
         ((1, 1, 0, 2, 8, False, False), "plan 1 is interleaved"),
-        ((2, 32768, 0, 1, 32768, False, False), "needs 65536 devices"),
+        ((2, 4096, 0, 1, 4096, False, False), "needs 8192 devices"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(row: Row, says: str) -> None:

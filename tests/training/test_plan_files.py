@@ -294,10 +294,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "width that divides no heads": ({"tp": 3}, "use one of 1, 2, 4, 8, 16"),
     "context that divides no sequence": ({"cp": 3}, "use a divisor of 512"),
     "experts of none": ({"ep": 2, "dp": 2}, "has no experts"),
-    "more devices than the cluster has": (
-        {"dp": 65536},
-        "dp 65536 needs 65536 devices, dgx_a100 has 32768; possible with the rest",
-    ),
+    "more devices than the cluster has": ({"dp": 8192}, "dp 8192 needs 8192 devices, dgx_a100 has 4096; possible with the rest"),
     "misspelled key": ({"micro_batch": 3}, "did you mean 'micro_batch_size'"),
     "several models": ({"model": ["bertlarge", "gpt2"]}, "non-empty text"),
     "unknown model": ({"model": "bertlagre"}, "unknown model 'bertlagre'"),

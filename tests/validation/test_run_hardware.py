@@ -62,9 +62,9 @@ def test_clusters_are_named_and_corrected_by_the_network(network, name, node, ra
 
 
 def test_a_cluster_is_as_large_as_the_run():
-    cluster, _ = cluster_for(65536)
-    assert cluster.num_devices == cluster.tiers[-1].group_size == 65536
-    assert cluster_for(64)[0].num_devices == 32768
+    cluster, _ = cluster_for(12288)
+    assert cluster.num_devices == cluster.tiers[-1].group_size == 12288
+    assert cluster_for(64)[0].num_devices == 4096
 
 
 def test_a_torus_has_no_nodes():

@@ -94,8 +94,8 @@ def test_an_algorithm_prices_arrays_of_bytes() -> None:
 @pytest.mark.parametrize(
     ("sizes", "strides", "first", "message"),
     [
-        ([8, 4097], [8, 8], [0, 0], "4097 devices, 8 apart, do not fit on the 32768 of cluster dgx_a100"),
-        ([8, 8], [8, 8], [0, 32760], "8 devices, 8 apart, do not fit"),
+        ([8, 513], [8, 8], [0, 0], "513 devices, 8 apart, do not fit on the 4096 of cluster dgx_a100"),
+        ([8, 8], [8, 8], [0, 4088], "8 devices, 8 apart, do not fit"),
         ([8, 0], [8, 8], [0, 0], "0 devices, 8 apart, do not fit"),
         ([8, 8], [8, 0], [0, 0], "8 devices, 0 apart, do not fit"),
     ],
