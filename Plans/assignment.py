@@ -79,6 +79,8 @@ class Assignment:
 
     def over(self, tiers: int) -> Assignment:
         """The same on a network of so many tiers, of which it uses the inner ones; it may have as many itself at most."""
+        if tiers == len(self.tp):
+            return self
         more = (1,) * (tiers - len(self.tp))
         return Assignment(*(getattr(self, each.name) + more for each in fields(self)))
 

@@ -7,8 +7,9 @@ again, each kind and size once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -25,10 +26,9 @@ from GraphExtractor.graph import (
     OperatorKind,
     Recompute,
 )
-from Plans.groups import DeviceGroups, GroupNetwork, LayerGroups
+from Plans.groups import DeviceGroups, GroupNetwork, GroupNetworks, LayerGroups
 from Plans.layer_costs import (
     FloatArray,
-    GraphNetwork,
     LayerCosts,
     LayerSizes,
     ModedLayer,
@@ -38,6 +38,7 @@ from Plans.layer_costs import (
     moded_layers,
     run_again,
 )
+from Plans.stage_totals import PassTotals, StageTimes, pass_totals
 from Plans.streams import exposed_s
 
 _FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
@@ -50,6 +51,7 @@ class _Streaming:
     operator: Operator
     product_s: float
     column: int
+    times: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +62,34 @@ class PassWork:
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
 
-    def priced(self, network: GraphNetwork, panels: int) -> FloatArray:
-        """All fields of ``PassCosts``, shape (9,)."""
-        total = np.concatenate([self.alone_s, np.zeros(4)])
+    def priced(self, networks: _Networks, panels: int) -> FloatArray:
+        """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
+        total = np.zeros((9, len(networks)))
+        total[: len(self.alone_s)] = self.alone_s[:, None]
         for column, collective, times in self.collectives:
-            total[column] += times * network.seconds(collective)
+            total[column] += times * networks.seconds(collective)
         for each in self.streaming:
-            total[each.column] += exposed_s(each.operator, each.product_s, network.seconds, panels)
+            product_s = np.full(len(networks), each.product_s)
+            total[each.column] += each.times * exposed_s(each.operator, product_s, networks.seconds, panels)
         return total
+
+
+class _Networks:
+    """Prices the collectives of a graph for each of the ways in which its ``groups`` lie."""
+
+    def __init__(self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]) -> None:
+        self._groups, self._network = groups, network
+        self._networks: dict[CollectiveGroup, GroupNetworks] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def seconds(self, collective: Collective) -> FloatArray:
+        """Seconds of one collective, shape (ways,)."""
+        group = collective.group
+        if group not in self._networks:
+            self._networks[group] = GroupNetworks([self._network(each.of(group)) for each in self._groups])
+        return self._networks[group].seconds(collective.kind, collective.payload_bytes)
 
 
 class DeviceCosts:
@@ -84,11 +106,31 @@ class DeviceCosts:
         Raises:
             PhazeError: the groups are of other sizes than the graph was made for.
         """
+        return self.costs_by_groups(graph, recompute, [groups])
+
+    def costs_by_groups(self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]) -> LayerCosts:
+        """The same with one configuration for each of ``groups``, whose products all run in as many panels.
+
+        Raises:
+            PhazeError: some are of other sizes than the graph was made for.
+        """
+        return self._work(graph, groups).costs(recompute, _Networks(groups, self._network), groups[0].panels)
+
+    def model_times(self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
+        """What a stage of all layers takes for each of ``groups``, arrays of shape (groups,).
+
+        Raises:
+            PhazeError: some are of other sizes than the graph was made for.
+        """
+        return self._work(graph, groups).model_times(recompute, _Networks(groups, self._network), groups[0].panels)
+
+    def _work(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> _GraphWork:
+        for each in groups:
+            check_groups(graph, each)
         work = self._graphs.get(graph.key)
         if work is None or work.graph is not graph:
             work = self._graphs[graph.key] = _GraphWork(graph, self._model)
-        check_groups(graph, groups)
-        return work.costs(recompute, GraphNetwork.over(groups, self._network), groups.panels)
+        return work
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
         if groups not in self._networks:
@@ -103,18 +145,19 @@ class _GraphWork:
         self.graph, self._model = graph, model
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
+        self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
 
-    def costs(self, recompute: Recompute, network: GraphNetwork, panels: int) -> LayerCosts:
-        """Costs of all layers whose groups communicate over ``network``."""
-        distinct, _ = moded_layers(self.graph, recompute)
+    def costs(self, recompute: Recompute, networks: _Networks, panels: int) -> LayerCosts:
+        """Costs of all layers whose groups communicate over ``networks``."""
+        distinct, _ = self._layers(recompute)
         if (recompute, panels) not in self._sizes:
             self._sizes[recompute, panels] = layer_sizes(self.graph, recompute, panels)
 
         def passes(name: str) -> PassCosts:
-            columns = [self._pass(name, each, panels).priced(network, panels) for each in distinct]
-            return PassCosts(*np.stack(columns, axis=1)[:, None, :])
+            columns = [self._pass(name, each, panels).priced(networks, panels) for each in distinct]
+            return PassCosts(*np.stack(columns, axis=2))
 
-        layers = [self.graph.layers[each.index] for each in distinct]
+        accumulation_s = np.array([self._accumulation_s(each) for each in distinct])
         return LayerCosts(
             graph=self.graph,
             mode=recompute,
@@ -122,20 +165,35 @@ class _GraphWork:
             forward=passes(_FORWARD),
             recompute=passes(_AGAIN),
             backward=passes(_BACKWARD),
-            accumulation_s=np.array([[self._model.accumulation_time(_accumulated(layer)).memory_s for layer in layers]]),
+            accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
         )
 
+    def model_times(self, recompute: Recompute, networks: _Networks, panels: int) -> StageTimes:
+        """What a stage of all layers takes over each of ``networks``."""
+        distinct, sequence = self._layers(recompute)
+        times = [(distinct[place], count) for place, count in Counter(sequence).items()]
+
+        def passes(name: str) -> PassTotals:
+            works = [(self._pass(name, each, panels), count) for each, count in times]
+            return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
+
+        accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
+        return StageTimes(passes(_FORWARD), passes(_AGAIN), passes(_BACKWARD), np.full(len(networks), accumulation_s))
+
+    def _accumulation_s(self, moded: ModedLayer) -> float:
+        return self._model.accumulation_time(_accumulated(self.graph.layers[moded.index])).memory_s
+
     def _pass(self, name: str, moded: ModedLayer, panels: int) -> PassWork:
-        known = self._passes.get((name, moded, panels))
-        if known is None:
+        key = name, moded if name == _AGAIN else ModedLayer(moded.index, Recompute.NONE), panels
+        if key not in self._passes:
             layer = self.graph.layers[moded.index]
             operators = {
                 _FORWARD: lambda: layer.forward.operators,
                 _AGAIN: lambda: run_again(layer, moded.mode),
                 _BACKWARD: lambda: layer.backward.operators,
             }[name]()
-            known = self._passes[name, moded, panels] = pass_work(operators, self._model, panels)
-        return known
+            self._passes[key] = pass_work(operators, self._model, panels)
+        return self._passes[key]
 
 
 def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int) -> PassWork:
@@ -150,6 +208,17 @@ def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int) ->
             collectives[_column_of(operator.collective), operator.collective] += 1
         if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
             streaming.append(_Streaming(operator, time.device_s, _column_of(operator.streamed[0])))
+    return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
+
+
+def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
+    """Passes together, each so many times."""
+    alone_s, collectives, streaming = np.zeros(5), Counter[tuple[int, Collective]](), []
+    for work, times in works:
+        alone_s += times * work.alone_s
+        for column, collective, often in work.collectives:
+            collectives[column, collective] += often * times
+        streaming += [replace(each, times=each.times * times) for each in work.streaming]
     return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
 
 

@@ -21,7 +21,7 @@ from Estimator.network.cluster import Cluster, FloatArray
 from Estimator.network.collectives import collective_costs, distinct_starts, rectangle_costs
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCost
 from Estimator.network.crossings import parts_of
-from GraphExtractor.graph import CollectiveKind
+from GraphExtractor.graph import CollectiveGroup, CollectiveKind
 from Plans.assignment import Assignment
 from Plans.plan import UniformPlan
 
@@ -87,6 +87,15 @@ class LayerGroups:
     experts: DeviceGroups = ALONE
     tensor2: DeviceGroups = ALONE  # along the second axis of a 2D layout
     panels: int = 1
+
+    def of(self, group: CollectiveGroup) -> DeviceGroups:
+        """Those that take part in collectives of ``group``."""
+        return {
+            CollectiveGroup.TENSOR: self.tensor,
+            CollectiveGroup.CONTEXT: self.context,
+            CollectiveGroup.EXPERT: self.experts,
+            CollectiveGroup.TENSOR2: self.tensor2,
+        }[group]
 
 
 def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
@@ -160,6 +169,19 @@ class GroupNetwork:
 
     def _costs_of_level(self, kind: CollectiveKind, level: GroupLevel | Rectangle) -> tuple[tuple[AlgorithmCost, ...], ...]:
         return level.costs(kind, self.cluster, self.groups.starts)
+
+
+class GroupNetworks:
+    """The same for N ways in which groups lie, few of which differ."""
+
+    def __init__(self, networks: Sequence[GroupNetwork]) -> None:
+        place = {network: place for place, network in enumerate(dict.fromkeys(networks))}
+        self._distinct, self._place = tuple(place), np.array([place[network] for network in networks])
+
+    def seconds(self, kind: CollectiveKind, payload_bytes: float) -> FloatArray:
+        """Seconds of a collective over ``payload_bytes``, shape (N,)."""
+        seconds: FloatArray = np.array([network.seconds(kind, payload_bytes) for network in self._distinct])[self._place]
+        return seconds
 
 
 def copy_levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:

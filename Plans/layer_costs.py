@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from GraphExtractor.graph import (
 )
 from GraphExtractor.score_mask import masked_flops
 from Plans.cuts import Crossing, boundary_crossing
-from Plans.groups import DeviceGroups, GroupNetwork, LayerGroups
+from Plans.groups import GroupNetwork, LayerGroups
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -246,39 +246,20 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     return ()
 
 
-@dataclass(frozen=True)
 class GraphNetwork:
-    """Prices the collectives of a graph over the groups of devices that communicate within its layers."""
+    """Prices the collectives of ``graph`` where the ``groups`` of devices that communicate within its layers lie so.
 
-    tensor: GroupNetwork
-    context: GroupNetwork
-    experts: GroupNetwork
-    tensor2: GroupNetwork
+    Raises:
+        PhazeError: they are of other sizes than the graph was made for.
+    """
 
-    @staticmethod
-    def of(graph: ModelGraph, cluster: Cluster, groups: LayerGroups) -> GraphNetwork:
-        """The network of ``graph`` where its ``groups`` lie so.
-
-        Raises:
-            PhazeError: they are of other sizes than the graph was made for.
-        """
+    def __init__(self, graph: ModelGraph, cluster: Cluster, groups: LayerGroups) -> None:
         check_groups(graph, groups)
-        return GraphNetwork.over(groups, lambda each: GroupNetwork(each, cluster))
-
-    @staticmethod
-    def over(groups: LayerGroups, network: Callable[[DeviceGroups], GroupNetwork]) -> GraphNetwork:
-        """That of a graph made for ``groups``, each of which has its ``network``."""
-        return GraphNetwork(*map(network, (groups.tensor, groups.context, groups.experts, groups.tensor2)))
+        self._networks = {each: GroupNetwork(groups.of(each), cluster) for each in CollectiveGroup}
 
     def seconds(self, collective: Collective) -> float:
         """Seconds of one collective."""
-        network = {
-            CollectiveGroup.TENSOR: self.tensor,
-            CollectiveGroup.CONTEXT: self.context,
-            CollectiveGroup.EXPERT: self.experts,
-            CollectiveGroup.TENSOR2: self.tensor2,
-        }[collective.group]
-        return network.seconds(collective.kind, collective.payload_bytes)
+        return self._networks[collective.group].seconds(collective.kind, collective.payload_bytes)
 
 
 def check_groups(graph: ModelGraph, groups: LayerGroups) -> None:

@@ -15,7 +15,7 @@ from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import divided_replicas, replicas
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, group_rates
+from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans
 
@@ -86,10 +86,9 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         resident[rows] = policy.resident_bytes(copies[rows])
         step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
     groups, group = many_group_rates(plans, machine.cluster)
-    tensor = software.overlap_tensor if shape.overlap_tensor is None else shape.overlap_tensor
     return ManyRates(
         tp=float(shape.tp),
-        overlap_tensor=tensor and shape.sequence_parallel,
+        overlap_tensor=hides_tensor_collectives(shape, software),
         weight_bytes=policies[0].weight_bytes,
         gradient_bytes=policies[0].gradient_bytes,
         reserved_bytes=software.reserved_memory.value,

@@ -54,6 +54,12 @@ def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | N
     return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software)
 
 
+def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
+    """Whether tensor-parallel collectives run beside products: those of sequence parallelism can, piece by piece."""
+    overlaps = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
+    return overlaps and plan.sequence_parallel
+
+
 def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     """Rates of ``plan`` on ``machine``.
 
@@ -65,7 +71,6 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     together = plan.dp * plan.sequence_devices
     copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    tensor = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     dense = replicas(plan, cluster)
     experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster)
     return PlanRates(
@@ -74,7 +79,7 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
         micro_batches=float(plan.micro_batches),
         copies=float(together),
         zero_stage=plan.zero_stage,
-        overlap_tensor=tensor and plan.sequence_parallel,
+        overlap_tensor=hides_tensor_collectives(plan, software),
         overlap_data=data,
         weight_bytes=policy.weight_bytes,
         gradient_bytes=policy.gradient_bytes,

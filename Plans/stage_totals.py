@@ -59,12 +59,17 @@ class StageSizes(NamedTuple):
         return np.column_stack([self.layers, self.parameters, self.expert_parameters, self.tables])
 
 
+def pass_totals(costs: PassCosts) -> PassTotals:
+    """Passes as the compiled formulas take them."""
+    return PassTotals(costs.device_s, costs.host_s, costs.tensor_s + costs.sequence_s, costs.products_s)
+
+
 def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
     """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape (layers, 13)."""
     columns: list[FloatArray] = []
     for each in (costs.forward, costs.recompute, costs.backward):
         one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
-        columns += [one.device_s, one.host_s, one.tensor_s + one.sequence_s, one.products_s]
+        columns += pass_totals(one)
     return np.stack([*columns, costs.accumulation_s[configuration]], axis=1)[costs.sizes.distinct]
 
 

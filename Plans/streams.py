@@ -21,7 +21,9 @@ from GraphExtractor.graph import Collective, CollectiveKind, Operator, Phase
 Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 
 
-def exposed_s(operator: Operator, product_s: Seconds, seconds: Callable[[Collective], float], panels: int = 1) -> Seconds:
+def exposed_s(
+    operator: Operator, product_s: Seconds, seconds: Callable[[Collective], Seconds | float], panels: int = 1
+) -> Seconds:
     """Seconds that what ``operator`` streams adds to the ``product_s`` that it takes by itself in ``panels`` panels.
 
     One number, or an array of them.
@@ -42,7 +44,7 @@ def exposed_s(operator: Operator, product_s: Seconds, seconds: Callable[[Collect
     return exposed
 
 
-def _panel_s(collective: Collective, seconds: Callable[[Collective], float], panels: int) -> float:
+def _panel_s(collective: Collective, seconds: Callable[[Collective], Seconds | float], panels: int) -> Seconds | float:
     """Seconds of the messages of one panel, on average."""
     messages = collective.messages(panels)
     return messages / panels * seconds(replace(collective, payload_bytes=-(-collective.payload_bytes // messages)))

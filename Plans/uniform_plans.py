@@ -45,6 +45,15 @@ def numbered(columns: Sequence[IntArray]) -> IntArray:
     return number
 
 
+def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
+    """Whether the groups that communicate within a layer lie alike under all plans of ``shape``."""
+    if isinstance(shape.group_order, Assignment):
+        return True
+    sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
+    evenly = parts_of(sizes, strides, np.full(3, MANY), cluster).all()
+    return shape.ep == 1 and bool(evenly)
+
+
 @dataclass(frozen=True, eq=False)
 class UniformPlans:
     """N plans that differ from ``shape`` in arrays of shape (N,), whatever their cuts into stages.
@@ -134,10 +143,7 @@ class UniformPlans:
         """Places of the plans whose groups that communicate within a layer cost the same."""
         if not len(self):
             return {}
-        shape = self.shape
-        sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
-        evenly = parts_of(sizes, strides, np.full(3, MANY), cluster).all()
-        if self.shape.ep == 1 and (evenly or isinstance(self.shape.group_order, Assignment)):
+        if have_like_groups(self.shape, cluster):
             return {layer_groups(self.plan(0), cluster): np.arange(len(self))}
         found: dict[LayerGroups, list[int]] = {}
         _, first = np.unique(self.places, return_index=True)

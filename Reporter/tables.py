@@ -243,4 +243,5 @@ def _counted(result: SearchResult) -> str:
         f"{counts.evaluated:,} evaluated, {counts.dominated:,} dominated, {counts.pruned:,} pruned by bounds, "
         f"{counts.infeasible:,} infeasible"
     )
-    return f"{counts.space:,} design points: {closed}; {counts.plans:,} plans compared per configuration"
+    unlisted = f"; all plans of {counts.unlisted:,} shapes closed by one bound" if counts.unlisted else ""
+    return f"{counts.space:,} design points: {closed}; {counts.plans:,} plans compared per configuration{unlisted}"

@@ -27,6 +27,7 @@ from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
+from Plans.stage_totals import StageTimes
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -92,6 +93,10 @@ class Hardware(ABC):
         self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
     ) -> PricedGraph:
         """Layer costs of ``graph``; ``groups`` are those that communicate within a layer. ``folder`` keeps what takes long."""
+
+    def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes | None:
+        """What a stage of all layers takes for each of ``groups``, (groups,); None where it is as much work as ``price``."""
+        return None
 
     @abstractmethod
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
@@ -167,6 +172,10 @@ class ExistingDevice(Hardware):
         advance(1)
         return PricedGraph(costs, costs)
 
+    def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
+        """What a stage of all layers takes for each of ``groups``."""
+        return self._costs.model_times(graph, mode, groups)
+
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, attributed to causes."""
         return costs
@@ -235,7 +244,7 @@ class DesignedChips(Hardware):
         if folder is not None:
             key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        network = PassNetwork(GraphNetwork.of(graph, self.cluster, groups).seconds, groups.panels)
+        network = PassNetwork(GraphNetwork(graph, self.cluster, groups).seconds, groups.panels)
         scheduled = scheduled_graph(graph, table, network, self.solver, path, advance)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)

@@ -277,7 +277,8 @@ class ReferencePoint:
 class Counts:
     """Design points (see ``point_meaning`` in the manifest): what became of them adds up to the space.
 
-    ``plans`` are those compared for a configuration, over all shapes and models.
+    ``plans`` are those compared for a configuration, over all shapes and models; of the points that were pruned ``unlisted``
+    are shapes whose plans a bound had closed before they were listed and counted.
     """
 
     space: int
@@ -286,6 +287,7 @@ class Counts:
     pruned: int
     infeasible: int
     plans: int
+    unlisted: int = 0
 
     @property
     def complete(self) -> bool:

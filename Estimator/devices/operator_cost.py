@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,7 +43,12 @@ class KernelTime:
         return self.arithmetic_s + self.memory_s + self.launch_s
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        return KernelTime(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+        return KernelTime(
+            self.arithmetic_s + other.arithmetic_s,
+            self.memory_s + other.memory_s,
+            self.launch_s + other.launch_s,
+            self.host_s + other.host_s,
+        )
 
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""

@@ -69,6 +69,7 @@ def counts_table(counts: Counts) -> PageTable:
         ("infeasible", f"{counts.infeasible:,}"),
         ("design points of the space", f"{counts.space:,}"),
         ("plans compared per configuration", f"{counts.plans:,}"),
+        *([("shapes of plans closed by a bound before these were listed", f"{counts.unlisted:,}")] if counts.unlisted else []),
     ]
     return table("Design points", ("what", "number"), rows, words={"what"})
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.coverage import check_functions
 from GraphExtractor.graph import GraphKey, ModelGraph
-from GraphExtractor.storage import load_or_extract
 from Plans.groups import LayerGroups
 from Plans.layer_costs import LayerCosts, LayerSizes
 from Plans.plan import UniformPlan
@@ -24,6 +22,8 @@ from Solver.schedule.solver import Effort
 from Solver.search.run import Run
 
 FloatArray = NDArray[np.float64]
+
+MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,48 +92,63 @@ def _excess(part: Part) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
+class ClosedShapes:
+    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape (shapes,)."""
+
+    plans: tuple[UniformPlan, ...]
+    least_s: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def with_micro_batch_size(self, size: int) -> ClosedShapes:
+        """Those of one micro-batch size."""
+        places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
+        return ClosedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
+
+
+NONE_CLOSED = ClosedShapes((), np.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
 class ModelShapes:
-    """All shapes of one model with one micro-batch size."""
+    """All shapes of one model with one micro-batch size; ``closed`` are those whose plans were not even listed."""
 
     model: ModelProblem
     micro_batch_size: int
     shapes: tuple[Shape, ...]
+    closed: ClosedShapes = NONE_CLOSED
 
 
-def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
-    """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
+class PricedShapes:
+    """The shapes of ``model`` by number, their layers priced and their plans listed when they are asked for."""
 
-    None where its space holds no plan.
+    def __init__(
+        self, run: Run, model: ModelProblem, graphs: Mapping[GraphKey, ModelGraph], plans: Sequence[UniformPlan]
+    ) -> None:
+        self.run, self.model, self.plans = run, model, plans
+        self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
+        self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
+        self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
 
-    Raises:
-        InputError: the model cannot be traced, or has operators without a price and the problem is strict.
-    """
-    shapes = list(model.space.shapes())
-    keys = list(dict.fromkeys(model.graph_key(shape) for shape in shapes))
-    graphs = {}
-    with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-        for key in keys:
-            graphs[key] = load_or_extract(key, run.stores.graphs, run.problem.force_reextract, run.problem.code)
-            advance(1)
-    if run.first:
-        check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
-    modes = tuple(dict.fromkeys(shape.recompute for shape in shapes))
-    by_size: dict[int, list[Shape]] = {}
-    with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:
-        priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
-        stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
-        for shape in shapes:
-            graph = graphs[model.graph_key(shape)]
-            plans = model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
-            parts = []
-            for groups, rows in plans.by_groups(run.hardware.cluster).items():
-                what = graph.key, groups
-                if what not in priced:
-                    priced[what] = run.hardware.price(graph, modes, groups, run.stores.estimates, advance)
-                costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
-                of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, stages.get(costs.sizes))
-                stages[costs.sizes] = of_part.stages
-                parts.append(Part(of_part, costs, least, groups))
-            if parts:
-                by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
-    return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def graph(self, number: int) -> ModelGraph:
+        """The graph of a shape."""
+        return self._graphs[self.model.graph_key(self.plans[number])]
+
+    def shape(self, number: int) -> Shape | None:
+        """A shape, None where it has no plan."""
+        run, shape, graph = self.run, self.plans[number], self.graph(number)
+        plans = self.model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
+        parts = []
+        for groups, rows in plans.by_groups(run.hardware.cluster).items():
+            what = graph.key, groups
+            if what not in self._priced:
+                self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates, lambda _: None)
+            costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))
+            of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, self._stages.get(costs.sizes))
+            self._stages[costs.sizes] = of_part.stages
+            parts.append(Part(of_part, costs, least, groups))
+        return Shape(shape, graph, tuple(parts)) if parts else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from Common.choices import KeyExchange, LayoutName, Recompute
 from Common.progress import Advance
-from Estimator.network.cluster import Cluster
 from Plans.plan import GroupOrder, UniformPlan, group_order_of
 from Plans.results import Status
 from Plans.uniform_plans import ORDERS, UniformPlans
+from Solver.plan_search.axes import AXES, PlanAxis, Value
 from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.plan_search.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plan_search.shape_plans import ShapePlans
@@ -24,57 +24,9 @@ from Solver.search.costs import Part, Shape
 from Solver.search.points import PROVEN, PointGroup
 from Solver.search.run import Run
 
-BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
-Value = int | str | bool
 
 MOST_VALUES = 48  # of an axis: of more, powers of two, both ends and what the optimum has
-
-
-@dataclass(frozen=True)
-class PlanAxis:
-    """Something that plans choose: ``of_shape`` is its value in all plans of a shape, where that differs ``of_plans`` of each.
-
-    Of plans ``alike`` any value says the same, so that they have all of them.
-    """
-
-    name: str
-    of_shape: Callable[[UniformPlan], Value] | None = None
-    of_plans: Callable[[UniformPlans], IntArray | BoolArray] | None = None
-    alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None
-    every_plan: bool = False  # those too that a search need not list, because others with another value are no slower
-
-
-def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
-    one: BoolArray = plans.dp * plans.shape.sequence_devices == 1
-    return one
-
-
-def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists such plans once)."""
-    movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
-    one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
-    return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))
-
-
-AXES = (
-    PlanAxis("tp", of_shape=lambda shape: shape.tp),
-    PlanAxis("pp", of_plans=lambda plans: plans.pp),
-    PlanAxis("dp", of_plans=lambda plans: plans.dp, every_plan=True),
-    PlanAxis("cp", of_shape=lambda shape: shape.cp),
-    PlanAxis("layout", of_shape=lambda shape: shape.layout_name.value),
-    PlanAxis("tp2", of_shape=lambda shape: shape.tp2),
-    PlanAxis("panels", of_shape=lambda shape: shape.panels),
-    PlanAxis("exchange", of_shape=lambda shape: shape.exchange.value),
-    PlanAxis("ep", of_shape=lambda shape: shape.ep),
-    PlanAxis("micro_batch_size", of_shape=lambda shape: shape.micro_batch_size),
-    PlanAxis("recompute", of_shape=lambda shape: shape.recompute.value),
-    PlanAxis("sequence_parallel", of_shape=lambda shape: shape.sequence_parallel),
-    PlanAxis("interleave", of_plans=lambda plans: plans.interleave),
-    PlanAxis("zero_stage", of_plans=lambda plans: plans.zero_stage, alike=_one_copy),
-    PlanAxis("group_order", of_plans=lambda plans: plans.order_numbers, alike=_one_order),
-    PlanAxis("overlap_gradients", of_plans=lambda plans: plans.overlap_gradients, alike=_one_copy),
-)
 
 
 def plan_axes(run: Run, groups: Sequence[PointGroup], best: DesignPoint, row: int) -> tuple[AxisValues, ...]:
@@ -222,16 +174,28 @@ class _Model:
         return codes if axis.alike is None else np.where(axis.alike(plans, self._cluster), EVERY, codes)
 
     def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
-        values = tuple(self._value(_text(value), each) for value, each in zip(wanted.shown, found, strict=True))
+        known = [(value, each, self._closed_s(wanted.axis, value)) for value, each in zip(wanted.shown, found, strict=True)]
+        values = tuple(  # of others it is not known whether any plan fits
+            self._value(_text(value), each, least_s) for value, each, least_s in known if each.plan or np.isinf(least_s)
+        )
         designed = self._run.hardware.accelerator(self._row) is not None
         scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
         return AxisValues(wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope)
 
-    def _value(self, value: str, found: Fastest) -> AxisValue:
+    def _closed_s(self, axis: PlanAxis, value: Value) -> float:
+        """Seconds that no plan with ``value`` of the shapes that were closed is below; infinite where none has it."""
+        every = [group.closed for group in self._groups]
+        if axis.of_shape is None:
+            return min(float(closed.least_s.min(initial=np.inf)) for closed in every)
+        having = (zip(closed.plans, closed.least_s.tolist(), strict=True) for closed in every)
+        of_shape = axis.of_shape
+        return min((least_s for each in having for plan, least_s in each if of_shape(plan) == value), default=np.inf)
+
+    def _value(self, value: str, found: Fastest, closed_s: float) -> AxisValue:
         if found.plan is None:
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
         samples, omitted = self._groups[0].batch_samples, any(group.omitted for group in self._groups)
-        reached, bound = samples / found.iteration_s, samples / min(found.bound_s, found.iteration_s)
+        reached, bound = samples / found.iteration_s, samples / min(found.bound_s, found.iteration_s, closed_s)
         status = Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
         sizes = sorted(self._run.problem.memory_bytes)
         memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])

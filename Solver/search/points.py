@@ -22,7 +22,7 @@ from Plans.plan import UniformPlan
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import ModelShapes, Shape, pass_seconds
+from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, Shape, pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
@@ -31,7 +31,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
-MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 PROVEN = 1e-9  # relative gap below which a value is said to be proven
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
@@ -59,7 +58,8 @@ class PointGroup:
     """The points of one ``PointKey``: every configuration under every shape.
 
     Arrays have shape (shapes * configurations,); point ``s * configurations + c`` is configuration ``c`` under shape ``s``.
-    ``roomier`` is the same group with more memory, whose results hold here wherever they fit.
+    ``roomier`` is the same group with more memory, whose results hold here wherever they fit. What is ``closed`` has no points:
+    none of it is as good as the best of these on the one configuration that there is then.
     """
 
     def __init__(
@@ -71,10 +71,11 @@ class PointGroup:
         store: PointStore,
         roomier: PointGroup | None = None,
         most_steps: int | None = None,
+        closed: ClosedShapes = NONE_CLOSED,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
         self._most_steps = most_steps
-        self.key, self.shapes, self.batch_samples = key, tuple(shapes), batch_samples
+        self.key, self.shapes, self.closed, self.batch_samples = key, tuple(shapes), closed, batch_samples
         self.configurations = len(area_mm2)
         self.area_mm2 = np.tile(area_mm2, len(self.shapes))
         found, least = ([_joules(costs(shape), self.configurations) for shape in self.shapes] for costs in (_found, _least))
@@ -112,7 +113,8 @@ class PointGroup:
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
         key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
-        return cls(key, shapes.shapes, area_mm2, shapes.model.space.base.global_batch_size, store, roomier, most_steps)
+        samples = shapes.model.space.base.global_batch_size
+        return cls(key, shapes.shapes, area_mm2, samples, store, roomier, most_steps, shapes.closed)
 
     @property
     def throughput_bound(self) -> FloatArray:

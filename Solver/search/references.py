@@ -14,8 +14,9 @@ from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ExpertReport, ReferencePoint
 from Solver.search.baselines import expert_plans
 from Solver.search.best_designs import expert_report
-from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search.costs import ModelShapes
 from Solver.search.joint import Choice
+from Solver.search.model_shapes import model_shapes
 from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run
 

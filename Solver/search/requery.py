@@ -12,8 +12,9 @@ from Solver.plan_search.space import PlanSpace
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.best_designs import model_plan
 from Solver.search.confirmed_schedules import LayerSchedule, schedule_layers
-from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search.costs import ModelShapes
 from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
 from Solver.search.proofs import proven_shapes

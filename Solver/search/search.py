@@ -18,8 +18,9 @@ from Plans.results import Status
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
-from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search.costs import ModelShapes
 from Solver.search.joint import Choice, JointOptimum, best_for_all_models
+from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
@@ -151,7 +152,9 @@ def count(groups: Sequence[PointGroup]) -> Counts:
         for name in ("evaluated", "dominated", "pruned", "infeasible")
     }
     plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
-    return Counts(space=len(status), **each, plans=sum(plans.values()))
+    unlisted = sum(len(group.closed) for group in groups)
+    each["pruned"] += unlisted
+    return Counts(space=len(status) + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted)
 
 
 def _plans(group: PointGroup) -> int:

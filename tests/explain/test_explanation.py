@@ -72,7 +72,7 @@ def test_values_by_accelerator_are_those_of_the_table(finished):
 
 
 def test_reading_takes_no_search(finished, monkeypatch):
-    for searching in ("Solver.search.requery.priced", "Solver.search.search.search", "Solver.search.costs.model_shapes"):
+    for searching in ("Solver.search.requery.priced", "Solver.search.search.search", "Solver.search.model_shapes.model_shapes"):
         monkeypatch.setattr(searching, None)
     assert explain(finished).lead
 

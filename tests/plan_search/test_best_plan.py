@@ -27,8 +27,9 @@ from Solver.plan_search import best_plan
 from Solver.plan_search.best_plan import ConfigurationPlans, PlanStatus
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.plan_search.space import PlanSpace
-from Solver.search import costs as search_costs
-from Solver.search.costs import Part, model_shapes
+from Solver.search import model_shapes as searched_shapes
+from Solver.search.costs import Part
+from Solver.search.model_shapes import model_shapes
 
 CLOSE = 1 + 1e-9
 MEGATRON = load_software("megatron_2022")
@@ -59,7 +60,7 @@ class Tried:
 
 
 def parts_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tried]:
-    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
     for shapes in model_shapes(case.run(), case.problem.models[0]):
         for shape in shapes.shapes:
             for part in shape.parts:

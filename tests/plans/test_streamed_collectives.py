@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from training_cases import device_model
 
 from GraphExtractor.graph import Collective, CollectiveGroup, CollectiveKind, Gemm, Operator, OperatorKind, Phase, Yields
@@ -91,8 +93,11 @@ def test_nothing_is_exposed_where_nothing_streams() -> None:
 class Links:
     """A network that takes as long for every kind."""
 
-    def seconds(self, collective: Collective) -> float:
-        return network_s(collective)
+    def __len__(self) -> int:
+        return 1
+
+    def seconds(self, collective: Collective) -> NDArray[np.float64]:
+        return np.array([network_s(collective)])
 
 
 def test_a_pass_pays_for_what_is_exposed_and_hides_no_other_collective_behind_such_products() -> None:
@@ -101,7 +106,7 @@ def test_a_pass_pays_for_what_is_exposed_and_hides_no_other_collective_behind_su
     model = device_model()
     alone = model.operator_time(product([])).device_s
     in_panels, attention = (model.operator_time(each, 4).device_s for each in (panels, ring))
-    plain, streamed, around = (pass_work([each], model, 4).priced(Links(), 4) for each in (product([]), panels, ring))  # type: ignore[arg-type]
+    plain, streamed, around = (pass_work([each], model, 4).priced(Links(), 4)[:, 0] for each in (product([]), panels, ring))  # type: ignore[arg-type]
     names = [each.name for each in fields(PassCosts)]
     products, sequence, context = (names.index(name) for name in ("products_s", "sequence_s", "context_s"))
     assert [each[products] for each in (plain, streamed, around)] == [alone, 0.0, 0.0]

@@ -9,7 +9,7 @@ from GraphExtractor.graph import Recompute
 from Plans.layer_costs import PassCosts, moded_layers
 from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.schedule import solver_named
-from Solver.search.costs import model_shapes
+from Solver.search.model_shapes import model_shapes
 from Studies.search_run import search_context
 
 

@@ -19,7 +19,7 @@ from Solver.hardware import PricedGraph
 from Solver.problem import ModelProblem
 from Solver.results import AxisValue, AxisValues
 from Solver.search import axis_values
-from Solver.search import costs as search_costs
+from Solver.search import model_shapes as searched_shapes
 from Solver.search.axis_values import Designs
 from Solver.search.plan_axes import plan_axes
 from Solver.search.points import PointGroup
@@ -39,7 +39,7 @@ SPACE_OF = {  # what a space of plans calls the values of an axis
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
-    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
     return search(case.run(), REPORT, "nowhere")
 
 

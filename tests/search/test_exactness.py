@@ -14,7 +14,7 @@ from Common.choices import Objective
 from Common.errors import InputError
 from Plans.results import Status
 from Solver.plan_search import best_plan
-from Solver.search import costs as search_costs
+from Solver.search import model_shapes as searched_shapes
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.search import Searched, search
@@ -28,7 +28,7 @@ Searching = Callable[[Case], Searched]
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
     def answered(case: Case) -> Searched:
-        monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+        monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
         return search(case.run(), REPORT, "nowhere")
 
     return answered

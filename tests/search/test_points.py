@@ -9,8 +9,9 @@ import pytest
 from random_searches import Case, random_case
 
 from Common.choices import Objective
-from Solver.search import costs as search_costs
-from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search import model_shapes as searched_shapes
+from Solver.search.costs import ModelShapes
+from Solver.search.model_shapes import model_shapes
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
@@ -21,7 +22,7 @@ SEEDS = range(500, 506)
 @pytest.fixture(autouse=True)
 def graphs_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph is made by the case that is tested."""
-    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: CASES[key.model].graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: CASES[key.model].graph(key))
 
 
 CASES: dict[str, Case] = {}

@@ -7,9 +7,10 @@ import pytest
 from random_searches import Case, random_case
 
 from Common.choices import Objective
-from Solver.search import costs as search_costs
-from Solver.search.costs import ModelShapes, model_shapes
+from Solver.search import model_shapes as searched_shapes
+from Solver.search.costs import ModelShapes
 from Solver.search.joint import joint_optimum
+from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
 
@@ -19,7 +20,7 @@ CONFIGURATIONS = 30
 def tied(seed: int, monkeypatch: pytest.MonkeyPatch, models: int = 1) -> tuple[Case, list[ModelShapes]]:
     """Configurations of few distinct speeds, areas and energies."""
     case = random_case(seed, configurations=CONFIGURATIONS, most_layers=3, models=models, alike=True)
-    monkeypatch.setattr(search_costs, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
     return case, [each for model in case.problem.models for each in model_shapes(case.run(), model)]
 
 

@@ -1,0 +1,48 @@
+"""The shapes that a search of a model looks at: all there are or, of thousands, those that might have the best plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from Estimator.coverage import check_functions
+from GraphExtractor.storage import load_or_extract
+from Solver.problem import ModelProblem
+from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, PricedShapes, Shape
+from Solver.search.run import Run
+from Solver.search.screening import screened
+
+
+def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
+    """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
+
+    None where its space holds no plan.
+
+    Raises:
+        InputError: the model cannot be traced, or has operators without a price and the problem is strict.
+    """
+    plans = list(model.space.shapes())
+    keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
+    graphs = {}
+    with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+        for key in keys:
+            graphs[key] = load_or_extract(key, run.stores.graphs, run.problem.force_reextract, run.problem.code)
+            advance(1)
+    if run.first:
+        check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
+    priced = PricedShapes(run, model, graphs, plans)
+    found = screened(priced) if len(plans) > MANY_SHAPES else None
+    if found is None:
+        with run.progress.phase(f"layer times of {model.name}", len(plans)) as advance:
+            shapes = []
+            for number in range(len(plans)):
+                shapes.append(priced.shape(number))
+                advance(1)
+        found = [shape for shape in shapes if shape is not None], NONE_CLOSED
+    return _by_micro_batch_size(model, *found)
+
+
+def _by_micro_batch_size(model: ModelProblem, shapes: list[Shape], closed: ClosedShapes) -> list[ModelShapes]:
+    of_size: dict[int, list[Shape]] = defaultdict(list)
+    for shape in shapes:
+        of_size[shape.plan.micro_batch_size].append(shape)
+    return [ModelShapes(model, size, tuple(found), closed.with_micro_batch_size(size)) for size, found in of_size.items()]
