@@ -37,6 +37,7 @@ from Plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Plans.plan import GroupOrder, Layout, UniformPlan
 from Plans.pricing import PricedPlan
 from Plans.rates import Machine
+from Plans.stage_totals import StageTimes, time_columns, times_of
 from Plans.uniform_plans import ORDERS
 from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
@@ -196,6 +197,12 @@ class RandomHardware(Hardware):
     ) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, {mode: self.at_least(each) for mode, each in costs.items()})
+
+    def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes | None:
+        if self.count > 1:
+            return None
+        each = [time_columns(self.at_least(self.costs(graph, mode, one)), 0).sum(axis=0) for one in groups]
+        return times_of(np.array(each).reshape(-1, 13))
 
     def at_least(self, costs: LayerCosts) -> LayerCosts:
         """What ``costs`` can be at least."""
