@@ -136,8 +136,15 @@ class PlanSpace:
 
     def plans(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
         """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
-        listed = _listed(self, replace(shape, panels=1), layers, cluster)  # whatever the panels, the same
-        return listed if shape.panels == 1 else replace(listed, shape=shape)
+        same = replace(
+            shape,
+            recompute=Recompute.NONE,
+            sequence_parallel=False,
+            overlap_tensor=None,
+            exchange=self.base.exchange,
+            panels=1,
+        )  # which degrees there are, and which of them others dominate, is the same for all of these
+        return replace(_listed(self, same, layers, cluster), shape=shape)
 
     @property
     def thinned(self) -> bool:
@@ -216,7 +223,7 @@ class PlanSpace:
         return tuple(chunks for chunks in wanted if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0))
 
 
-@lru_cache(maxsize=64)  # a search, its reference chips and its limits list the same plans
+@lru_cache(maxsize=512)  # a search, its reference chips and its limits list the same plans
 def _listed(space: PlanSpace, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
     plans = space.every_plan(shape, layers, cluster)
     return plans.some(undominated(plans, cluster)) if space.thinned else plans
