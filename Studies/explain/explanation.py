@@ -69,7 +69,8 @@ def _misfits(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
         return
     (plan,) = best.models.values()
     misfits, given = int((run.plans["status"] == "infeasible").sum()), size_text(plan.hbm_bytes)
-    compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}"
+    listed_alone = " that had to be listed" if run.result.counts.unlisted else ""
+    compared = f"the {len(run.plans):,} plans with a micro-batch size of {plan.micro_batch_size}{listed_alone}"
     do_not = f"{misfits:,} {'does' if misfits == 1 else 'do'} not fit"
     yield f"Of {compared}, {do_not if misfits else 'all fit'} in {given} of memory."
 
