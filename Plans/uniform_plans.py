@@ -211,7 +211,9 @@ class UniformPlans:
         too_deep = (self.pp * self.interleave > 1) & (chunks > blocks)
         uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
         for index in np.flatnonzero(too_deep)[:1].tolist():
-            raise InputError(f"plan {number[index]} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
+            raise InputError(
+                f"plan {number[index]} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}"
+            )
         for index in np.flatnonzero(uneven)[:1].tolist():
             given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
             raise InputError(

@@ -81,11 +81,10 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
         )
         whole = _plans_of(shape, same, hardware)
         for part in whole.by_groups(hardware.cluster).values():
-            chosen = whole.some(part)
+            chosen, at = whole.some(part), np.asarray(rows)[part]
             costs = graphs.of(chosen.plan(0))
-            chosen.check(len(costs.graph.sequence), hardware.cluster, rows[part])
+            chosen.check(len(costs.graph.sequence), hardware.cluster, at)
             prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
-            at = rows[part]
             for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                 found[name][at] = getattr(prices, name)
             found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s

@@ -133,7 +133,7 @@ def test_plans_on_another_number_of_devices_than_asked_are_refused(columns: dict
 
 
 def test_a_refusal_names_the_row_of_the_table() -> None:
-    with pytest.raises(InputError, match="^plan 2: dp 9 replicas"):
+    with pytest.raises(InputError, match=r"^plan 2: dp 9 replicas"):
         search.evaluate_many({"tp": [2, 1, 1], "dp": [1, 1, 9]}, **SMALL)
 
 
