@@ -119,7 +119,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
         check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
     modes = tuple(dict.fromkeys(shape.recompute for shape in shapes))
     by_size: dict[int, list[Shape]] = {}
-    with run.progress.phase(f"layer times of {model.name}", len(keys)) as advance:
+    with run.progress.phase(f"layer times of {model.name}, by shape of plans", len(shapes)) as advance:
         priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
         for shape in shapes:
@@ -129,11 +129,12 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
             for groups, rows in plans.by_groups(run.hardware.cluster).items():
                 what = graph.key, groups
                 if what not in priced:
-                    priced[what] = run.hardware.price(graph, modes, groups, run.stores.estimates, advance)
+                    priced[what] = run.hardware.price(graph, modes, groups, run.stores.estimates)
                 costs, least = priced[what].costs[shape.recompute], priced[what].least[shape.recompute]
                 of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, stages.get(costs.sizes))
                 stages[costs.sizes] = of_part.stages
                 parts.append(Part(of_part, costs, least, groups))
             if parts:
                 by_size.setdefault(shape.micro_batch_size, []).append(Shape(shape, graph, tuple(parts)))
+            advance(1)
     return [ModelShapes(model, size, tuple(found)) for size, found in by_size.items()]
