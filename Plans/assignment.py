@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
 _WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}  # as written: tp24 would be 24 of tp
-_PART = rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})"
-_TERM = re.compile(_PART)
-_TIER = rf"(1|{_PART}(\.{_PART}){{0,{len(_WORDS) - 1}}})"
-_WRITTEN = re.compile(rf"{_TIER}(/{_TIER}){{0,9}}")
+_TERM = re.compile(rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})")
+_WRITTEN = re.compile(r"(?=.*[0-9])[a-z0-9./]{1,400}")  # what is meant as one; ``parsed`` says what is wrong with it
+MOST_TIERS = 10
 EXAMPLE = "tp4.dp2/dp8.pp4"
+_AXES = ", ".join(_WORDS)
 _HOW = f"write what each tier holds, innermost first, such as {EXAMPLE}"
 
 
@@ -57,15 +57,25 @@ class Assignment:
             InputError: it is written otherwise.
         """
         tiers = []
-        for part in text.split("/"):
-            found = dict.fromkeys(_WORDS.values(), 1)
-            terms = [] if part in ("", "1") else part.split(".")
-            for term in terms:
+        for number, part in enumerate(text.split("/"), start=1):
+            here, found = f"tier {number} of {as_given(text)}", dict[str, int]()
+            if not part:
+                raise InputError(f"{here} is empty; write 1 for a tier in which no axis has several devices, as in tp4/1/dp8")
+            for term in part.split(".") if part != "1" else ():
                 match = _TERM.fullmatch(term)
-                if match is None or found[_WORDS[match[1]]] != 1:
-                    raise InputError(f"{as_given(text)} assigns no axes to tiers; {_HOW}")
+                if match is None:
+                    raise InputError(
+                        f"{here} holds {as_given(term)}, which is no axis ({_AXES}) with its number of devices; {_HOW}"
+                    )
+                if _WORDS[match[1]] in found:
+                    also = "; the second axis of a 2d layout is written row" if match[1] == "tp" else ""
+                    raise InputError(f"{here} names {match[1]} twice; name an axis once in a tier, as in {EXAMPLE}{also}")
                 found[_WORDS[match[1]]] = int(match[2])
-            tiers.append(found)
+            tiers.append(dict.fromkeys(_WORDS.values(), 1) | found)
+        if len(tiers) > MOST_TIERS:
+            raise InputError(
+                f"{as_given(text)} assigns axes to {len(tiers)} tiers, and no network has more than {MOST_TIERS}; {_HOW}"
+            )
         return Assignment(*(tuple(tier[name] for tier in tiers) for name in (each.name for each in fields(Assignment))))
 
     def __str__(self) -> str:
@@ -128,9 +138,10 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
         InputError: what was given and what is allowed.
     """
     if len(assignment.tp) > len(cluster.tiers):
-        names = " and ".join(tier.name for tier in cluster.tiers)
+        names, there = " and ".join(tier.name for tier in cluster.tiers), len(cluster.tiers)
         raise InputError(
-            f"{assignment} assigns axes to {len(assignment.tp)} tiers, but {cluster.name} has {len(cluster.tiers)}: {names}"
+            f"{assignment} assigns axes to {len(assignment.tp)} tiers, but the {cluster.num_devices:,} devices of {cluster.name} "
+            f"lie in {there}: {names}; assign them to {f'{there} tiers' if there > 1 else 'one tier'}"
         )
     for axis, degree in degrees.items():
         parts = getattr(assignment, axis)
@@ -141,7 +152,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
         copies = cp * dp
         if copies % ep:
             raise InputError(
-                f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp have in a {tier.name}; "
+                f"{assignment} divides experts among {ep} of the {copies} devices that cp and dp have in each {tier.name}; "
                 f"give a divisor of {copies}"
             )
     sizes = cluster.block_sizes
@@ -149,7 +160,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
     for tier, inner, holds, used in inner_tiers:
         if used > holds:
             what = "devices" if inner == 1 else f"blocks of {inner} devices"
-            raise InputError(f"{assignment} puts {used} {what} into a {tier.name}, which holds {holds}; assign fewer there")
+            raise InputError(f"{assignment} puts {used} {what} into each {tier.name}, which holds {holds}; assign fewer there")
     last = sum((used - 1) * size for used, size in zip(assignment.occupied, sizes, strict=False))
     if last >= cluster.num_devices:
         raise InputError(

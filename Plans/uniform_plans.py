@@ -187,8 +187,10 @@ class UniformPlans:
         arrays = (getattr(self, each.name)[rows] for each in fields(self)[1:])
         return UniformPlans(self.shape, *arrays)
 
-    def check(self, layers: int, cluster: Cluster) -> None:
+    def check(self, layers: int, cluster: Cluster, numbers: IntArray | None = None) -> None:
         """Refuse plans that no model of ``layers`` layers can be trained with on ``cluster``.
+
+        ``numbers`` are what the plans are called, shape (N,); None: 0, 1, ...
 
         Raises:
             InputError: the first of them in a sentence.
@@ -196,6 +198,7 @@ class UniformPlans:
         shape, blocks = self.shape, layers - 2
         if shape.gpipe or shape.stage_layers is not None or shape.layer_order is not None:
             raise InputError("many plans at once are 1F1B or interleaved plans of balanced blocks; price others one by one")
+        number = np.arange(len(self)) if numbers is None else numbers
         columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
         wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
         wrong |= self.dp * shape.cp % shape.ep != 0
@@ -205,17 +208,22 @@ class UniformPlans:
             wrong |= self._misplaced(shape.group_order, cluster)
         for index in np.flatnonzero(wrong)[:1].tolist():
             plan = self.plan(index)
-            check_plan(plan)
-            check_cluster(plan, cluster)
+            try:
+                check_plan(plan)
+                check_cluster(plan, cluster)
+            except InputError as error:
+                raise InputError(f"plan {number[index]}: {error}") from error
         chunks, several = self.pp * self.interleave, self.interleave > 1
         too_deep = (self.pp * self.interleave > 1) & (chunks > blocks)
         uneven = several & ((self.pp == 1) | (self.micro_batches % np.maximum(self.pp, 1) != 0))
         for index in np.flatnonzero(too_deep)[:1].tolist():
-            raise InputError(f"plan {index} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}")
+            raise InputError(
+                f"plan {number[index]} has {chunks[index]} stages or chunks for {blocks} blocks; give at most {blocks}"
+            )
         for index in np.flatnonzero(uneven)[:1].tolist():
             given = f"pp {self.pp[index]} and {self.micro_batches[index]} micro-batches per pipeline"
             raise InputError(
-                f"plan {index} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
+                f"plan {number[index]} is interleaved, which needs micro-batches in multiples of a pp of at least 2, not {given}"
             )
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:

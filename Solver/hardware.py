@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.files import code_version, content_key
-from Common.progress import Advance
 from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
@@ -89,9 +88,7 @@ class Hardware(ABC):
         """Configuration ``row`` with so much memory."""
 
     @abstractmethod
-    def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
-    ) -> PricedGraph:
+    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``; ``groups`` are those that communicate within a layer. ``folder`` keeps what takes long."""
 
     def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes | None:
@@ -110,7 +107,7 @@ class Hardware(ABC):
 
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` with the most effort on every configuration."""
-        self.price(graph, (mode,), groups, None, lambda _: None)
+        self.price(graph, (mode,), groups, None)
         return self.refined((mode,), graph, groups, np.arange(self.configurations), Effort.THOROUGH).costs[mode]
 
 
@@ -164,12 +161,9 @@ class ExistingDevice(Hardware):
         """Configuration ``row`` with so much memory."""
         return device_machine(self._model, self.cluster, memory_bytes)
 
-    def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
-    ) -> PricedGraph:
+    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``."""
         costs = {mode: self._costs.layer_costs(graph, mode, groups) for mode in modes}
-        advance(1)
         return PricedGraph(costs, costs)
 
     def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
@@ -184,7 +178,7 @@ class ExistingDevice(Hardware):
         self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
     ) -> PricedGraph:
         """Layer costs, which more effort does not change."""
-        return self.price(graph, modes, groups, None, lambda _: None)
+        return self.price(graph, modes, groups, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,12 +225,9 @@ class DesignedChips(Hardware):
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
         return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
 
-    def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
-    ) -> PricedGraph:
+    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``."""
         if (graph.key, groups) in self._scheduled:
-            advance(1)
             return _by_mode(self._scheduled[graph.key, groups], modes)
         what = (graph,), self.accelerators, self.platform
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
@@ -245,7 +236,7 @@ class DesignedChips(Hardware):
             key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
         network = PassNetwork(GraphNetwork(graph, self.cluster, groups).seconds, groups.panels)
-        scheduled = scheduled_graph(graph, table, network, self.solver, path, advance)
+        scheduled = scheduled_graph(graph, table, network, self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
 

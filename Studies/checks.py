@@ -12,6 +12,7 @@ from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import check_key, check_panels, divisors
+from Plans.assignment import AXES, Assignment, check_assignment
 from Plans.cuts import balanced_cuts
 from Plans.plan import check_plan
 from Studies.annotations import Mode
@@ -37,6 +38,10 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_degrees(request, families)
     _check_experts(request, families)
     _check_panels(request, families)
+    if request.mode is Mode.SEARCH:
+        for order in request.group_order:
+            if isinstance(order, Assignment):
+                _check_searched(order, request)
     _check_plans(request, families)
 
 
@@ -228,6 +233,27 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for (model, family), panels in product(families.items(), several):
         check_panels(panels, model, family)
+
+
+def _check_searched(order: Assignment, request: Request) -> None:
+    """Refuse an assignment to tiers that no plan of a search can have."""
+    cluster = request.hardware.cluster
+    check_assignment(order, {}, cluster)
+    used, devices = math.prod(order.occupied), _devices(request)
+    if request.use_all_devices and used != devices:
+        raise InputError(
+            f"{order} assigns {used} devices, but a plan is to use all {devices} of {cluster.name}; assign as many, or give "
+            f"--devices {used}"
+        )
+    tp2, cp = (tuple(sorted({*values})) for values in zip(*_second_widths_and_contexts(request), strict=True))
+    searched = {"tp": request.tp, "tp2": tp2, "cp": cp, "dp": request.dp, "pp": request.pp, "ep": request.ep}
+    for axis in (*AXES, "ep"):
+        degree, values = math.prod(getattr(order, axis)), searched[axis]
+        if values is not None and degree not in values:
+            raise InputError(
+                f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; assign one of these, or give "
+                f"--{axis} {degree}"
+            )
 
 
 def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:

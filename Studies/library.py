@@ -93,16 +93,19 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
     interleave, zero_stage, recompute, sequence_parallel, group_order, overlap_gradients, overlap_tensor, global_batch_size;
     what is left out is 1, none or the framework's (panels those of ``evaluate``), and the global batch that of ``settings``.
     Blocks are balanced over stages as Megatron-LM does.
-    ``settings`` are those of ``study`` that say model and hardware, with a ``device`` or a ``chip``. Added are iteration_s,
-    samples_per_s, step_s (of the optimizer, within iteration_s), memory_bytes (of the fullest stage) and feasible (whether it
-    fits).
+    ``settings`` are those of ``study`` that say model and hardware, with a ``device`` or a ``chip``. Each plan uses as many
+    devices of the cluster as its degrees need; where ``devices`` are given, all plans use just so many, and a dp that is left
+    out follows from them. Added are iteration_s, samples_per_s, step_s (of the optimizer, within iteration_s), memory_bytes (of
+    the fullest stage) and feasible (whether it fits).
 
     Raises:
         InputError: a setting or column that does not exist, or a plan that contradicts itself, the model or the cluster.
     """
     from Studies.many import evaluated_many
 
-    return evaluated_many(study(**settings), plans)
+    devices = settings_for(Mode.SEARCH).read({"devices": settings.pop("devices", None)}, SOURCE).get("devices")
+    every = {"use_all_devices": False} if settings.get("device") is not None else {}  # a rule for what is searched
+    return evaluated_many(study(**every | settings), plans, devices)
 
 
 def training_time(progress: Progress | None = None, **settings: Any) -> TrainingTime:

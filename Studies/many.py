@@ -24,7 +24,7 @@ from Plans.many import evaluate_many
 from Plans.plan import GroupOrder, UniformPlan, check_plan, group_order_of
 from Plans.uniform_plans import UniformPlans
 from Solver.hardware import Hardware
-from Studies.defaults import Situation, usual_panels
+from Studies.defaults import Situation, replicas_of, usual_panels
 from Studies.problem import hardware_of, memory_sizes, plan_space
 from Studies.request import Request
 
@@ -39,8 +39,10 @@ PLAN_COLUMNS = ("pp", "dp", "zero_stage", "interleave", "global_batch_size", "gr
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
-def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
+def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], devices: int | None = None) -> pd.DataFrame:
     """``plans`` with what an iteration of each costs; see ``Studies.library.evaluate_many``.
+
+    ``devices`` are those that each of the plans is to use; None: each uses its own number of them.
 
     Raises:
         InputError: an unknown column, or a plan that contradicts itself, the model or the cluster.
@@ -54,6 +56,8 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
             raise InputError(f"plans have no {name!r}; their columns are {', '.join(known)}")
     hardware, base = hardware_of(request), plan_space(request, request.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in known if name not in table})
+    if devices is not None:
+        full["dp"] = _replicas(full, devices, stated="dp" in table)
     full["recompute"] = _each(full["recompute"], Recompute)
     full["layout"] = _each(full["layout"], lambda value: LayoutName(value).axes)
     full["exchange"] = _each(full["exchange"], KeyExchange)
@@ -77,10 +81,10 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any]) ->
         )
         whole = _plans_of(shape, same, hardware)
         for part in whole.by_groups(hardware.cluster).values():
-            chosen = whole.some(part)
+            chosen, at = whole.some(part), np.asarray(rows)[part]
             costs = graphs.of(chosen.plan(0))
+            chosen.check(len(costs.graph.sequence), hardware.cluster, at)
             prices = evaluate_many(chosen, costs, hardware.machine(0, float(memory_sizes(request)[0])))
-            at = rows[part]
             for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                 found[name][at] = getattr(prices, name)
             found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
@@ -104,6 +108,29 @@ class _LayerCosts:
         graph = load_or_extract(key, request.folders.graphs, code=request.code)
         check_functions([graph], hardware.known_functions, strict=request.strict)
         return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))
+
+
+def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[int]:
+    """Data parallel degrees that use so many devices: those of the table, if it has any, else what other degrees leave for them.
+
+    Raises:
+        InputError: a plan uses another number of devices, or cannot use so many; names its row.
+    """
+    degrees = ("tp", "tp2", "pp", "cp")
+    inner = np.prod([table[name].to_numpy(dtype=np.int64) for name in degrees], axis=0)
+    wrong = (inner < 1) | (devices % np.maximum(inner, 1) != 0)
+    if stated:
+        wrong |= inner * table["dp"].to_numpy(dtype=np.int64) != devices
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        of_plan = {name: int(table[name].iloc[row]) for name in degrees if name != "tp2" or table[name].iloc[row] != 1}
+        for name, degree in of_plan.items():
+            if degree < 1:
+                raise InputError(f"plan {row}: {name} is {degree}; it must be at least 1")
+        try:
+            replicas_of(int(table["dp"].iloc[row]) if stated else None, devices, of_plan)
+        except InputError as error:
+            raise InputError(f"plan {row}: {error}") from error
+    return table["dp"] if stated else (devices // inner)
 
 
 def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:

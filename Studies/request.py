@@ -154,24 +154,33 @@ class Request:
     memory_size: Annotated[
         float | None,
         About(
-            "memory of a device that exists, GiB, in place of its own",
+            "memory of a device that exists, GiB or with a unit, in place of its own",
             "its own",
             least=2.0**-10,
             most=2.0**20,
+            unit="GiB",
             hardware=Hardware.DEVICES,
         ),
     ] = None
     memory_bandwidth: Annotated[
         float | None,
-        About("bandwidth of its memory, GB/s", "its own", least=2.0**-10, most=2.0**30, hardware=Hardware.DEVICES),
+        About(
+            "bandwidth of its memory, GB/s or with a unit",
+            "its own",
+            least=2.0**-10,
+            most=2.0**30,
+            unit="GB/s",
+            hardware=Hardware.DEVICES,
+        ),
     ] = None
     peak_flops: Annotated[
         float | None,
         About(
-            "peak of its matrix units in 16 bits, TFLOP/s; other formats scale alike",
+            "peak of its matrix units in 16 bits, TFLOP/s or with a unit; other formats scale alike",
             "its own",
             least=2.0**-10,
             most=2.0**30,
+            unit="TFLOP/s",
             hardware=Hardware.DEVICES,
         ),
     ] = None

@@ -112,7 +112,7 @@ def layouts(folder: Path) -> None:
             table["group_order"] = (
                 table["group_order"].str.replace(r"dp1\.|\.pp1$", "", regex=True).replace("tp4.row2/pp1", "tp4.row2")
             )
-        asked = CLUSTER | {"model": "megatron-175b", "recompute": "full", "output": str(folder)}
+        asked = {"device": CLUSTER["device"], "model": "megatron-175b", "recompute": "full", "output": str(folder)}
         seconds = cpu_s(lambda table=table, asked=asked: many_plans(table, **asked), 1)  # type: ignore[misc]
         say(f"{len(table):,} plans of layout {name} in a table", f"{len(table) / seconds:8,.0f} plans per second")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import KeyExchange, Objective, TensorLayout
-from Common.progress import Advance, SilentProgress
+from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
@@ -192,9 +192,7 @@ class RandomHardware(Hardware):
     def machine(self, row: int, memory_bytes: float) -> Machine:
         return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software)
 
-    def price(
-        self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None, advance: Advance
-    ) -> PricedGraph:
+    def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, {mode: self.at_least(each) for mode, each in costs.items()})
 
@@ -221,7 +219,7 @@ class RandomHardware(Hardware):
     def refined(
         self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: NDArray[np.int64], effort: Effort
     ) -> PricedGraph:
-        return self.price(graph, modes, groups, None, lambda _: None)
+        return self.price(graph, modes, groups, None)
 
     def costs(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph``: the more devices share it, the faster."""

@@ -146,7 +146,7 @@ class PricedShapes:
         for groups, rows in plans.by_groups(run.hardware.cluster).items():
             what = graph.key, groups
             if what not in self._priced:
-                self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates, lambda _: None)
+                self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates)
             costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))
             of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, self._stages.get(costs.sizes))
             self._stages[costs.sizes] = of_part.stages

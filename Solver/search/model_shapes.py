@@ -32,7 +32,7 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     priced = PricedShapes(run, model, graphs, plans)
     found = screened(priced) if len(plans) > MANY_SHAPES else None
     if found is None:
-        with run.progress.phase(f"layer times of {model.name}", len(plans)) as advance:
+        with run.progress.phase(f"layer times of {model.name}, by shape of plans", len(plans)) as advance:
             shapes = []
             for number in range(len(plans)):
                 shapes.append(priced.shape(number))

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from Common.arrays import load_arrays, store_arrays
 from Common.files import load_or_set_aside
-from Common.progress import Advance
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from GraphExtractor.graph import ModelGraph, OperatorGraph
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
@@ -89,7 +88,7 @@ def schedule_problem(graph: OperatorGraph, table: LatencyTable, row: int, networ
 
 
 def scheduled_graph(
-    graph: ModelGraph, table: LatencyTable, network: PassNetwork, solver: ScheduleSolver, store: Path | None, advance: Advance
+    graph: ModelGraph, table: LatencyTable, network: PassNetwork, solver: ScheduleSolver, store: Path | None
 ) -> ScheduledGraph:
     """Schedule every distinct layer and pass on every accelerator, or load what an earlier run stored in ``store``, if anywhere.
 
@@ -108,7 +107,6 @@ def scheduled_graph(
         scheduled = replace(unkept, times=_scheduled(unkept, every, Effort.FIRST), store=store)
         if store is not None:
             store_arrays(store, scheduled.times)
-    advance(1)
     return scheduled
 
 

@@ -17,13 +17,19 @@ from Studies.resolve import resolve
 
 ROOMS = ("GraphExtractor", "Estimator", "Plans", "Solver")  # whose code decides a result
 LIBRARIES = ("torch", "transformers")  # which decide a graph
-OF_THE_GRAPHS = ("model", "sequence_length", "micro_batch_size", "tp", "cp", "ep", "attention", "sequence_parallel")
-OF_THE_LAYER_TIMES = ("design_space", "technology", "chip", "cluster", "device", "software")
+OF_THE_GRAPHS = (  # what of a ``GraphKey`` follows from
+    *("model", "sequence_length", "micro_batch_size", "layout", "tp", "tp2", "cp", "exchange", "ep", "sequence_parallel"),
+    *("attention", "precision"),
+)
+OF_THE_LAYER_TIMES = ("design_space", "technology", "chip", "cluster", "fast_domain", "device", "software", "solver")
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A resolved point. ``key`` is the hash of everything that decides its result; points of one ``family`` share layer times."""
+    """A resolved point. ``key`` is the hash of everything that decides its result.
+
+    Points of one ``family`` share graphs and layer times: a sweep begins with one of each, and the others find what it made.
+    """
 
     key: str
     family: str

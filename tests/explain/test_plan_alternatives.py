@@ -36,7 +36,7 @@ def every_plan(search):
         layers = len(graph.sequence)
         arrays = model.space.plans(shape, layers, hardware.cluster)
         groups = layer_groups(shape, hardware.cluster)
-        costs = hardware.price(graph, (shape.recompute,), groups, None, lambda _: None).costs[shape.recompute]
+        costs = hardware.price(graph, (shape.recompute,), groups, None).costs[shape.recompute]
         machine = hardware.machine(0, float(search.run.problem.memory_bytes[0]))
         for index in range(len(arrays)):
             plan = arrays.plan(index)

@@ -26,12 +26,24 @@ def test_what_is_written_is_read(data: st.DataObject, tiers: int) -> None:
     assert Assignment.FORM.pattern.fullmatch(str(assigned))
 
 
-@pytest.mark.parametrize("text", ["", "tp", "tp4,dp2", "tp0", "tp4.tp2", "xp4", "tp4//dp2.", "tp-1", "4tp", "tp2:4"])
-def test_other_texts_are_refused(text: str) -> None:
-    if text in {"", "tp4//dp2."}:
-        assert not Assignment.FORM.pattern.fullmatch(text)
-        return
-    with pytest.raises(InputError, match="assigns no axes to tiers; write what each tier holds"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tp4.tp2/dp4", "tier 1 of 'tp4.tp2/dp4' names tp twice; .*the second axis of a 2d layout is written row"),
+        ("tp4/dp2.dp1", "tier 2 of 'tp4/dp2.dp1' names dp twice; name an axis once in a tier"),
+        ("tp4.xp2/dp4", "tier 1 of 'tp4.xp2/dp4' holds 'xp2', which is no axis .tp, row, cp, dp, pp, ep. with its number"),
+        ("tp4//dp4", "tier 2 of 'tp4//dp4' is empty; write 1"),
+        ("tp4/dp4/", "tier 3 of 'tp4/dp4/' is empty; write 1"),
+        ("", "tier 1 of '' is empty; write 1"),
+        ("/".join(["tp2"] * 11), "assigns axes to 11 tiers, and no network has more than 10"),
+        *(
+            (text, "is no axis .* with its number of devices")
+            for text in ("tp", "tp4,dp2", "tp0", "tp-1", "4tp", "tp2:4", "tp2.1")
+        ),
+    ],
+)
+def test_other_texts_are_refused_with_their_reason(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Assignment.parsed(text)
 
 
@@ -39,8 +51,11 @@ def test_other_texts_are_refused(text: str) -> None:
     ("text", "message"),
     [
         ("tp4.dp2/dp8", r"pp is 4, but .* assigns 1 x 1 = 1 of it; make them equal"),
-        ("tp4.dp4/dp4.pp4", r"puts 16 devices into a nvswitch, which holds 8"),
-        ("tp4/dp16.pp4/cp1/1", r"assigns axes to 4 tiers, but dgx_a100 has 2: nvswitch and infiniband"),
+        ("tp4.dp4/dp4.pp4", r"puts 16 devices into each nvswitch, which holds 8"),
+        (
+            "tp4/dp16.pp4/cp1/1",
+            r"to 4 tiers, but the 4,096 devices of dgx_a100 lie in 2: nvswitch and infiniband; assign them to 2 tiers",
+        ),
         ("tp4.dp2/dp8.pp64", r"pp is 4, but"),
         ("tp4.dp2.ep4/dp8.pp4", r"ep is 1, but"),
     ],

@@ -9,7 +9,6 @@ from Common.errors import InputError
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from Estimator.network.cluster import with_devices
 from GraphExtractor import extract
 from GraphExtractor.graph import Recompute
 from Plans.device_costs import DeviceCosts
@@ -23,6 +22,8 @@ from Studies.defaults import usual_precision
 from Studies.evaluation import evaluated
 from Studies.resolve import resolve
 
+SMALL = {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 64, "global_batch_size": 8}
+
 
 def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
     device, software = load_device("a100_80gb"), load_software("megatron_2022")
@@ -34,12 +35,11 @@ def test_rows_are_priced_as_plans_are_alone(tmp_path: Path) -> None:
         software="megatron_2022",
         cluster="dgx_a100",
         sequence_length=64,
-        devices=16,
         global_batch_size=32,
         output=tmp_path,
     )
     assert found["feasible"].tolist() == [True] * 4
-    cluster = with_devices(load_cluster("dgx_a100"), 16)
+    cluster = load_cluster("dgx_a100")
     precision = usual_precision(device)
     model = DeviceModel(device, software, precision.matrix_format)
     for row, overlap in zip(found.itertuples(), (None, True, False, None), strict=True):
@@ -82,7 +82,7 @@ def test_layouts_and_assignments_cost_in_a_table_what_they_cost_alone(tmp_path: 
     plain = {"layout": "1d", "tp": 1, "tp2": 1, "panels": 1, "cp": 1, "dp": 1, "pp": 1, "exchange": "gather", "zero_stage": 0}
     plain |= {"sequence_parallel": False, "group_order": "tensor-data-pipeline"}
     table = pd.DataFrame([plain | row for row in rows])
-    found = search.evaluate_many(table, **settings, devices=32, output=tmp_path)
+    found = search.evaluate_many(table, **settings, output=tmp_path)
     for place, row in enumerate(rows):
         alone = evaluated(resolve({}, settings | row | {"output": str(tmp_path)}, Mode.EVALUATE)).iteration
         assert found["iteration_s"][place] == pytest.approx(alone.iteration_s, rel=1e-9), row
@@ -93,11 +93,48 @@ def test_panels_that_a_table_leaves_out_are_those_of_a_plan_alone(tmp_path: Path
     settings = {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 64, "output": str(tmp_path)}
     settings |= {"global_batch_size": 8}
     table = {"layout": ["2d", "2d", "1d"], "tp": [2, 1, 2], "tp2": [2, 1, 1]}
-    found = search.evaluate_many(table, **settings, devices=8)
-    stated = search.evaluate_many(table | {"panels": [4, 1, 1]}, **settings, devices=8)
+    found = search.evaluate_many(table, **settings)
+    stated = search.evaluate_many(table | {"panels": [4, 1, 1]}, **settings)
     assert found["iteration_s"].tolist() == stated["iteration_s"].tolist()
     alone = evaluated(resolve({}, settings | {"layout": "2d", "tp": 2, "tp2": 2}, Mode.EVALUATE)).iteration
     assert found["iteration_s"][0] == pytest.approx(alone.iteration_s, rel=1e-9)
+
+
+def test_plans_use_as_many_devices_as_their_degrees_say(tmp_path: Path) -> None:
+    """A global batch that no plan on all 4,096 devices of the cluster could share out refuses none of the smaller plans."""
+    table = {"tp": [2, 2, 1], "pp": [1, 2, 3], "dp": [2, 4, 1]}
+    found = search.evaluate_many(table, **SMALL, output=tmp_path)
+    for place in range(3):
+        row = {name: values[place] for name, values in table.items()}
+        alone = evaluated(resolve({}, SMALL | row | {"output": str(tmp_path)}, Mode.EVALUATE)).iteration
+        assert found["iteration_s"][place] == pytest.approx(alone.iteration_s, rel=1e-9), row
+
+
+def test_data_parallel_degrees_follow_from_devices_as_of_a_plan_alone(tmp_path: Path) -> None:
+    table = {"tp": [2, 1, 2], "pp": [1, 2, 2]}
+    found = search.evaluate_many(table, **SMALL, devices=8, output=tmp_path)
+    stated = search.evaluate_many(table | {"dp": [4, 4, 2]}, **SMALL, devices=8, output=tmp_path)
+    assert found["iteration_s"].tolist() == stated["iteration_s"].tolist()
+    alone = evaluated(resolve({}, SMALL | {"tp": 2, "pp": 2, "devices": 8, "output": str(tmp_path)}, Mode.EVALUATE)).iteration
+    assert found["iteration_s"][2] == pytest.approx(alone.iteration_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"tp": [2, 2], "dp": [4, 2]}, "^plan 1: devices is 8, but tp 2 x pp 1 x cp 1 x dp 2 = 4; give --dp 4 or --devices 4$"),
+        ({"tp": [2, 1], "pp": [1, 3]}, "^plan 1: devices is 8, which is no multiple of tp 1 x pp 3 x cp 1 = 3"),
+        ({"tp": [2, 1], "cp": [1, 0]}, "^plan 1: cp is 0; it must be at least 1"),
+    ],
+)
+def test_plans_on_another_number_of_devices_than_asked_are_refused(columns: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search.evaluate_many(columns, **SMALL, devices=8)
+
+
+def test_a_refusal_names_the_row_of_the_table() -> None:
+    with pytest.raises(InputError, match=r"^plan 2: dp 9 replicas"):
+        search.evaluate_many({"tp": [2, 1, 1], "dp": [1, 1, 9]}, **SMALL)
 
 
 @pytest.mark.parametrize(

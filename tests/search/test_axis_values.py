@@ -183,7 +183,7 @@ def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(seed
     row = next(one.row for one in found.scored if one.point.hbm_bytes == best.hbm_bytes)
 
     def refined(self: object, modes: object, graph: object, experts: object, rows: object, effort: object) -> PricedGraph:
-        least = case.hardware.price(graph, modes, experts, None, lambda _: None).least
+        least = case.hardware.price(graph, modes, experts, None).least
         return PricedGraph(least, least)
 
     before = plan_axes(case.run(), found.groups, best, row)

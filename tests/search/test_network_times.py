@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from operators_by_hand import chain, collective_operator, gemm_operator, model_graph, vector_operator
 from schedule_problems import optimum_by_enumeration
 
-from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import load_design_space
 from Estimator.chips.energy import OperatorEnergy
@@ -177,10 +176,7 @@ def test_a_graph_that_only_streams_is_priced_again_in_another_cluster() -> None:
     fast = replace(slow, tiers=tuple(replace(tier, bandwidth_bytes_per_s=1e12, latency_s=0.0) for tier in slow.tiers))
     found = []
     for each in (chips, chips.in_cluster(fast)):
-        with SilentProgress().phase("layers", 1) as advance:
-            found.append(
-                each.price(model, (Recompute.NONE,), groups, None, advance).costs[Recompute.NONE].forward.arithmetic_s[0, 0]
-            )
+        found.append(each.price(model, (Recompute.NONE,), groups, None).costs[Recompute.NONE].forward.arithmetic_s[0, 0])
     assert found[1] < found[0]
-    again = chips.in_cluster(fast).price(model, (Recompute.NONE,), groups, None, lambda _: None)
+    again = chips.in_cluster(fast).price(model, (Recompute.NONE,), groups, None)
     assert again.costs[Recompute.NONE].forward.arithmetic_s[0, 0] == found[1]

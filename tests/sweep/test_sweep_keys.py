@@ -4,10 +4,13 @@ import pytest
 import yaml
 from sweep_cases import CLUSTER, SMALL, small_sweep, write
 
+from Studies.problem import graph_keys
 from Studies.sweep import points as sweep_points
 from Studies.sweep.axes import read_sweep
 from Studies.sweep.points import key_of
 from Studies.sweep.run import resolved_points
+
+GPT = {"model": "gpt3-125m", "sequence_length": 64, "global_batch_size": 64}
 
 
 def key(folder, **asked):
@@ -87,3 +90,21 @@ def test_points_of_one_family_share_their_layer_times_and_others_do_not(tmp_path
 
     assert len(families(hbm_size=[1, 2], zero_stage=[0, 1], global_batch_size=[64, 128])) == 1
     assert len(families(micro_batch_size=[1, 2], sequence_length=[64, 128])) == 4
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"layout": ["1d", "2d"], "tp2": 2, "tp": 2},
+        {"layout": "2d", "tp2": [2, 4], "tp": 2},
+        {"layout": "sequence", "cp": 2, "exchange": ["gather", "ring", "ulysses"]},
+        {"precision": ["bf16", "fp16"]},
+        {"solver": ["native", "highs"]},
+    ],
+    ids=str,
+)
+def test_points_of_one_family_have_the_same_graphs(tmp_path, asked):
+    found = [each.point for each in resolved_points(small_sweep(tmp_path, **GPT, **asked))]
+    graphs = {point.family: graph_keys(point.request) for point in found}
+    assert all(graphs[point.family] == graph_keys(point.request) for point in found)
+    assert len(graphs) == len(found) > 1

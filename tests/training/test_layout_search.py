@@ -94,6 +94,30 @@ def test_a_plan_has_four_panels_where_nobody_says_how_many(settings: dict[str, o
     assert single_plan(resolve({}, one | settings, Mode.EVALUATE)).panels == panels
 
 
+@pytest.mark.parametrize(
+    ("order", "settings", "message"),
+    [
+        ("tp4.tp2/dp2", {}, "tier 1 of 'tp4.tp2/dp2' names tp twice"),
+        ("tp4//dp2", {}, "tier 2 of 'tp4//dp2' is empty"),
+        (
+            "tp4.dp2",
+            {},
+            "^tp4.dp2 assigns 8 devices, but a plan is to use all 16 of dgx_a100; assign as many, or give --devices 8$",
+        ),
+        ("tp4.dp4/dp2", {}, "^tp4.dp4/dp2 puts 16 devices into each nvswitch, which holds 8; assign fewer there$"),
+        ("tp4.dp2/dp2", {"tp": [1, 2]}, "^tp4.dp2/dp2 assigns 4 of tp, but tp 1, 2 is searched; .*, or give --tp 4$"),
+        ("tp2.row2.dp2/dp2", {}, "assigns 2 of tp2, but tp2 1 is searched; assign one of these, or give --tp2 2"),
+        ("tp4.dp2/dp2", {"pp": 2, "dp": 2}, "assigns 4 of dp, but dp 2 is searched"),
+        ("tp4.dp2/dp2", {"devices": 8}, "to 2 tiers, but the 8 devices of dgx_a100 lie in 1: nvswitch; assign them to one tier"),
+        ("tp2.dp2", {"device": None, "hbm_size": 32, "tp": 1}, "assigns 2 of tp, but tp 1 is searched"),
+    ],
+)
+def test_assignments_that_no_plan_of_a_search_can_have_are_refused(order: str, settings: dict[str, object], message: str) -> None:
+    asked = SMALL | {"devices": 16, "global_batch_size": 64, "group_order": order} | settings
+    with pytest.raises(InputError, match=message):
+        resolve({}, {key: value for key, value in asked.items() if value is not None})
+
+
 @pytest.mark.parametrize("mode", [Mode.SEARCH, Mode.EVALUATE])
 @pytest.mark.parametrize(
     ("settings", "message"),

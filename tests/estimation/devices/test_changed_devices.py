@@ -38,12 +38,24 @@ def test_a_request_s_device_and_cluster_are_as_asked() -> None:
     assert "fast_domain" not in plain.as_mapping()
 
 
+def test_sizes_have_units_where_they_are_given() -> None:
+    asked = resolve({}, MODEL | {"memory_size": "40 GB", "memory_bandwidth": "3.35 TB/s", "peak_flops": "1 PFLOP/s"})
+    device = asked.hardware.device
+    assert device is not None
+    assert (device.memory.capacity.value, device.memory.bandwidth.value) == (40e9, 3.35e12)
+    assert device.matrix.peak["bfloat16"].value == 1e15
+    assert resolve(asked.as_mapping(), {}).hardware == asked.hardware
+
+
 REFUSED = {
     "more than there are": ({"fast_domain": 65_536}, "has 32768 devices"),
     "not a whole number": ({"fast_domain": 6}, "not a whole number of such domains"),
     "one tier": ({"cluster": "phaze_icml24", "fast_domain": 4}, "has one tier, and so no fast domain"),
     "not a switch": ({"cluster": "v100_4x8", "fast_domain": 4}, "is a hypercube, whose speed depends on its size"),
     "one device": ({"fast_domain": 1}, "fast-domain is 1, but must be a whole number from 2"),
+    "no size": ({"memory_size": "80 GB/s"}, "is '80 GB/s'; it is a size: give GiB, or a number with B"),
+    "no bandwidth": ({"memory_bandwidth": "3 TB"}, "is '3 TB'; it is a bandwidth: give GB/s, or a number with B/s"),
+    "no arithmetic": ({"peak_flops": "1 W"}, "is '1 W'; it is a speed of arithmetic: give TFLOP/s"),
     "no memory": ({"memory_size": 0}, "memory-size"),
 }
 
