@@ -110,18 +110,53 @@ def load_or_extract(
         InputError: as ``extract_graph``, or the model's code may not be run.
         PhazeError: extraction fails or the file cannot be written.
     """
+    graph = None if force else load_stored(key, folder)
+    if graph is not None:
+        return graph
     key = replace(key, model=canonical_name(key.model))
-    family = find_model(key.model)
+    family, traced = find_model(key.model), _traced(key)
     check_key(key, family)
-    dimensions = parse_dimensions(key.model)
-    if dimensions is not None and dimensions.layers not in (1, dimensions.shared_trace.layers):
-        shared, _ = _stored(replace(key, model=dimensions.shared_trace.name), folder, force, code)
-        graph, made = replace(with_layers(shared, dimensions.layers), key=key), True
-    else:
-        graph, made = _stored(key, folder, force, code)
-    if made:
-        warn_of(graph, family)
+    code.check(traced.model)
+    from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
+
+    graph, made_by = extract_graph(traced), find_model(traced.model)
+    store(graph, graph_version(traced, made_by), graph_path(traced, folder, made_by))
+    graph = _of_depth(graph, key)
+    warn_of(graph, family)
     return graph
+
+
+def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
+    """The graph stored under ``folder``, or made from one that is; None where it is absent, damaged or stale.
+
+    Raises:
+        InputError: there is no such model, or it has no such graph.
+    """
+    key = replace(key, model=canonical_name(key.model))
+    family, traced = find_model(key.model), _traced(key)
+    check_key(key, family)
+    graph = _on_disk(traced, folder, force=False)
+    if graph is None or traced == key:
+        return graph
+    graph = _of_depth(graph, key)
+    warn_of(graph, family)
+    return graph
+
+
+def _of_depth(graph: ModelGraph, key: GraphKey) -> ModelGraph:
+    """That of ``key`` from the one that was traced for it."""
+    dimensions = parse_dimensions(key.model)
+    if graph.key == key or dimensions is None:
+        return graph
+    return replace(with_layers(graph, dimensions.layers), key=key)
+
+
+def _traced(key: GraphKey) -> GraphKey:
+    """The graph that is traced for ``key``: of models named by dimensions that of a few blocks."""
+    dimensions = parse_dimensions(key.model)
+    if dimensions is None or dimensions.layers in (1, dimensions.shared_trace.layers):
+        return key
+    return replace(key, model=dimensions.shared_trace.name)
 
 
 def check_code(
@@ -139,19 +174,6 @@ def check_code(
     for key in keys if code.withheld else ():
         if _on_disk(key, folder, force) is None:
             code.check(key.model)
-
-
-def _stored(key: GraphKey, folder: Path, force: bool, code: CodePermission) -> tuple[ModelGraph, bool]:
-    """The graph stored under ``folder``, and whether it was made only now."""
-    graph = _on_disk(key, folder, force)
-    if graph is not None:
-        return graph, False
-    code.check(key.model)
-    from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
-
-    family, graph = find_model(key.model), extract_graph(key)
-    store(graph, graph_version(key, family), graph_path(key, folder, family))
-    return graph, True
 
 
 def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from Estimator.coverage import check_functions
-from GraphExtractor.storage import load_or_extract
+from GraphExtractor.many import load_or_extract_all
 from Solver.problem import ModelProblem
 from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, PricedShapes, Shape
 from Solver.search.run import Run
@@ -22,11 +22,9 @@ def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     """
     plans = list(model.space.shapes())
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
-    graphs = {}
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-        for key in keys:
-            graphs[key] = load_or_extract(key, run.stores.graphs, run.problem.force_reextract, run.problem.code)
-            advance(1)
+        problem = run.problem
+        graphs = load_or_extract_all(keys, run.stores.graphs, problem.force_reextract, problem.code, advance)
     if run.first:
         check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
     priced = PricedShapes(run, model, graphs, plans)

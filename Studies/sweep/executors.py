@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 from Common.errors import InputError
+from Common.processes import in_processes
 from Studies.sweep.work import Outcome, Task, compute, compute_apart, died
-
-PARENT_INTERVAL_S = 0.5
 
 
 class Executor(Protocol):
@@ -52,7 +46,7 @@ class JoblibExecutor:
         while left:
             started: list[Task] = []
             try:
-                for outcome in _in_processes(list(left.values()), self._workers, started):
+                for outcome in in_processes(compute_apart, list(left.values()), self._workers, started):
                     del left[outcome.key]
                     yield outcome
             except BrokenExecutor:
@@ -62,7 +56,7 @@ class JoblibExecutor:
 
     def _alone(self, task: Task) -> Outcome:
         try:
-            (outcome,) = _in_processes([task], 1, [])
+            (outcome,) = in_processes(compute_apart, [task], 1)
         except BrokenExecutor:
             return died(task)
         return outcome
@@ -86,44 +80,3 @@ def executor_named(name: str, workers: int | None, address: str | None) -> Execu
 
     count = workers or int(joblib.cpu_count())
     return InProcessExecutor() if count == 1 else JoblibExecutor(count)
-
-
-def _in_processes(tasks: Sequence[Task], workers: int, started: list[Task]) -> Iterator[Outcome]:
-    """Outcomes of ``tasks``, those handed to a worker so far in ``started``."""
-    import joblib
-
-    def calls() -> Iterator[Any]:
-        for task in tasks:
-            started.append(task)
-            yield joblib.delayed(compute_apart)(task)
-
-    parallel = joblib.Parallel(
-        n_jobs=max(workers, 2),  # a single one would run in this process
-        backend="loky",
-        return_as="generator_unordered",
-        pre_dispatch=workers,
-        batch_size=1,
-        initializer=_start_worker,
-        initargs=(os.getpid(),),
-    )
-    outcomes = parallel(calls())
-    try:
-        for outcome in outcomes:  # noqa: UP028 - "yield from" would close them before what follows
-            yield outcome
-    finally:
-        with warnings.catch_warnings():  # that points were cancelled is said in a sentence
-            warnings.simplefilter("ignore", UserWarning)
-            outcomes.close()
-
-
-def _start_worker(parent: int) -> None:
-    """Leave interrupts and terminations to the parent, and end with it, however it ends."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(PARENT_INTERVAL_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

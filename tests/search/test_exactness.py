@@ -28,7 +28,7 @@ Searching = Callable[[Case], Searched]
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
     def answered(case: Case) -> Searched:
-        monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
+        monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
         return search(case.run(), REPORT, "nowhere")
 
     return answered

@@ -22,7 +22,9 @@ SEEDS = range(500, 506)
 @pytest.fixture(autouse=True)
 def graphs_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every graph is made by the case that is tested."""
-    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: CASES[key.model].graph(key))
+    monkeypatch.setattr(
+        searched_shapes, "load_or_extract_all", lambda keys, *_: {key: CASES[key.model].graph(key) for key in keys}
+    )
 
 
 CASES: dict[str, Case] = {}

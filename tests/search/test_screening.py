@@ -25,7 +25,7 @@ def screening_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
-    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
     return search(case.run(), REPORT, "nowhere")
 
 

@@ -20,7 +20,7 @@ CONFIGURATIONS = 30
 def tied(seed: int, monkeypatch: pytest.MonkeyPatch, models: int = 1) -> tuple[Case, list[ModelShapes]]:
     """Configurations of few distinct speeds, areas and energies."""
     case = random_case(seed, configurations=CONFIGURATIONS, most_layers=3, models=models, alike=True)
-    monkeypatch.setattr(searched_shapes, "load_or_extract", lambda key, *_, **__: case.graph(key))
+    monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
     return case, [each for model in case.problem.models for each in model_shapes(case.run(), model)]
 
 

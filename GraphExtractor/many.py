@@ -1,0 +1,76 @@
+"""The graphs that a search needs: those on disk read, few others made one by one, many in processes of their own."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor
+from functools import partial
+from pathlib import Path
+
+from Common.errors import PhazeError
+from Common.processes import in_processes
+from Common.progress import Advance
+from GraphExtractor.check import warn_of
+from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.models.registry import find_model
+from GraphExtractor.permission import CodePermission
+from GraphExtractor.storage import load_or_extract, load_stored
+
+logger = logging.getLogger(__name__)
+
+MANY = 24  # to be made: processes of their own start torch, which takes as long as some graphs
+
+
+def load_or_extract_all(
+    keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
+) -> dict[GraphKey, ModelGraph]:
+    """``load_or_extract`` of all ``keys``; ``advance`` gets the number of graphs that are there since the last call.
+
+    Raises:
+        InputError, PhazeError: as ``load_or_extract``.
+    """
+    graphs: dict[GraphKey, ModelGraph] = {}
+    for key in () if force else keys:
+        graph = load_stored(key, folder)
+        if graph is not None:
+            graphs[key] = graph
+            advance(1)
+    missing = [key for key in keys if key not in graphs]
+    made = set(_made_apart(missing, folder, force, code, advance)) if _worth_processes(missing) else set[GraphKey]()
+    for key in missing:
+        graphs[key] = load_or_extract(key, folder, force and key not in made, code)
+        if key in made:
+            warn_of(graphs[key], find_model(key.model))
+        else:
+            advance(1)
+    return graphs
+
+
+def _worth_processes(missing: Sequence[GraphKey]) -> bool:
+    """Whether there are so many, and cores besides; a worker of somebody's has but its share of them."""
+    return len(missing) >= MANY and (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
+
+
+def _made_apart(keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance) -> list[GraphKey]:
+    """Those of ``keys`` that processes of their own have made; what fails there fails again where it can be told."""
+    made = []
+    try:
+        for key in in_processes(partial(_made, folder, force, code), keys, os.cpu_count() or 1):
+            if key is not None:
+                made.append(key)
+                advance(1)
+    except BrokenExecutor:
+        logger.warning("a process that extracts graphs has died; the graphs left are extracted here")
+    return made
+
+
+def _made(folder: Path, force: bool, code: CodePermission, key: GraphKey) -> GraphKey | None:
+    logging.disable()  # whoever asked says what there is to say
+    try:
+        load_or_extract(key, folder, force, code)
+    except PhazeError:
+        return None
+    return key
