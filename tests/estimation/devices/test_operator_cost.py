@@ -173,6 +173,20 @@ def test_fp8_speeds_up_products_with_weights_alone() -> None:
     assert bf16.operator_time(scores) == fp8.operator_time(scores)
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_divided_norm_reaches_what_the_whole_one_reaches(backward: bool) -> None:
+    """Each kernel moves its operands at the bandwidth of the norm's one kernel; rows are read once by each."""
+    whole = "layer_norm_backward" if backward else "layer_norm"
+    assert MEMORY.functions[whole] != MEMORY.efficiency
+    rows, model = tensor(4096, 1024), model_of()
+    reads = (rows, rows) if backward else (rows,)
+    for part, kind in (("sums", OperatorKind.REDUCTION), ("apply", OperatorKind.ELEMENTWISE)):
+        kernel = operator(kind, vector=(VectorWork(f"{whole}_{part}", 4096 * 1024),), reads=reads, writes=(rows,))
+        traffic = kernel.bytes_read + kernel.bytes_written
+        assert model.operator_time(kernel).memory_s == pytest.approx(streamed_s(traffic, whole))
+        assert streamed_s(traffic, f"{whole}_{part}") == streamed_s(traffic, whole) != streamed_s(traffic, "add")
+
+
 def test_gradients_are_added_up_where_the_framework_uses_kernels_for_it() -> None:
     moved = {name: model_of(name).accumulation_time(10**9).memory_s for name in ("megatron_2021", "megatron_2022")}
     assert moved["megatron_2022"] == 0.0
