@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from Estimator.cost_model import PieceTimes
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import (
@@ -45,10 +46,10 @@ _FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
 
 @dataclass(frozen=True)
 class _Streaming:
-    """A product, and the seconds it takes by itself, beside which collectives run; they count among those of ``column``."""
+    """A product, and the seconds of its pieces, beside which collectives run; these count among those of ``column``."""
 
     operator: Operator
-    product_s: float
+    pieces: PieceTimes[float]
     column: int
 
 
@@ -66,7 +67,7 @@ class PassWork:
         for column, collective, times in self.collectives:
             total[column] += times * network.seconds(collective)
         for each in self.streaming:
-            total[each.column] += exposed_s(each.operator, each.product_s, network.seconds, panels)
+            total[each.column] += exposed_s(each.operator, each.pieces, network.seconds, panels)
         return total
 
 
@@ -149,7 +150,7 @@ def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int) ->
         if operator.collective is not None:
             collectives[_column_of(operator.collective), operator.collective] += 1
         if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
-            streaming.append(_Streaming(operator, time.device_s, _column_of(operator.streamed[0])))
+            streaming.append(_Streaming(operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])))
     return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
 
 

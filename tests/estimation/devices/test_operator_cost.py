@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from operators_by_hand import attention_operator, ring_operator
 
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_device, load_software
@@ -156,6 +157,34 @@ def test_softmax_falls_apart_where_the_fused_kernel_does_not_fit(phase: Phase) -
 def test_causal_attention_skips_half_of_the_scores() -> None:
     gemms = (Gemm(32, 2048, 128, 2048), Gemm(32, 2048, 2048, 128))
     whole = operator(OperatorKind.ATTENTION, gemms=gemms, reads=(tensor(2, 2048, 16, 128),), writes=(tensor(2, 2048, 16, 128),))
+    times = [model_of().operator_time(each).arithmetic_s for each in (whole, replace(whole, causal=True))]
+    assert times[0] == pytest.approx(2 * times[1])
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("devices", [2, 4, 16])
+def test_every_piece_around_a_ring_is_a_kernel_and_all_but_the_first_are_merged(devices: int, backward: bool) -> None:
+    """By hand: 8 heads of 64, 512 queries, as many keys in each piece."""
+    model, rows, elements = model_of(), 512, 8 * 512 * 64
+    ring = ring_operator(0, devices, rows, backward=backward)
+    whole = attention_operator(0, 1, 8, rows, 64, backward)  # a piece is attention of the device's own keys
+    statistics = 4 * 8 * rows
+    of_keys = 2 * elements * (2 + 2 + 2)  # gradients of keys and values, as they travel; what is of queries is summed in fp32
+    merged = elements * (2 + 4 + 4) + (of_keys if backward else 3 * statistics)
+    merge_s = merged / (MEMORY.bandwidth.value * MEMORY.efficiency.value) + GAP_S
+    arithmetic_s = model.operator_time(whole).arithmetic_s
+    traffic_s = streamed_s(whole.bytes_read + whole.bytes_written + statistics, "add")
+    piece_s = max(arithmetic_s, traffic_s) + GAP_S
+    found, pieces = model.operator_time(ring), model.piece_times(ring)
+    assert (pieces.first_s, pieces.other_s - pieces.first_s) == pytest.approx((piece_s, merge_s))
+    assert found.device_s == pytest.approx(devices * piece_s + (devices - 1) * merge_s)
+    assert (found.arithmetic_s, found.launch_s) == pytest.approx((devices * arithmetic_s, (2 * devices - 1) * GAP_S))
+    sent = 2 * (devices - 1) + 1 if backward else devices - 1
+    assert host_kernels(found, model.software) == pytest.approx(2 * devices - 1 + sent)
+
+
+def test_a_causal_mask_leaves_every_piece_around_a_ring_half_of_its_scores() -> None:
+    whole = ring_operator(0, 4, 2048)
     times = [model_of().operator_time(each).arithmetic_s for each in (whole, replace(whole, causal=True))]
     assert times[0] == pytest.approx(2 * times[1])
 
