@@ -7,6 +7,7 @@ their groups lie: a cost model says what they cost besides (their issue by the h
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,20 @@ from Common.errors import PhazeError
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from GraphExtractor.graph import OperatorGraph
+
+Seconds = TypeVar("Seconds", float, FloatArray)
+
+
+@dataclass(frozen=True, eq=False)
+class PieceTimes(Generic[Seconds]):
+    """Seconds of the pieces of an operator beside which others stream: of the first one, and of every other one.
+
+    They are what the network can hide behind: panels of a product without the tail that follows the last of them, pieces of
+    attention around a ring with their merging.
+    """
+
+    first_s: Seconds
+    other_s: Seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +86,11 @@ class OperatorCostModel(ABC):
         """Hash of all inputs of the model, for keys of caches; the code is not in it (``Common.files.code_version``)."""
 
     @abstractmethod
-    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
+    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1) -> PricedOperators:
         """Costs of the operators of ``graph`` on the configurations ``rows`` (None: all, else at least one).
 
-        Neither an operator's costs nor a configuration's depend on what else is priced. Collectives take no seconds.
+        Products of 2D layouts run in so many ``panels``. Neither an operator's costs nor a configuration's depend on what else
+        is priced. Collectives take no seconds.
 
         Raises:
             InputError: the model does not know such an operator.

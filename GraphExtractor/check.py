@@ -184,6 +184,8 @@ def _layer_violations(layer: LayerGraph) -> list[str]:
             found.append(f"operator {operator.name} of layer {layer.name} does not have the fields of its kind")
         if operator.streamed and not operator.gemms:
             found.append(f"operator {operator.name} of layer {layer.name} streams, but multiplies nothing meanwhile")
+        if operator.ring > 1 and operator.kind is not OperatorKind.ATTENTION:
+            found.append(f"operator {operator.name} of layer {layer.name} passes around a ring what is no attention's")
         if not operator.gemms and not operator.vector and operator.collective is None:
             found.append(f"operator {operator.name} of layer {layer.name} costs nothing")
     return found

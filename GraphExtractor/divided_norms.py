@@ -71,21 +71,21 @@ class DividedNorm(torch.nn.Module):  # type: ignore[misc]
         return _DividedNorm.apply(x, self.weight, self.bias, self.tp, self.numbers, self.epsilon)
 
 
-# what each kernel does to an element, of a LayerNorm and of a RMSNorm: together as much as one kernel does that has the whole
-_FUNCTIONS = {
-    "norm_sums": (OperatorKind.REDUCTION, "sum mul", "mul"),
-    "norm_apply": (OperatorKind.ELEMENTWISE, "sub mul mul", "mul mul"),
-    "norm_gradient_sums": (OperatorKind.REDUCTION, "mul mul sum sum", "mul mul sum"),
-    "norm_gradient_apply": (OperatorKind.ELEMENTWISE, "sub mul mul sub", "mul mul sub"),
+# kernel -> kind, and the part of the norm's function that it is
+_PARTS = {
+    "norm_sums": (OperatorKind.REDUCTION, "{norm}_sums"),
+    "norm_apply": (OperatorKind.ELEMENTWISE, "{norm}_apply"),
+    "norm_gradient_sums": (OperatorKind.REDUCTION, "{norm}_backward_sums"),
+    "norm_gradient_apply": (OperatorKind.ELEMENTWISE, "{norm}_backward_apply"),
 }
 
 
 def norm_work(node: Node, name: str) -> Work | None:
     """The work of a kernel of a divided norm; None for any other operator."""
-    if name not in _FUNCTIONS:
+    if name not in _PARTS:
         return None
-    kind, centred, uncentred = _FUNCTIONS[name]
+    kind, function = _PARTS[name]
     numbers = argument(node, "numbers") if name == "norm_sums" else argument(node, "sums").meta["val"].shape[-1]
     elements = argument(node, "x").meta["val"].numel()
-    functions = centred if numbers == 2 else uncentred
-    return Work(kind, (), tuple(VectorWork(function, elements) for function in functions.split()))
+    norm = "layer_norm" if numbers == 2 else "rms_norm"
+    return Work(kind, (), (VectorWork(function.format(norm=norm), elements),))

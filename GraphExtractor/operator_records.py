@@ -197,6 +197,11 @@ class Operator:
         """Floating-point operations of the matrix products (2 per multiply-accumulate)."""
         return 2 * (sum(gemm.macs for gemm in self.gemms) + sum(work.macs for work in self.vector))
 
+    @property
+    def ring(self) -> int:
+        """Devices around which keys and values pass while it runs, a piece on each at a time; 1 where nothing does."""
+        return next((each.group_size for each in self.streamed if each.kind is CollectiveKind.PASS), 1)
+
     def buffer_bytes(self, panels: int) -> int:
         """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the one in use and the next one.
 

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from Estimator.cost_model import PieceTimes
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import (
@@ -46,10 +47,10 @@ _FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
 
 @dataclass(frozen=True)
 class _Streaming:
-    """A product, and the seconds it takes by itself, beside which collectives run; they count among those of ``column``."""
+    """A product, and the seconds of its pieces, beside which collectives run; these count among those of ``column``."""
 
     operator: Operator
-    product_s: float
+    pieces: PieceTimes[float]
     column: int
     times: int = 1
 
@@ -69,8 +70,8 @@ class PassWork:
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
-            product_s = np.full(len(networks), each.product_s)
-            total[each.column] += each.times * exposed_s(each.operator, product_s, networks.seconds, panels)
+            pieces = PieceTimes(*(np.full(len(networks), seconds) for seconds in (each.pieces.first_s, each.pieces.other_s)))
+            total[each.column] += each.times * exposed_s(each.operator, pieces, networks.seconds, panels)
         return total
 
 
@@ -207,7 +208,7 @@ def pass_work(operators: Iterable[Operator], model: DeviceModel, panels: int) ->
         if operator.collective is not None:
             collectives[_column_of(operator.collective), operator.collective] += 1
         if operator.streamed:  # in the column of the first: panels are all of tensor parallelism, a ring is of the other
-            streaming.append(_Streaming(operator, time.device_s, _column_of(operator.streamed[0])))
+            streaming.append(_Streaming(operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])))
     return PassWork(alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming))
 
 

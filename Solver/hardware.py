@@ -153,9 +153,9 @@ class ExistingDevice(Hardware):
         """The chip of a configuration; None for a device that exists."""
         return None
 
-    def operator_seconds(self, operator: Operator) -> float:
-        """Seconds of one operator on the device."""
-        return self._model.operator_time(operator).device_s
+    def operator_seconds(self, operator: Operator, panels: int) -> float:
+        """Seconds of one operator on the device, of a 2D product in so many ``panels``."""
+        return self._model.operator_time(operator, panels).device_s
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import (
     Collective,
+    CollectiveGroup,
     CollectiveKind,
     Gemm,
     GraphKey,
@@ -90,6 +92,27 @@ def attention_operator(id: int, batch: int, heads: int, sequence: int, head: int
         reads=(operand,) * (5 if backward else 3),
         writes=(operand,) * (3 if backward else 1),
         core_attention=True,
+    )
+
+
+def ring_operator(id: int, ring: int, rows: int, head: int = 64, heads: int = 8, backward: bool = False) -> Operator:
+    """Attention of ``rows`` queries over the keys and values of so many devices, which pass around; it reads what it receives."""
+    columns = ring * rows
+    scores, values = Gemm(heads, rows, head, columns), Gemm(heads, rows, columns, head)
+    of_columns = Gemm(heads, columns, rows, head)
+    own, received = tensor(heads, rows, head), tensor(heads, (ring - 1) * rows, head)
+    statistics = Operand((heads, rows), "float32", ACTIVATION)
+    passed = Collective(CollectiveKind.PASS, 2 * ring * own.bytes, ring, CollectiveGroup.CONTEXT)
+    whole = attention_operator(id, 1, heads, rows, head, backward)
+    softmax = (replace(whole.vector[0], elements=heads * rows * columns),)
+    kept = (own,) * 5 + (statistics,) if backward else (own,) * 3
+    return replace(
+        whole,
+        gemms=(scores, of_columns, scores, values, of_columns) if backward else (scores, values),
+        vector=softmax,
+        reads=(*kept, received, received),
+        writes=(own, own, own) if backward else (own, statistics),
+        streamed=(passed, passed) if backward else (passed,),
     )
 
 

@@ -7,6 +7,9 @@ scores themselves, they are kept in memory after all, as if attention were not f
 
 What a mask leaves out is skipped tile by tile, as kernels do: of what streams past a tile, only the rows that meet it in a score
 that is left. The tiles are as even as they can be (``ceil(i * rows / passes)``), so that a larger buffer never moves more.
+
+Of attention in pieces (``Estimator.ring_attention``) each has its part of the keys: nothing stays in the buffer from one to the
+next, and a tile of keys ends where a piece does.
 """
 
 from collections.abc import Sequence
@@ -31,11 +34,12 @@ def attention_traffic(
     capacity_bytes: FloatArray,
     element_bytes: int,
     mask: ScoreMask | None = None,
+    pieces: int = 1,
 ) -> tuple[FloatArray, FloatArray]:
     """Bytes of the queries, loaded first, and of everything else, for each buffer capacity (both shaped like it).
 
-    ``gemms[0]`` is QK^T: (batch x heads, queries, head size, keys). ``compulsory_bytes`` is what moves in any case, ``mask`` says
-    which scores are left.
+    ``gemms[0]`` is QK^T: (batch x heads, queries, head size, keys). ``compulsory_bytes`` is what moves in any case; both are of
+    one of so many ``pieces``. ``mask`` says which scores are left of all of them.
     """
     scores = gemms[0]
     head = scores.k
@@ -54,20 +58,22 @@ def attention_traffic(
         streamed_again = streamed_row + head * ACCUMULATOR_BYTES  # the query gradients are read and written
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile))
-    again = _streamed_again(passes, streamed_rows, mask, keys_kept=backward) * scores.batch * streamed_again
-    scores_bytes = scores.batch * scores.m * scores.n * element_bytes
+    again = _streamed_again(passes, streamed_rows, mask, pieces, keys_kept=backward) * scores.batch * streamed_again
+    scores_bytes = pieces * scores.batch * scores.m * scores.n * element_bytes
     again = np.minimum(again, 2 * len(gemms) * scores_bytes)  # every product moves them, and the softmax moves them back
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
-    return np.full_like(passes, queries), compulsory_bytes - queries + again
+    return np.full_like(passes, pieces * queries), pieces * (compulsory_bytes - queries) + again
 
 
-def _streamed_again(passes: FloatArray, streamed_rows: int, mask: ScoreMask | None, *, keys_kept: bool) -> FloatArray:
-    """Rows streamed beyond once each, for each number of ``passes``."""
+def _streamed_again(
+    passes: FloatArray, streamed_rows: int, mask: ScoreMask | None, pieces: int, *, keys_kept: bool
+) -> FloatArray:
+    """Rows streamed beyond once each by every piece, of all pieces, for each number of ``passes`` of one."""
     if mask is None:
-        return (passes - 1) * streamed_rows
-    distinct, index = np.unique(passes, return_inverse=True)
+        return (passes - 1) * (pieces * streamed_rows)
+    distinct, index = np.unique(passes * pieces if keys_kept else passes, return_inverse=True)
     streamed = np.array([streamed_rows_past(mask, int(each), keys_kept=keys_kept) for each in distinct])
-    again: FloatArray = np.maximum(streamed - streamed_rows, 0.0)[index.reshape(passes.shape)]
+    again: FloatArray = np.maximum(streamed - pieces * streamed_rows, 0.0)[index.reshape(passes.shape)]
     return again
 
 

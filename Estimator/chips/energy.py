@@ -59,15 +59,17 @@ class OperatorEnergy:
         energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
         signature, moved = operator_signature(operator), 2.0 * sent
         if signature.tensor is not None:
-            macs = sum(gemm.macs for gemm in signature.tensor.gemms)
+            macs = signature.tensor.macs
             registers = macs * REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element
             arithmetic_pj = macs * technology.mac_energy.value + registers * technology.l1_energy.value
             hbm_bytes, split = self._split(self._tensor.estimate(signature.tensor), arithmetic_pj, all_cores=all_cores)
             moved, energy = moved + hbm_bytes, energy + split
-        if signature.element is not None:
-            cycles = sum(piece.elements * self._vector.cycles_per_element(piece.function) for piece in signature.element.vector)
+        for element in (signature.element, signature.merges):
+            if element is None:
+                continue
+            cycles = sum(piece.elements * self._vector.cycles_per_element(piece.function) for piece in element.vector)
             lane_pj = technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value
-            hbm_bytes, split = self._split(self._vector.estimate(signature.element), cycles * lane_pj, all_cores=all_cores)
+            hbm_bytes, split = self._split(self._vector.estimate(element), cycles * lane_pj, all_cores=all_cores)
             on_vector = EnergyParts(0.0, split.tensor_cores_j, split.on_chip_memory_j, split.hbm_j)
             moved, energy = moved + hbm_bytes, energy + on_vector
         return OperatorTraffic(moved, energy)

@@ -6,19 +6,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Common.arrays import read_arrays, write_arrays
 from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
-from Estimator.chips.signatures import DistinctWork, distinct_work, operator_signature, sent_bytes
+from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
+from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel
-from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators, collective_positions
+from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators, collective_positions
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
 
 logger = logging.getLogger(__name__)
@@ -34,17 +34,6 @@ class OperatorTimes:
     all_s: FloatArray
     single_j: FloatArray
     all_j: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class _Lookup:
-    """Where a table has the prices of some operators, and of some accelerators; -1 where an operator has no such part."""
-
-    tensor: IntArray
-    element: IntArray
-    tc_index: IntArray
-    vc_index: IntArray
-    recurrent: NDArray[np.bool_]  # (operators,): whose halves wait for each other in every step
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +80,7 @@ class LatencyTable(OperatorCostModel):
         macs_per_cycle = (chips.num_tc * chips.width * chips.depth).astype(np.float64)
         return 2.0 * macs_per_cycle * self.platform.frequency_hz
 
-    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
+    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1) -> PricedOperators:
         """See OperatorCostModel. Alone means spread over all cores of the operator's type; what an operator sends costs joules.
 
         A fused operator has the parts of the slower of its two halves, whose tiles are pipelined; a recurrence those of both.
@@ -99,71 +88,76 @@ class LatencyTable(OperatorCostModel):
         Raises:
             InputError: the table was made for other graphs.
         """
-        lookup = self._lookup(graph, slice(None) if rows is None else rows)
-        return PricedOperators(alone=self._costs(graph, lookup, "all"), on_one_core=self._costs(graph, lookup, "single"))
+        at = self._lookup(graph, slice(None) if rows is None else rows)
+        alone, on_one_core = (self._costs(graph, at, mode, panels) for mode in ("all", "single"))
+        return PricedOperators(alone=alone, on_one_core=on_one_core)
 
-    def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray) -> OperatorTimes:
+    def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray, panels: int = 1) -> OperatorTimes:
         """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``, (collectives,).
 
-        A fused operator takes as long as the slower of its two parts, whose tiles are pipelined, a recurrence as long as both,
-        which take turns; a collective takes its time on the network whatever the mode. What is streamed costs joules, and seconds
-        beyond these that ``Solver.search.network_times`` adds.
+        Operators take what their parts do (``Estimator.chips.part_prices``), products of 2D layouts in so many ``panels``; a
+        collective takes its time on the network whatever the mode. What is streamed costs joules, and seconds beyond these that
+        ``Solver.search.network_times`` adds.
 
         Raises:
             InputError: the table was made for other graphs.
             PhazeError: there are not as many seconds as collectives.
         """
-        lookup = self._lookup(graph, rows)
-        tensor, element = lookup.tensor, lookup.element
-        collectives, network_j = collective_positions(graph, collective_s), self._network_j(graph)
-        results = []
-        for name, combine in (("single_s", np.maximum), ("all_s", np.maximum), ("single_j", np.add), ("all_j", np.add)):
-            priced = np.zeros((len(graph.operators), len(lookup.tc_index)))
-            priced[tensor >= 0] = getattr(self.tensor, name)[tensor[tensor >= 0]][:, lookup.tc_index]
-            on_vector = getattr(self.vector, name)[element[element >= 0]][:, lookup.vc_index]
-            both = lookup.recurrent[element >= 0][:, None]
-            products = priced[element >= 0]
-            priced[element >= 0] = np.where(both, products + on_vector, combine(products, on_vector))
-            results.append(priced)
-        for seconds in results[:2]:
+        at, collectives = self._lookup(graph, rows), collective_positions(graph, collective_s)
+        single_s, all_s = (self._seconds(at, mode, panels) for mode in ("single", "all"))
+        single_j, all_j = (self._joules(graph, at, mode) for mode in ("single", "all"))
+        for seconds in (single_s, all_s):
             seconds[collectives] = collective_s[:, None]
-        for joules in results[2:]:
-            joules += network_j[:, None]
-        return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in results))
+        return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in (single_s, all_s, single_j, all_j)))
 
-    def _lookup(self, graph: OperatorGraph, rows: IntArray | slice) -> _Lookup:
-        signatures = [operator_signature(operator) for operator in graph.operators]
-        return _Lookup(
-            _positions(self.work.tensor, [each.tensor for each in signatures]),
-            _positions(self.work.element, [each.element for each in signatures]),
-            self.accelerators.tc_index[rows],
-            self.accelerators.vc_index[rows],
-            np.array([any(gemm.dependent for gemm in operator.gemms) for operator in graph.operators], dtype=np.bool_),
-        )
+    def piece_times(self, graph: OperatorGraph, rows: IntArray | slice, panels: int) -> tuple[PieceTimes[FloatArray], ...]:
+        """Seconds of the pieces that operators run in beside what they stream, on one core and on all.
 
-    def _costs(self, graph: OperatorGraph, lookup: _Lookup, mode: str) -> OperatorCosts:
+        Arrays of shape (accelerators, operators), which mean nothing where nothing streams.
+
+        Raises:
+            InputError: the table was made for other graphs.
+        """
+        at = self._lookup(graph, rows)
+        return tuple(piece_times(self._priced(f"{mode}_s"), at, panels) for mode in ("single", "all"))
+
+    def _lookup(self, graph: OperatorGraph, rows: IntArray | slice) -> Lookup:
+        return Lookup.of(graph, self.work, self.accelerators, rows)
+
+    def _priced(self, name: str) -> Priced:
+        return Priced(getattr(self.tensor, name), getattr(self.vector, name))
+
+    def _seconds(self, at: Lookup, mode: str, panels: int) -> FloatArray:
+        seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
+        return seconds.joined(seconds.vector > seconds.products, at)
+
+    def _joules(self, graph: OperatorGraph, at: Lookup, mode: str) -> FloatArray:
+        """What an operator is made of costs joules however it is put together."""
+        joules = Parts.of(self._priced(f"{mode}_j"), at, panels=1)
+        return joules.products + joules.vector + joules.besides + self._network_j(graph)[:, None]
+
+    def _costs(self, graph: OperatorGraph, at: Lookup, mode: str, panels: int) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
-        shape = len(graph.operators), len(lookup.tc_index)
-        seconds, arithmetic_s, launch_s, joules = (np.zeros(shape) for _ in range(4))
-        on_tensor, on_vector = lookup.tensor >= 0, lookup.element >= 0
-        products, elements = lookup.tensor[on_tensor], lookup.element[on_vector]
-        for array, name in ((seconds, f"{mode}_s"), (arithmetic_s, f"{mode}_arithmetic_s"), (joules, f"{mode}_j")):
-            array[on_tensor] = getattr(self.tensor, name)[products][:, lookup.tc_index]
-        launch_s[on_tensor] = self.platform.startup_s
-        vector_s = getattr(self.vector, f"{mode}_s")[elements][:, lookup.vc_index]
-        vector_arithmetic_s = getattr(self.vector, f"{mode}_arithmetic_s")[elements][:, lookup.vc_index]
-        vector_launch_s = np.array([self.platform.startup_s if self.work.element[each].starts else 0.0 for each in elements])
-        both = lookup.recurrent[on_vector][:, None]
-        slower = (vector_s > seconds[on_vector]) & ~both
-        seconds[on_vector] = np.where(slower, vector_s, seconds[on_vector] + np.where(both, vector_s, 0.0))
-        arithmetic_s[on_vector] = np.where(
-            slower, vector_arithmetic_s, arithmetic_s[on_vector] + np.where(both, vector_arithmetic_s, 0.0)
+        seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
+        slower = seconds.vector > seconds.products
+        whole_s = seconds.joined(slower, at)
+        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(slower, at)
+        launch_s = Parts.of(self._starts_s(), at, panels).joined(slower, at)
+        memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
+        joules = self._joules(graph, at, mode)
+        return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T)
+
+    def _starts_s(self) -> Priced:
+        """Seconds of starting the distinct work, however it is priced."""
+        tensor = np.array([each.pieces for each in self.work.tensor], dtype=np.float64)
+        vector = np.array([each.starts for each in self.work.element], dtype=np.float64)
+        cores = len(self.accelerators.tensor_cores), len(self.accelerators.vector_cores)
+        return Priced(
+            *(
+                self.platform.startup_s * np.broadcast_to(starts[:, None], (len(starts), count))
+                for starts, count in zip((tensor, vector), cores, strict=True)
+            )
         )
-        launch_s[on_vector] = np.where(slower, vector_launch_s[:, None], launch_s[on_vector])
-        joules[on_vector] += getattr(self.vector, f"{mode}_j")[elements][:, lookup.vc_index]
-        joules += self._network_j(graph)[:, None]
-        memory_s = np.maximum(seconds - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
-        return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros(shape).T, joules.T)
 
     def _network_j(self, graph: OperatorGraph) -> FloatArray:
         """Joules a device spends on what each operator sends, shape (operators,): it leaves one HBM for another."""
@@ -177,18 +171,9 @@ def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
     return content_key(accelerators.fingerprint, to_json(platform).decode())
 
 
-def _positions(known: Sequence[object], wanted: Sequence[object]) -> NDArray[np.int64]:
-    """Index of each wanted work among the known, -1 for None."""
-    index = {work: position for position, work in enumerate(known)}
-    missing = next((work for work in wanted if work is not None and work not in index), None)
-    if missing is not None:
-        raise InputError(f"the latency table has no price for {missing}; populate it with the graph that is looked up")
-    return np.array([-1 if work is None else index[work] for work in wanted], dtype=np.int64)
-
-
 def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
     """Price all distinct operators of ``graphs`` on all distinct core configurations of ``accelerators``."""
-    return _priced(distinct_work(graphs), accelerators, platform)
+    return _priced_work(distinct_work(graphs), accelerators, platform)
 
 
 def load_or_populate(
@@ -211,12 +196,12 @@ def load_or_populate(
     stored = load_or_set_aside(path, load)
     if stored is not None:
         return stored
-    table = _priced(work, accelerators, platform)
+    table = _priced_work(work, accelerators, platform)
     _store(path, table)
     return table
 
 
-def _priced(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
+def _priced_work(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
     tensor_model = TensorCoreModel(accelerators.tensor_cores, platform)
     vector_model = VectorCoreModel(accelerators.vector_cores, platform)
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))

@@ -40,12 +40,21 @@ REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
 
 @dataclass(frozen=True)
 class TensorWork:
-    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention, its mask."""
+    """What pricing depends on: the products, all bytes the operator reads and writes, whether it is fused attention, its mask.
+
+    Attention runs in so many equal ``pieces``, of which the products and bytes are those of one, the mask that of all together.
+    """
 
     gemms: tuple[Gemm, ...]
     hbm_bytes: int
     fused_attention: bool
     mask: ScoreMask | None = None
+    pieces: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, of all pieces."""
+        return self.pieces * sum(gemm.macs for gemm in self.gemms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +139,7 @@ class TensorCoreModel:
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Price ``work`` on all configurations: on one core with its share of the chip, and on all cores with all of it."""
-        products, steps = work.gemms, 1
+        products, steps = work.gemms, work.pieces
         if any(gemm.dependent for gemm in work.gemms):  # one step stands for all
             (whole,) = work.gemms
             products, steps = (replace(whole, batch=1, dependent=False),), whole.batch
@@ -229,7 +238,7 @@ class TensorCoreModel:
         """
         element, capacities = self.platform.bytes_per_element, self._capacities
         if work.fused_attention:
-            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element, work.mask)
+            load, behind = attention_traffic(work.gemms, work.hbm_bytes, capacities, element, work.mask, work.pieces)
             return load[None], behind[None]
         if any(gemm.dependent for gemm in work.gemms):
             return _recurrent_traffic(work, capacities, element)
@@ -268,7 +277,7 @@ class TensorCoreModel:
         fastest = cycles.min(axis=0)
         # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
         hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
-        seconds = (fastest + fill) / self.platform.frequency_hz + self.platform.startup_s
+        seconds = (fastest + fill) / self.platform.frequency_hz + work.pieces * self.platform.startup_s
         arithmetic_s = (sum(part.compute_cycles for part in on_chip) + fill) / self.platform.frequency_hz
         technology = self.platform.technology
         macs = sum(part.macs for part in on_chip)

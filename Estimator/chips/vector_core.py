@@ -24,7 +24,7 @@ class ElementWork:
 
     vector: tuple[VectorWork, ...]
     hbm_bytes: int
-    starts: bool  # pays for its own start-up, i.e. is not the tail of a product
+    starts: int  # how often it pays for a start-up, 0 as the tail of a product
 
 
 class VectorCoreModel:
@@ -43,7 +43,7 @@ class VectorCoreModel:
         core_share = (1 - platform.concurrent_tc_share) / self._num
         single_arithmetic_s = self._arithmetic_s(work, self._lanes)
         all_arithmetic_s = self._arithmetic_s(work, self._lanes * self._num)
-        startup_s = platform.startup_s if work.starts else 0.0
+        startup_s = work.starts * platform.startup_s
         lane_cycles = sum(piece.elements * self.cycles_per_element(piece.function) for piece in work.vector)
         energy_pj = (
             lane_cycles * (technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
+from Estimator.devices.functions import WHOLE_FUNCTIONS
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,15 @@ class Memory:
     passes: dict[str, Passes] = field(default_factory=dict)
 
     def efficiency_of(self, functions: tuple[str, ...]) -> float:
-        """Fraction of the bandwidth for a kernel that computes ``functions``: that of the slowest of them."""
-        known = [self.functions[name].value for name in functions if name in self.functions]
+        """Fraction of the bandwidth for a kernel that computes ``functions``: that of the slowest of them.
+
+        Kernels that do a part of a function are as fast as the whole, unless they are listed themselves.
+        """
+        known = [self.functions[each].value for each in map(self._known_as, functions) if each in self.functions]
         return min(known, default=self.efficiency.value)
+
+    def _known_as(self, function: str) -> str:
+        return function if function in self.functions else WHOLE_FUNCTIONS.get(function, function)
 
     def stream_bytes_per_s(self, functions: tuple[str, ...] = ()) -> float:
         """Bandwidth that a kernel which computes ``functions`` reaches; without any, that of copies and element-wise kernels."""

@@ -28,6 +28,17 @@ TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
         sigmoid_backward nll_loss_backward cross_entropy_backward embedding_backward""",
     )
     | {"causal_softmax": 1.5, "causal_softmax_backward": 2.0}
+    | _moving(1, "layer_norm_sums rms_norm_sums")
+    | _moving(2, "layer_norm_apply rms_norm_apply layer_norm_backward_sums rms_norm_backward_sums")
+    | _moving(3, "layer_norm_backward_apply rms_norm_backward_apply")
+)
+# kernels of a norm whose rows devices share do what its one kernel does, and reach as much of the bandwidth
+WHOLE_FUNCTIONS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        f"{norm}_{part}": norm
+        for norm in ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
+        for part in ("sums", "apply")
+    }
 )
 DROPOUTS = frozenset({"dropout", "dropout_backward"})
 

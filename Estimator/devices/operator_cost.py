@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from Common.files import content_key
 from Common.records import to_json
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
-from Estimator.cost_model import OperatorCostModel, OperatorCosts, PricedOperators
+from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
 from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
+from Estimator.ring_attention import ring_merge, ring_messages, ring_piece
 from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorGraph, OperatorKind, Phase, Yields
 from GraphExtractor.score_mask import mask_of
 
@@ -53,6 +54,21 @@ class KernelTime:
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""
         return KernelTime(self.arithmetic_s * factor, self.memory_s * factor, self.launch_s * factor, self.host_s * factor)
+
+
+@dataclass(frozen=True)
+class _InPieces:
+    """Kernels of an operator: those of its ``first`` piece, of each ``other`` one of ``count``, and what follows the last."""
+
+    first: KernelTime
+    other: KernelTime = KernelTime()
+    count: int = 1
+    after: KernelTime = KernelTime()
+
+    @cached_property
+    def total(self) -> KernelTime:
+        """All of them."""
+        return self.first + self.other.times(self.count - 1) + self.after
 
 
 class DeviceModel(OperatorCostModel):
@@ -93,9 +109,9 @@ class DeviceModel(OperatorCostModel):
         """
         return np.array([self.device.peak_flops(number_format)])
 
-    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None) -> PricedOperators:
+    def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1) -> PricedOperators:
         """See OperatorCostModel; ``rows`` can only choose the one device, or nothing."""
-        times = [self.operator_time(operator) for operator in graph.operators]
+        times = [self.operator_time(operator, panels) for operator in graph.operators]
         copies = len(np.zeros(1)[slice(None) if rows is None else rows])
         arithmetic_s, memory_s, launch_s, host_s = (
             np.tile([getattr(time, name) for time in times], (copies, 1)).astype(np.float64)
@@ -110,45 +126,52 @@ class DeviceModel(OperatorCostModel):
     def operator_time(self, operator: Operator, panels: int = 1) -> KernelTime:
         """Time of one operator, of a product beside which others stream as it is run in so many ``panels``.
 
-        Every panel is a product by itself, which efficiencies and launches know; the host issues what streams too.
+        Every panel is a product by itself, which efficiencies and launches know. So is every piece of attention around a ring
+        (Liu et al. 2023): with n devices n kernels of attention, each of one n-th of the products and of the scores that a mask
+        leaves, and n - 1 that merge a result with those before it (``Estimator.ring_attention``). The host issues what streams
+        too.
         """
-        return self._price(operator, panels if operator.streamed else 1)
+        return self._price(operator, panels if operator.streamed else 1).total
 
-    def _priced(self, operator: Operator, panels: int) -> KernelTime:
-        if operator.kind is OperatorKind.COLLECTIVE:
-            return KernelTime(host_s=self.software.host_issue.value)
+    def piece_times(self, operator: Operator, panels: int = 1) -> PieceTimes[float]:
+        """Seconds of the pieces of an operator beside which others stream, without what follows the last one."""
+        pieces = self._price(operator, panels if operator.streamed else 1)
+        return PieceTimes(pieces.first.device_s, pieces.other.device_s)
+
+    def _priced(self, operator: Operator, panels: int) -> _InPieces:
         if operator.kind is OperatorKind.ATTENTION:
             return self._attention(operator)
-        if operator.kind is OperatorKind.SCAN:
-            return self._scan(operator)
-        if operator.gemms:
+        if operator.gemms and operator.kind is not OperatorKind.SCAN:
             return self._product(operator, panels)
-        return self._streamed(operator)
+        if operator.kind is OperatorKind.COLLECTIVE:
+            return _InPieces(KernelTime(host_s=self.software.host_issue.value))
+        return _InPieces(self._scan(operator) if operator.kind is OperatorKind.SCAN else self._streamed(operator))
 
-    def _product(self, operator: Operator, panels: int) -> KernelTime:
-        """Products, and the kernels of the tails that the matrix library does not fuse."""
+    def _product(self, operator: Operator, panels: int) -> _InPieces:
+        """Products, and behind them, or the last panel, the kernels of the tails that the matrix library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
         of_weights = operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT  # batches are experts, else heads
         if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1 and not of_weights:
             number_format = REDUCED_FORMATS[number_format]
-        total = KernelTime()
-        for gemm in operator.gemms:
-            if operator.streamed:
-                total += self._in_panels(gemm, operator, panels, number_format, element_bytes)
-            else:
-                total += self._kernel(product_time(gemm, self.device, number_format, element_bytes))
+        if operator.streamed:
+            (gemm,) = operator.gemms
+            made = self._in_panels(gemm, operator, panels, number_format, element_bytes)
+        else:
+            times = (self._kernel(product_time(gemm, self.device, number_format, element_bytes)) for gemm in operator.gemms)
+            made = _InPieces(sum(times, KernelTime()))
         tails = [work for work in operator.vector if work.function not in self.software.fused_tails]
-        if tails:
-            raw = element_bytes * sum(gemm.batch * gemm.m * gemm.n for gemm in operator.gemms)
-            products = element_bytes * sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) for gemm in operator.gemms)
-            others = max(operator.bytes_read + operator.bytes_written - products, raw)
-            if operator.bytes_written >= 2 * raw:  # the product itself is kept too: the tail does not write it
-                others -= raw
-            total += self._stream(raw + others, tuple(work.function for work in tails))
-        return total
+        if not tails:
+            return made
+        raw = element_bytes * sum(gemm.batch * gemm.m * gemm.n for gemm in operator.gemms)
+        products = element_bytes * sum(gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) for gemm in operator.gemms)
+        others = max(operator.bytes_read + operator.bytes_written - products, raw)
+        if operator.bytes_written >= 2 * raw:  # the product itself is kept too: the tail does not write it
+            others -= raw
+        tail = self._stream(raw + others, tuple(work.function for work in tails))
+        return replace(made, after=made.after + tail)
 
-    def _in_panels(self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int) -> KernelTime:
+    def _in_panels(self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int) -> _InPieces:
         """A product in panels of the linear layer's inputs, over which it sums; they are columns of both its gradients.
 
         All panels but the first are added to the sum so far, which is in memory.
@@ -159,15 +182,22 @@ class DeviceModel(OperatorCostModel):
         messages = sum(each.messages(panels) for each in operator.streamed)
         issued = KernelTime(host_s=messages * self.software.host_issue.value)
         if panels == 1:
-            return first + issued
+            return _InPieces(first, after=issued)
         again = self._kernel(product_time(panel, self.device, number_format, element_bytes, added=adds))
-        return first + again.times(panels - 1) + issued
+        return _InPieces(first, again, panels, issued)
 
-    def _attention(self, operator: Operator) -> KernelTime:
+    def _attention(self, operator: Operator) -> _InPieces:
+        """Fused attention, one kernel, or one and its merging for every piece that passes around a ring."""
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
-        traffic = operator.bytes_read + operator.bytes_written
-        backward = operator.phase is Phase.BACKWARD
-        return self._kernel(attention_time(operator.gemms, self.device, number_format, traffic, mask_of(operator), backward))
+        backward, piece = operator.phase is Phase.BACKWARD, ring_piece(operator)
+        time = attention_time(piece.gemms, self.device, number_format, piece.traffic_bytes, mask_of(operator), backward)
+        first = self._kernel(time)
+        if operator.ring == 1:
+            return _InPieces(first)
+        merge = ring_merge(operator)
+        other = first + self._stream(merge.traffic_bytes, tuple(work.function for work in merge.vector))
+        issued = KernelTime(host_s=ring_messages(operator) * self.software.host_issue.value)
+        return _InPieces(first, other, operator.ring, issued)
 
     def _scan(self, operator: Operator) -> KernelTime:
         """A recurrence over the tokens.

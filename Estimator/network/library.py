@@ -9,6 +9,7 @@ which share a block of the inner tiers (a node), runs as many rings as it has po
 * **Bytes.** The hops of all parts overlap, so the tier on which the ring is the slowest sets the time of a byte: there
   ``(n-1)/n`` of the tensor passes through the ports of the g members of a block. Where hops over a tier follow one another
   directly (1/g of them do) they stall each other. Each device also copies its own part.
+* **Passing around a ring** is n-1 sends and receives, between which devices compute: each is started by itself.
 * **Broadcasts and reductions** are chains of as many hops, through every one of which the whole tensor passes (nccl-tests,
   doc/PERFORMANCE.md: their bus bandwidth is their algorithm bandwidth), in place.
 * **Tree.** An all-reduce up and down the double binary tree of Sanders, Speck & Träff (2009), as NCCL 2.4 has it: a chain in the
@@ -31,16 +32,16 @@ class _Route:
     """The tiers of N groups under one protocol.
 
     Seconds of a step over each tier, and of a byte that passes its ports, have shape (tiers, N), the latter 0 on tiers that a
-    group does not use; ``start_s`` of shape (N,) is paid once.
+    group does not use; ``start_s`` of shape (N,) is paid once per start.
     """
 
     step_s: FloatArray
     per_byte_s: FloatArray
     start_s: FloatArray
 
-    def fixed_s(self, steps: IntArray) -> FloatArray:
-        """Seconds of a start and of ``steps`` over each tier, of shape (tiers, N); shape (N,)."""
-        seconds: FloatArray = self.start_s + (steps * self.step_s).sum(axis=0)
+    def fixed_s(self, steps: IntArray, starts: IntArray | int = 1) -> FloatArray:
+        """Seconds of ``starts`` and of ``steps`` over each tier, of shape (tiers, N); shape (N,)."""
+        seconds: FloatArray = starts * self.start_s + (steps * self.step_s).sum(axis=0)
         return seconds
 
 
@@ -52,10 +53,12 @@ def library_costs(kind: CollectiveKind, crossed: Crossings, library: CollectiveL
     copy_s = _copy_s(kind, crossed, library)
     long, short = _long(crossed), _short(crossed)
     slowest_s = long.per_byte_s.max(axis=0)
-    ring_steps = rounds * crossed.hops
+    ring_steps, starts = rounds * crossed.hops, crossed.group_sizes - 1 if kind is CollectiveKind.PASS else 1
     costs = [
-        AlgorithmCosts("ring", long.fixed_s(ring_steps), passing * slowest_s + copy_s),
-        AlgorithmCosts("short ring", short.fixed_s(ring_steps), passing * short.per_byte_s.max(axis=0)).where(crossed.have_short),
+        AlgorithmCosts("ring", long.fixed_s(ring_steps, starts), passing * slowest_s + copy_s),
+        AlgorithmCosts("short ring", short.fixed_s(ring_steps, starts), passing * short.per_byte_s.max(axis=0)).where(
+            crossed.have_short
+        ),
     ]
     if kind is CollectiveKind.ALL_REDUCE:
         levels = _tree_levels(crossed)

@@ -4,7 +4,8 @@ With bandwidth B per device and direction and latency L per step, a group of n d
 
 * ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
 * broadcast or reduction in a chain: ``S/B + (n-1) L``, as its parts follow one another through all links at once;
-* all-reduce is twice reduce-scatter or tree: reduce-scatter and all-gather, or reduce and broadcast.
+* all-reduce is twice reduce-scatter or tree: reduce-scatter and all-gather, or reduce and broadcast;
+* passing around a ring has n-1 steps, whatever the tiers, each a message of its own between which devices compute.
 
 A group that spans tiers runs the ring on each tier in turn, on what the inner tiers left of the tensor, where it fills whole
 inner groups, and on all dimensions of a torus at once; the flat algorithms at the speed of the slowest tier are always allowed.
@@ -30,12 +31,14 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     latency_s = largest(latencies_s, reached)
     slowest_s = largest(1 / bandwidth, reached)  # what crosses an outer tier passes the inner ones
     left = (size - 1) / size
-    steps_s = start_s + ((crossed.widths - 1) * latencies_s).sum(axis=0)
+    passing = kind is CollectiveKind.PASS
+    ring_s = np.where(passing, size - 1, 1) * start_s + (size - 1) * latency_s
+    steps_s = ring_s if passing else start_s + ((crossed.widths - 1) * latencies_s).sum(axis=0)
     fills = (crossed.together % crossed.inside == 0).all(axis=0)
     torus = np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
     costs = [
-        AlgorithmCosts("ring", start_s + (size - 1) * latency_s, left * slowest_s),
-        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s),
+        AlgorithmCosts("ring", ring_s, left * slowest_s),
+        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s).where(np.full(len(size), not passing)),
         AlgorithmCosts("tier by tier", steps_s, ((crossed.widths - 1) / crossed.together / bandwidth).sum(axis=0)).where(fills),
         AlgorithmCosts("torus", steps_s, left / (bandwidth * crossed.used).sum(axis=0)).where(
             fills & (torus | ~crossed.used).all(axis=0)

@@ -72,7 +72,8 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     alone = np.zeros(len(operators.operators), dtype=np.bool_)
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
-    priced, collective_s = scheduled.table.price(operators, np.array([row])), scheduled.network.collectives_s(operators)
+    network = scheduled.network
+    priced, collective_s = scheduled.table.price(operators, np.array([row]), network.panels), network.collectives_s(operators)
     exposed_s = scheduled.exposed_s(operators, row, schedule)
     parts = operator_parts(operators, priced, 0, alone, collective_s, exposed_s)
     return attributed(problem, schedule, parts)

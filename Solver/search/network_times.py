@@ -4,7 +4,8 @@ Collectives by themselves are operators of the schedule, beside which others run
 *streams* (panels of a 2D product, keys and values around a ring) is part of that operator: it takes its own time on one core, or
 on all, and what the pipeline of its pieces leaves exposed of the network's (``Plans.streams.exposed_s``), the formula of devices
 that exist. An accelerator that runs its operators one after another is such a device. Its panels start nothing: a core's tiles of
-a product are the same whether they wait for a whole operand or for a panel of it.
+a product are the same whether they wait for a whole operand or for a panel of it. A tail (dropout, GELU) runs beside the last
+panel alone, and hides no other (``Estimator.chips.part_prices``); each piece around a ring starts by itself, and is merged.
 
 Whole operands as operators of their own beside other work would be too fast: they would lie in a memory that nobody counted, and
 several of them be on their way at once, each with the links to itself, since schedules know cores and no links. For the same
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
+from Estimator.cost_model import PieceTimes
 from GraphExtractor.graph import Collective, Operator, OperatorGraph
 from Plans.streams import exposed_s
 from Solver.schedule.problem import CoreType, ScheduleStructure
@@ -46,12 +48,13 @@ class PassNetwork:
         found = [operator.collective for operator in graph.operators if operator.collective is not None]
         return np.array([self.seconds(collective) for collective in found], dtype=np.float64)
 
-    def exposed_s(self, graph: OperatorGraph, product_s: FloatArray) -> FloatArray:
-        """What streaming adds to operators that take ``product_s`` by themselves; shape (..., operators), both."""
-        exposed = np.zeros_like(product_s)
+    def exposed_s(self, graph: OperatorGraph, pieces: PieceTimes[FloatArray]) -> FloatArray:
+        """What streaming adds to operators whose ``pieces`` take so long; shape (..., operators), as those have."""
+        exposed = np.zeros_like(pieces.first_s)
         for place, operator in enumerate(graph.operators):
             if operator.streamed:
-                exposed[..., place] = exposed_s(operator, product_s[..., place], self.seconds, self.panels)
+                each = PieceTimes(pieces.first_s[..., place], pieces.other_s[..., place])
+                exposed[..., place] = exposed_s(operator, each, self.seconds, self.panels)
         return exposed
 
     def operator_times(self, graph: OperatorGraph, table: LatencyTable, rows: IntArray | slice) -> OperatorTimes:
@@ -60,10 +63,11 @@ class PassNetwork:
         Raises:
             InputError: the table was made for other graphs.
         """
-        times = table.times(graph, rows, self.collectives_s(graph))
+        times = table.times(graph, rows, self.collectives_s(graph), self.panels)
         if not any(operator.streamed for operator in graph.operators):
             return times
-        single_s, all_s = (each + self.exposed_s(graph, each) for each in (times.single_s, times.all_s))
+        single, spread = table.piece_times(graph, rows, self.panels)
+        single_s, all_s = times.single_s + self.exposed_s(graph, single), times.all_s + self.exposed_s(graph, spread)
         single_j, alone = times.single_j.copy(), sharing_links(graph)
         single_s[:, alone] = ALONE_FACTOR * all_s.sum(axis=1)[:, None]
         single_j[:, alone] = times.all_j[:, alone]

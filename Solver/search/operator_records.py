@@ -51,7 +51,7 @@ def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
             for operator in operators:
                 if operator.kind is OperatorKind.COLLECTIVE:
                     continue
-                seconds = hardware.operator_seconds(operator)
+                seconds = hardware.operator_seconds(operator, plan.panels)
                 moved = float(operator.bytes_read + operator.bytes_written)
                 yield PricedOperator(
                     *(graph.key.model, layer.name, graph_name, mine, operator.name, operator.kind.value, len(mine)),

@@ -60,8 +60,12 @@ class ScheduledGraph:
         alone = np.zeros(len(operators.operators), dtype=np.bool_)
         for each in schedule.assignments:
             alone[each.operator] = each.mode is Mode.ALL
-        times = self.table.times(operators, np.array([row]), self.network.collectives_s(operators))
-        return self.network.exposed_s(operators, np.where(alone, times.all_s[0], times.single_s[0]))
+        single_s, all_s = (
+            self.network.exposed_s(operators, each)[0]
+            for each in self.table.piece_times(operators, np.array([row]), self.network.panels)
+        )
+        exposed_s: FloatArray = np.where(alone, all_s, single_s)
+        return exposed_s
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
         """The same with what is not proven on the accelerators ``rows`` scheduled with more ``effort``."""

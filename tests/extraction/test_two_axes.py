@@ -7,6 +7,7 @@ from sampled_models import SMALL, SMALL_LENGTH
 from whole_traces import kept_alone
 
 from Common.errors import InputError
+from Estimator.hardware_files import load_vector_functions
 from GraphExtractor.check import check_invariants, check_structure
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import (
@@ -169,6 +170,21 @@ def test_norms_add_up_their_sums_over_the_columns(family, numbers, extracted):
         assert [each.collective for each in one_pass.operators if "all_reduce" in each.name] == [reduced] * 2
     one_column = of(extracted, family, tp=1, tp2=4, **TWO_D).layers[1]
     assert not [each for each in one_column.forward.operators if "all_reduce" in each.name]
+
+
+@pytest.mark.parametrize(("family", "norm"), [("gpt", "layer_norm"), ("llama", "rms_norm")])
+def test_kernels_of_a_divided_norm_together_are_the_norm(family, norm, extracted):
+    """Both do as much to an element as the one kernel that has whole rows, forward and backward."""
+    whole, part = of(extracted, family).layers[1], of(extracted, family, **GRID).layers[1]
+    cycles = load_vector_functions("phaze").cycles_per_element
+
+    def of_norms(operators):
+        return [work for each in operators.operators for work in each.vector if work.function.startswith(norm)]
+
+    for one, other, function in ((whole.forward, part.forward, norm), (whole.backward, part.backward, f"{norm}_backward")):
+        assert {work.function for work in of_norms(other)} == {f"{function}_sums", f"{function}_apply"}
+        spent = [sum(work.elements * cycles[work.function] for work in of_norms(each)) for each in (one, other)]
+        assert spent[0] == 8 * spent[1] > 0
 
 
 def test_keys_and_values_meet_on_all_devices_of_a_column_that_share_a_sequence(extracted):

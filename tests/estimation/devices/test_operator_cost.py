@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from operators_by_hand import attention_operator, ring_operator
 
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_device, load_software
@@ -160,6 +161,34 @@ def test_causal_attention_skips_half_of_the_scores() -> None:
     assert times[0] == pytest.approx(2 * times[1])
 
 
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("devices", [2, 4, 16])
+def test_every_piece_around_a_ring_is_a_kernel_and_all_but_the_first_are_merged(devices: int, backward: bool) -> None:
+    """By hand: 8 heads of 64, 512 queries, as many keys in each piece."""
+    model, rows, elements = model_of(), 512, 8 * 512 * 64
+    ring = ring_operator(0, devices, rows, backward=backward)
+    whole = attention_operator(0, 1, 8, rows, 64, backward)  # a piece is attention of the device's own keys
+    statistics = 4 * 8 * rows
+    of_keys = 2 * elements * (2 + 2 + 2)  # gradients of keys and values, as they travel; what is of queries is summed in fp32
+    merged = elements * (2 + 4 + 4) + (of_keys if backward else 3 * statistics)
+    merge_s = merged / (MEMORY.bandwidth.value * MEMORY.efficiency.value) + GAP_S
+    arithmetic_s = model.operator_time(whole).arithmetic_s
+    traffic_s = streamed_s(whole.bytes_read + whole.bytes_written + statistics, "add")
+    piece_s = max(arithmetic_s, traffic_s) + GAP_S
+    found, pieces = model.operator_time(ring), model.piece_times(ring)
+    assert (pieces.first_s, pieces.other_s - pieces.first_s) == pytest.approx((piece_s, merge_s))
+    assert found.device_s == pytest.approx(devices * piece_s + (devices - 1) * merge_s)
+    assert (found.arithmetic_s, found.launch_s) == pytest.approx((devices * arithmetic_s, (2 * devices - 1) * GAP_S))
+    sent = 2 * (devices - 1) + 1 if backward else devices - 1
+    assert host_kernels(found, model.software) == pytest.approx(2 * devices - 1 + sent)
+
+
+def test_a_causal_mask_leaves_every_piece_around_a_ring_half_of_its_scores() -> None:
+    whole = ring_operator(0, 4, 2048)
+    times = [model_of().operator_time(each).arithmetic_s for each in (whole, replace(whole, causal=True))]
+    assert times[0] == pytest.approx(2 * times[1])
+
+
 def test_fp8_speeds_up_products_with_weights_alone() -> None:
     device = load_device("h100")
     weights = operator(
@@ -171,6 +200,20 @@ def test_fp8_speeds_up_products_with_weights_alone() -> None:
     bf16, fp8 = (DeviceModel(device, load_software("megatron_core"), each) for each in ("bfloat16", "float8"))
     assert 1.5 < bf16.operator_time(weights).device_s / fp8.operator_time(weights).device_s < 2.0
     assert bf16.operator_time(scores) == fp8.operator_time(scores)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_divided_norm_reaches_what_the_whole_one_reaches(backward: bool) -> None:
+    """Each kernel moves its operands at the bandwidth of the norm's one kernel; rows are read once by each."""
+    whole = "layer_norm_backward" if backward else "layer_norm"
+    assert MEMORY.functions[whole] != MEMORY.efficiency
+    rows, model = tensor(4096, 1024), model_of()
+    reads = (rows, rows) if backward else (rows,)
+    for part, kind in (("sums", OperatorKind.REDUCTION), ("apply", OperatorKind.ELEMENTWISE)):
+        kernel = operator(kind, vector=(VectorWork(f"{whole}_{part}", 4096 * 1024),), reads=reads, writes=(rows,))
+        traffic = kernel.bytes_read + kernel.bytes_written
+        assert model.operator_time(kernel).memory_s == pytest.approx(streamed_s(traffic, whole))
+        assert streamed_s(traffic, f"{whole}_{part}") == streamed_s(traffic, whole) != streamed_s(traffic, "add")
 
 
 def test_gradients_are_added_up_where_the_framework_uses_kernels_for_it() -> None:

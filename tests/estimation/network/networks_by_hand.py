@@ -91,12 +91,13 @@ def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[s
     twice = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     bandwidth = min(each.bandwidth for each in crossed)
     latency_s, start_s = max(each.tier.latency_s for each in crossed), max(each.tier.start_s for each in crossed)
-    found = {
-        "ring": (start_s + (size - 1) * latency_s, (size - 1) / size / bandwidth),
-        "tree": (start_s + math.ceil(math.log2(size)) * latency_s, 1 / bandwidth),
-    }
+    passing = kind is CollectiveKind.PASS
+    ring_s = (size - 1 if passing else 1) * start_s + (size - 1) * latency_s
+    found = {"ring": (ring_s, (size - 1) / size / bandwidth)}
+    if not passing:
+        found["tree"] = (start_s + math.ceil(math.log2(size)) * latency_s, 1 / bandwidth)
     if all(each.together % each.inside == 0 for each in crossed):
-        steps_s = start_s + sum((each.width - 1) * each.tier.latency_s for each in crossed)
+        steps_s = ring_s if passing else start_s + sum((each.width - 1) * each.tier.latency_s for each in crossed)
         found["tier by tier"] = (steps_s, sum((each.width - 1) / each.together / each.bandwidth for each in crossed))
         used = [each for each in crossed if each.hops]
         if all(each.tier.topology is Topology.TORUS for each in used):
@@ -116,7 +117,8 @@ def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: 
     hops, start_s = [each.hops for each in used], max(each.tier.start_s for each in used)
     steps_s = [each.tier.latency_s + (0.0 if each is crossed[-1] else crossed[-1].tier.inner_latency_s) for each in used]
     slowest_s = max((1 + each.tier.relay_stall / each.ports) / (each.ports * each.bandwidth) for each in used)
-    found = {"ring": (start_s + rounds * dot(hops, steps_s), rounds * part * slowest_s + copy_s)}
+    starts = size - 1 if kind is CollectiveKind.PASS else 1  # each step is a message of its own
+    found = {"ring": (starts * start_s + rounds * dot(hops, steps_s), rounds * part * slowest_s + copy_s)}
     if tree:
         found["tree"] = (start_s + rounds * dot(levels, steps_s), rounds * slowest_s / software.tree_efficiency + copy_s)
     shorts = [each.tier.short for each in used if each.tier.short is not None]
@@ -124,7 +126,7 @@ def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: 
         start_s, steps_s = max(short.start_s for short in shorts), [short.latency_s for short in shorts]
         bandwidths = [each.bandwidth / each.tier.efficiency * short.efficiency for each, short in zip(used, shorts, strict=True)]
         bytes_s = [1 / (each.ports * bandwidth) for each, bandwidth in zip(used, bandwidths, strict=True)]
-        found["short ring"] = (start_s + rounds * dot(hops, steps_s), rounds * part * max(bytes_s))
+        found["short ring"] = (starts * start_s + rounds * dot(hops, steps_s), rounds * part * max(bytes_s))
         if tree:
             found["short tree"] = (start_s + rounds * dot(levels, steps_s), rounds * dot(levels, bytes_s))
     return found

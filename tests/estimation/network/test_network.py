@@ -33,6 +33,13 @@ def test_tree_wins_where_latency_rules() -> None:
     assert collective_s(ALL_REDUCE, 1e9, 64, 1, flat) == pytest.approx(2 * (63 / 64 * 1e9 / 1e10 + 63 * 5e-6))
 
 
+def test_what_passes_around_a_ring_takes_every_step_of_it() -> None:
+    """No tree brings it sooner: each device has all parts, one after another, and starts each message."""
+    flat = Cluster("flat", 64, (Tier("only", 64, 1e10, 5e-6, start_s=3e-6),))
+    assert collective_s(CollectiveKind.PASS, 8, 64, 1, flat) == pytest.approx(63 * (3e-6 + 5e-6) + 63 / 64 * 8 / 1e10)
+    assert collective_s(ALL_GATHER, 8, 64, 1, flat) == pytest.approx(3e-6 + 6 * 5e-6 + 8 / 1e10)
+
+
 def test_group_inside_a_node_uses_only_the_inner_tier() -> None:
     assert collective_s(ALL_GATHER, 1e9, 8, 1, TIERED) == pytest.approx(7 / 8 * 1e-2 + 7e-6)
     assert collective_s(ALL_GATHER, 1e9, 8, 8, TIERED) == pytest.approx(7 / 8 * 1e-1 + 7 * 5e-6)

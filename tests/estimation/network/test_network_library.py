@@ -15,6 +15,7 @@ from Estimator.network.links import transfer_costs
 from GraphExtractor.graph import CollectiveKind
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+PASS = CollectiveKind.PASS
 LIBRARY = CollectiveLibrary(tree_efficiency=0.8, copy_share=0.5)
 NODE = Tier("node", 4, 100.0, 1.0, efficiency=0.5, start_s=3.0)
 NETWORK = Tier("network", 32, 10.0, 2.0, efficiency=0.8, start_s=7.0, relay_stall=0.25, inner_latency_s=0.5)
@@ -46,6 +47,15 @@ def test_one_device_per_node_uses_one_port() -> None:
     assert costs_of(ALL_GATHER, 8, 4) == {"ring": pytest.approx((7 + 7 * 2, 7 / 8 / 8 * 1.25))}
     uneven = costs_of(ALL_GATHER, 6, 1)["ring"]  # four devices in one node, two in the next, which has two ports for them
     assert uneven == pytest.approx((7 + 4 * 1.5 + 2, 5 / 6 / (2 * 8) * 1.125 + 2 * 0.5 / 6 / 50))
+
+
+def test_every_step_around_a_ring_is_started_by_itself() -> None:
+    """Devices compute between the steps, so that each is a send and a receive of its own: of four devices three."""
+    assert costs_of(PASS, 4, 1) == {"ring": pytest.approx((3 * 3 + 3 * 1, 0.75 / 50 + 0.25 * 0.5 / 50))}
+    assert costs_of(PASS, 8, 4) == {"ring": pytest.approx((7 * 7 + 7 * 2, 7 / 8 / 8 * 1.25))}
+    short = costs_of(PASS, 4, 1, load_cluster("dgx_a100"))["short ring"]
+    protocol = load_cluster("dgx_a100").tiers[0].for_short
+    assert short[0] == pytest.approx(3 * (protocol.start_s + protocol.latency_s))
 
 
 def test_short_messages_have_their_own_protocol() -> None:
