@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,14 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         answers = [_answered(answer, case, place, path) for place, case in enumerate(read_case_file(path), start=1)]
+        _print(answers, as_table=given.command == "compare" and given.format == "table")
+        sys.stdout.flush()
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
-    if given.command == "compare" and given.format == "table":
+    except BrokenPipeError:  # the reader of our output has seen enough
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return 0
+
+
+def _print(answers: Sequence[Answer], *, as_table: bool) -> None:
+    if as_table:
         say(sys.stdout, [line for each in answers for line in (*each["table"], "")])
     else:
         say(sys.stdout, [json.dumps({"cases": [{key: each[key] for key in each if key != "table"} for each in answers]})])
-    return 0
 
 
 def _answered(answer: Callable[[Mapping[str, Any]], Answer], case: Mapping[str, Any], place: int, path: Path) -> Answer:
