@@ -50,7 +50,7 @@ class OwnQuestion:
         Raises:
             InputError: they do not, or nothing of ours does.
         """
-        name = model or _model_of(training.model)
+        name = model or own_model(training.model)
         _check_sizes(name, training.model)
         return OwnQuestion(training, name, own_hardware(training, device))
 
@@ -194,7 +194,8 @@ class OwnQuestion:
         return resolve({}, self._base_settings() | dict(settings), mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
 
 
-def _model_of(model: TransformerModel) -> str:
+def own_model(model: TransformerModel) -> str:
+    """Our name of a model: of the one that stands for a published one, else its sizes."""
     names = [name for name, each in published_models().items() if each == model]
     if names:
         return str(stands_for()["models"][names[0]])
