@@ -85,6 +85,10 @@ def test_numbers_are_compared_as_numbers_and_what_is_not_named_may_be_anything()
 def test_sources_are_few_and_none_is_called_as_we_are(plans: PointSet) -> None:
     many = [OtherAnswer(f"source {place}", 4, 1.0, {}) for place in range(MOST_SOURCES + 1)]
     assert all(len(each.others) == MOST_SOURCES for each in beside(plans, many[1:], "x"))
+    (figure, *_) = beside_section(beside(plans, many[1:], "x"), "x").parts[0].figures
+    coded = figure.spec["layer"][1]["encoding"]
+    looks = list(zip(coded["color"]["scale"]["range"], coded["shape"]["scale"]["range"], strict=True))
+    assert len(set(looks)) == len(looks) == MOST_SOURCES + 1 and all(tint != looks[0][0] for tint, _ in looks[1:])
     with pytest.raises(InputError, match=f"x has {MOST_SOURCES + 1} sources, at most {MOST_SOURCES} are drawn"):
         beside(plans, many, "x")
     with pytest.raises(InputError, match=f"x has the source {OURS}"):

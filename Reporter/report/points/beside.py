@@ -19,7 +19,7 @@ from Studies.sweep.points_read import PointSet, ReadPoint
 OURS = "phaze"
 HEIGHT = 260
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-MOST_SOURCES = len(SERIES) - 1
+MOST_SOURCES = 11  # beside ours
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,10 @@ def _figure(each: Beside, place: int, sources: Sequence[str], counts: Sequence[i
         for devices, value in times.items()
     ]
     data = inline_data(("source", "devices", "throughput", "seconds", "ratio"), rows, words={"source"}, exact=True)
-    colours = [colour(SERIES[number]) for number in range(len(sources))]
+    own, *rest = SERIES
+    turns = [divmod(place, len(rest)) for place in range(len(sources) - 1)]  # of others: their colours may come again, ours not
+    colours = [colour(own), *(colour(rest[place]) for _, place in turns)]
+    shapes = [SHAPES[0], *(SHAPES[(1 + place + turn) % len(SHAPES)] for turn, place in turns)]
     x = alt.X(
         "devices:Q",
         title="devices",
@@ -133,13 +136,7 @@ def _figure(each: Beside, place: int, sources: Sequence[str], counts: Sequence[i
     legend = series_legend(sources)
     coded: dict[str, Any] = {
         "color": alt.Color("source:N", title=None, sort=sources, scale=alt.Scale(domain=sources, range=colours), legend=legend),
-        "shape": alt.Shape(
-            "source:N",
-            title=None,
-            sort=sources,
-            scale=alt.Scale(domain=sources, range=list(SHAPES[: len(sources)])),
-            legend=legend,
-        ),
+        "shape": alt.Shape("source:N", title=None, sort=sources, scale=alt.Scale(domain=sources, range=shapes), legend=legend),
     }
     tooltip = [
         alt.Tooltip("source:N", title="answer of"),
