@@ -21,7 +21,7 @@ class Command:
     """A parsed command line. ``given`` holds settings as typed, under their keys or as ``--set`` names them.
 
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
-    ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` and ``points``,
+    ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
     serve, explain, sweep, validate, calibrate and models.
     """
@@ -36,6 +36,7 @@ class Command:
     plot: str | None = None
     figures: str | None = None
     points: str | None = None
+    beside: str | None = None
     host: str = "127.0.0.1"
     port: int = 0
     instead: tuple[str, ...] = ()

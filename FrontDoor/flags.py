@@ -244,6 +244,11 @@ def _add_report(parser: Parser) -> None:
         choices=("all", "best", "none"),
         help="of many points: those whose own reports are written too, which the page leads to (default all)",
     )
+    parser.add_argument(
+        "--beside",
+        metavar="FILE.csv",
+        help="of many points: answers of others to draw beside the curves; columns source, devices, seconds, and settings by key",
+    )
     _add_run_code(parser)
 
 

@@ -17,9 +17,9 @@ from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
 
 if TYPE_CHECKING:
-    from Reporter.report.figures import Report
+    from Reporter.report.figures import Report, Section
     from Studies.finished_run import FinishedRun
-    from Studies.sweep.points_read import ReadPoint
+    from Studies.sweep.points_read import PointSet, ReadPoint
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ def report(command: Command) -> int:
     else:
         if command.points is not None:
             raise InputError("--points is about the points of a sweep or of more than two runs; leave it out")
+        if command.beside is not None:
+            raise InputError("--beside is about the curves of a sweep or of more than two runs; leave it out")
         drawn = _one_or_two(folders, run_code)
     from Reporter.report.export import write_figures
     from Reporter.report.page import page
@@ -94,6 +96,7 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
     from Studies.sweep.points_read import is_sweep, read_points
 
     points, progress = read_points(folders), progress_for(sys.stderr, quiet=command.quiet)
+    answered = () if command.beside is None else (_beside(points, command.beside),)
     own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
     path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
     chosen = {each.point for each in best_points(points)} if command.points == "best" else {each.number for each in points.points}
@@ -107,8 +110,18 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
                     linked[point.number] = _address(page_of_point, path)
                 advance(1)
     with progress.phase("points", len(points.points)) as advance:
-        drawn = points_report(points, lambda point: linked.get(point.number, ""), lambda: advance(1))
+        drawn = points_report(points, lambda point: linked.get(point.number, ""), lambda: advance(1), answered)
     return _Drawn(drawn, path)
+
+
+def _beside(points: PointSet, file: str) -> Section:
+    """What the answers of others in ``file`` are beside the curves of ``points``."""
+    from Common.files import user_path
+    from Reporter.report.points.beside import beside, beside_section
+    from Studies.sweep.other_answers import read_other_answers
+
+    path = user_path(file)
+    return beside_section(beside(points, read_other_answers(path), str(path)), path.name)
 
 
 def _report_of_point(point: ReadPoint) -> Path | None:

@@ -171,6 +171,7 @@ _OTHERS = {
     "softmax_A100.csv": "512,1024,40.0\n4096,1024,120.0\n8192,2048,140.0\n",
     "matmul_A100.csv": "1024, 1024, 1024, 0.0400ms, 53.0Tflops\n4096, 1024, 4096, 0.1800ms, 190.0Tflops\n",
     "nccl.csv": _NCCL,
+    "others.csv": "source,devices,seconds,hbm_size\none,8,0.5,2\none,16,0.25,2\ntwo,8,0.75,2\n",
     "aceso/gpt_350M_mbs1_tp1_algo0.csv": _ACESO,
     "mine.py": """\
 import torch

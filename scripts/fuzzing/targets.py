@@ -81,6 +81,7 @@ TARGETS = (
     Target("out_sweep/points/*/*", 3, ("sweep sweep.yaml --workers 1 --output out_sweep",)),
     Target("out_sweep/*.*", 3, ("report out_sweep --output page.html --points none",)),
     Target("out_sweep/points/*/*", 2, ("report out_sweep --output page.html --points none",)),
+    Target("others.csv", 2, ("report out_sweep --output page.html --points none --beside others.csv",)),
     Target("out/GraphExtractor/out/**/*.gz", 3, (CHIPS, "extract_graph --config study.yaml")),
     Target("out/Estimator/**/*.*", 2, (CHIPS,)),
     Target("out/points/**/*.*", 2, (CHIPS,)),
@@ -97,7 +98,11 @@ TARGETS = (
     Target("nest.json", 3, (f"{NEST} place nest.json",)),
     Target("place.json", 3, (f"{ICML24} place place.json",)),
     Target("schedule.json", 3, (f"{ICML24} schedule schedule.json",)),
-    Target("layouts.json", 4, (f"{LAYOUTS} evaluate layouts.json", f"{LAYOUTS} search layouts.json --top 2")),
+    Target(
+        "layouts.json",
+        4,
+        (f"{LAYOUTS} evaluate layouts.json", f"{LAYOUTS} search layouts.json --top 2", f"{LAYOUTS} curves layouts.json"),
+    ),
     Target("amped.json", 3, (f"{AMPED_RUN} --GEMM --compute_graph --mat-dims", f"{AMPED_RUN} --as-published", AMPED_OPTIMIZE)),
     Target("lookup_tables.json", 1, (f"{AMPED_RUN} --lookup-tables lookup_tables.json",)),
 )

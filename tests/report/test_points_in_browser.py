@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from Reporter.report.page import page as page_of
+from Reporter.report.points.beside import beside, beside_section
 from Reporter.report.points.points_report import points_report
 from Studies.sweep.axes import Sweep
+from Studies.sweep.other_answers import OtherAnswer
 from Studies.sweep.points_read import read_points
 from tests.report.test_report_in_browser import DRAWN, FAINT_TEXTS, SIZES, Open, browser, opened
 
@@ -43,6 +45,21 @@ def test_menus_choose_the_axes_and_the_value_of_the_heat_map(swept_plans: Sweep,
     seen.page.emulate_media(color_scheme="dark")
     seen.wait_for("dark")
     assert seen.view("heat-map").evaluate(TEXTS) == written
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_answers_of_others_are_drawn_beside_the_curves(swept_plans: Sweep, opened: Open, size: str, tmp_path: Any) -> None:
+    points = read_points([swept_plans.folder])
+    answers = [OtherAnswer("a tool of others, as published", devices, 1 / devices, {"tp": "1"}) for devices in (1, 2, 4, 64)]
+    found = beside(points, answers, "others.csv")
+    path = tmp_path / "points.html"
+    path.write_text(page_of(points_report(points, beside=[beside_section(found, "others.csv")])), encoding="utf-8")
+    seen = opened(path, size, "dark")
+    seen.wait_for("dark")
+    for place, each in enumerate(found, start=1):
+        assert seen.marks(f"beside-{place}") == sum(len(times) for _, times in each.sources)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]
+    assert seen.page.evaluate(FAINT_TEXTS) == []
 
 
 @pytest.fixture(scope="module")

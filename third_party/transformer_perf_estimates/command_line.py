@@ -2,13 +2,15 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from Common.echo import say
 from Common.errors import InputError, PhazeError
+from Common.files import output_file, write_output
 from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
 from third_party.transformer_perf_estimates.case_files import read_case_file
 from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SIZES
@@ -16,6 +18,7 @@ from third_party.transformer_perf_estimates.configurations import MICRO_BATCH_SI
 PROGRAM = "python -m third_party.transformer_perf_estimates"
 ABOUT = "Training times of transformers under 1D, sequence and 2D tensor parallelism, as transformer-perf-estimates has them."
 MOST_SHOWN = 1000
+Answered = TypeVar("Answered")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,18 +34,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return evaluated(case, path.parent, given.as_published)
 
     try:
+        if given.command == "curves":
+            _curves(path, given.output)
+            return 0
         answers = [_answered(answer, case, place, path) for place, case in enumerate(read_case_file(path), start=1)]
+        _print(answers, as_table=given.command == "compare" and given.format == "table")
+        sys.stdout.flush()
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
-    if given.command == "compare" and given.format == "table":
-        say(sys.stdout, [line for each in answers for line in (*each["table"], "")])
-    else:
-        say(sys.stdout, [json.dumps({"cases": [{key: each[key] for key in each if key != "table"} for each in answers]})])
+    except BrokenPipeError:  # the reader of our output has seen enough
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0
 
 
-def _answered(answer: Callable[[Mapping[str, Any]], Answer], case: Mapping[str, Any], place: int, path: Path) -> Answer:
+def _print(answers: Sequence[Answer], *, as_table: bool) -> None:
+    if as_table:
+        say(sys.stdout, [line for each in answers for line in (*each["table"], "")])
+    else:
+        say(sys.stdout, [json.dumps({"cases": [{key: each[key] for key in each if key != "table"} for each in answers]})])
+
+
+def _curves(path: Path, output: str | None) -> None:
+    """Print the points of all cases, and write them where a file is named."""
+    from third_party.transformer_perf_estimates.curves import curve_csv, curve_lines, curve_points
+
+    table = None if output is None else output_file(output)
+    points = [
+        point
+        for place, case in enumerate(read_case_file(path), start=1)
+        for point in _answered(lambda each: curve_points(each, path.parent), case, place, path)
+    ]
+    if table is not None:
+        write_output(table, curve_csv(points).encode(), named=True)
+    say(sys.stdout, curve_lines(points))
+    sys.stdout.flush()
+
+
+def _answered(answer: Callable[[Mapping[str, Any]], Answered], case: Mapping[str, Any], place: int, path: Path) -> Answered:
     try:
         return answer(case)
     except InputError as error:
@@ -71,8 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     both.add_argument("--model", metavar="NAME", help="our model of the same sizes, where another than the usual one is meant")
     both.add_argument("--device", metavar="NAME", help="our device whose efficiencies the system has, default its generation's")
-    for command in (evaluate, find, both):
+    curves = commands.add_parser("curves", help="the best over the number of GPUs; every value of a case may be a list")
+    curves.add_argument("--output", metavar="FILE.csv", help="also write them as CSV, for phaze report SWEEP --beside FILE.csv")
+    for command in (evaluate, find, both, curves):
         command.add_argument("file", type=Path, metavar="CASE.json")
+    for command in (evaluate, find, both):
         command.add_argument(
             "--as-published", action="store_true", help="the published formulas with their errors; else corrected, both shown"
         )

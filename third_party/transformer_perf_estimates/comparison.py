@@ -119,12 +119,11 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
     plan, ours = _own_price(_request_of(question, best.plan))
     held = tuple(layer for stage in best.plan.stages for layer in stage.layers)
     try:
-        alike = question.configurations_of(best.plan.as_uniform(held))
+        configuration = question.configuration_of(best.plan.as_uniform(held))
     except InputError as error:
         return PricedPlan(None, plan, None, ours, str(error))
-    estimates = estimate(question.training, Configurations.of(alike), corrections)
-    fastest = estimate_at(estimates, int(estimates.seconds.argmin()))
-    return PricedPlan(fastest.configuration, plan, _published_price(question, fastest), ours)
+    theirs = estimate_at(estimate(question.training, Configurations.of([configuration]), corrections), 0)
+    return PricedPlan(configuration, plan, _published_price(question, theirs), ours)
 
 
 def _request_of(question: OwnQuestion, plan: Plan) -> Request:
@@ -139,9 +138,10 @@ def _own_price(request: Request) -> tuple[Plan, Price]:
     assert records.device is not None  # a question names one
     answer = evaluation_of(request, plan)
     iteration, device = answer.iteration, DeviceModel(records.device, records.software, request.precision.matrix_format)
-    fits = iteration.status is Status.FEASIBLE
-    return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, own_parts(plan, iteration, device))
+    fits, parts = iteration.status is Status.FEASIBLE, own_parts(plan, iteration, device).without_residues()
+    return answer.plan, Price(iteration.iteration_s, iteration.memory_bytes, fits, parts)
 
 
 def _published_price(question: OwnQuestion, each: Estimate) -> Price:
-    return Price(each.seconds, each.memory_gb * GIGA, each.feasible, published_parts(each, question.training.system))
+    parts = published_parts(each, question.training.system).without_residues()
+    return Price(each.seconds, each.memory_gb * GIGA, each.feasible, parts)

@@ -10,7 +10,8 @@ from Common.numbers import number
 from Plans.plan import plan_mapping
 from third_party.transformer_perf_estimates.comparison import Comparison, Price, PricedPlan
 from third_party.transformer_perf_estimates.configurations import Configuration, Strategy, Training
-from third_party.transformer_perf_estimates.own_parts import GIGA, Parts
+from third_party.transformer_perf_estimates.own_parts import GIGA, ROUNDING, Parts
+from third_party.transformer_perf_estimates.spaces import panel_counts
 
 PARTS = {  # of ``Parts`` -> what people call them
     "products_s": "arithmetic of layers",
@@ -99,6 +100,7 @@ def comparison_lines(comparison: Comparison, title: str) -> list[str]:
         proven = "proven" if comparison.proven else "not proven"
         lines += [f"ours: {proven} among micro-batches of {sizes} ({comparison.question.model})"]
     lines += [f"{name}: {each.refused}" for name, each in found if each.refused]
+    lines += [words for _, each in found for words in _untried_panels(comparison.question.training, each)]
     for name, each in found:
         lines += ["", f"where the best plan of {name} spends its time and memory", "", *aligned(list(_parts(each)), words=1)]
     return [*lines, "", *WHAT_DIFFERS]
@@ -127,30 +129,56 @@ def configuration_text(training: Training, each: Configuration) -> str:
     """Degrees, with those of a fast domain behind a slash."""
     second = "" if training.strategy is Strategy.ONE_D else f" x tp2 {each.tp2}/{each.nv_tp2}"
     degrees = f"tp {each.tp1}/{each.nv_tp1}{second} x pp {each.pp}/{each.nv_pp} x dp {each.dp}/{each.nv_dp}"
-    return f"{degrees}, micro-batch {each.micro_batch}"
+    panels = f", {each.panels} panel{'s' if each.panels > 1 else ''}" if training.strategy is Strategy.TWO_D else ""
+    return f"{degrees}, micro-batch {each.micro_batch}{panels}"
+
+
+def _untried_panels(training: Training, each: PricedPlan) -> Iterator[str]:
+    """Where a plan has panels in a number that no configuration has."""
+    if each.configuration is None or training.strategy is not Strategy.TWO_D:
+        return
+    configuration = each.configuration
+    tried = [int(count) for count in panel_counts(training, configuration.tp1, configuration.tp2)]
+    if configuration.panels not in tried:
+        yield (
+            f"ours: {NAME} tries {', '.join(map(str, tried))} panels on {configuration.tp1} x {configuration.tp2} GPUs; "
+            f"its formulas price {configuration.panels} all the same"
+        )
 
 
 def _parts(each: PricedPlan) -> Iterator[tuple[str, ...]]:
     yield ("s", "there", "here", "here - there")
     prices = (each.published, each.own)
     for name, label in PARTS.items():
-        yield from _part(label, [None if price is None else float(getattr(price.parts, name)) for price in prices], 1.0)
+        yield from _part(label, _values(prices, name), 1.0)
     yield from _part("iteration", [None if price is None else price.seconds for price in prices], 1.0)
     for name, label in HIDDEN.items():
-        yield from _part(label, [None if price is None else float(getattr(price.parts, name)) for price in prices], 1.0)
+        yield from _part(label, _values(prices, name), 1.0)
     yield ("",) * 4
     yield ("GB", "", "", "")
     for name, label in MEMORY.items():
-        yield from _part(label, [None if price is None else float(getattr(price.parts, name)) for price in prices], GIGA)
+        yield from _part(label, _values(prices, name), GIGA)
     yield from _part("fullest GPU", [None if price is None else price.memory_bytes for price in prices], GIGA)
 
 
+def _values(prices: Sequence[Price | None], part: str) -> list[float | None]:
+    return [None if price is None else float(getattr(price.parts, part)) for price in prices]
+
+
 def _part(label: str, values: Sequence[float | None], unit: float) -> Iterator[tuple[str, ...]]:
+    """A row, unless the part is zero in both."""
     if not any(values):
         return
     there, here = (None if value is None else value / unit for value in values)
-    difference = "-" if there is None or here is None else f"{'+' if here > there else ''}{number(here - there)}"
-    yield (label, *("-" if value is None else number(value) for value in (there, here)), difference)
+    yield (label, *("-" if value is None else number(value) for value in (there, here)), _difference(there, here))
+
+
+def _difference(there: float | None, here: float | None) -> str:
+    if there is None or here is None:
+        return "-"
+    if abs(here - there) <= ROUNDING * max(there, here):
+        return "0"
+    return f"{'+' if here > there else ''}{number(here - there)}"
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int) -> list[str]:

@@ -56,7 +56,12 @@ def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
             f"element_size is {system.element_gb:g} and flops_units {system.tflop:g}; under our own physics numbers have two "
             f"bytes and operations are counted one by one: give {ELEMENT_GB:g} and {TFLOP:g}"
         )
-    name = device or _device_of(system)
+    name = device or own_device(system)
+    if name is None:
+        raise InputError(
+            "none of our devices stands for this system, whose numbers do not say what operators reach of the peak; name one "
+            "that does with --device, such as a100_80gb, h200 or b200"
+        )
     base = load_device(name)
     return OwnHardware(
         device=name,
@@ -68,15 +73,11 @@ def own_hardware(training: Training, device: str | None = None) -> OwnHardware:
     )
 
 
-def _device_of(system: System) -> str:
+def own_device(system: System) -> str | None:
+    """Our device of the generation of a published system; None for any other."""
     alike = replace(system, nvlink_size=None)
     names = [name for name, each in published_systems().items() if replace(each, nvlink_size=None) == alike]
-    if not names:
-        raise InputError(
-            "none of our devices stands for this system, whose numbers do not say what operators reach of the peak; name one "
-            "that does with --device, such as a100_80gb, h200 or b200"
-        )
-    return str(stands_for()["devices"][names[0]])
+    return str(stands_for()["devices"][names[0]]) if names else None
 
 
 def _cluster(training: Training, base: Cluster) -> Cluster:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from Estimator.devices.operator_cost import DeviceModel
 from GraphExtractor.graph import OperatorKind
@@ -15,6 +15,7 @@ from third_party.transformer_perf_estimates.systems import System
 from third_party.transformer_perf_estimates.timing import PEAK_REACHED, START_UP_S
 
 GIGA = 1e9
+ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
 ATTENTION = "fusedla"  # the operator of transformer-perf-estimates that holds it, without projections
 
 
@@ -48,6 +49,17 @@ class Parts:
         """Their sum."""
         names = (each.name for each in fields(self) if each.name.endswith("_s") and not each.name.startswith("hidden"))
         return float(sum(getattr(self, name) for name in names))
+
+    @property
+    def held_bytes(self) -> float:
+        """The sum of the bytes."""
+        return self.state_bytes + self.kept_bytes + self.workspace_bytes + self.reserved_bytes
+
+    def without_residues(self) -> Parts:
+        """The same with what is zero but for rounding, beside the seconds or bytes altogether, as zero."""
+        totals = {"_s": self.seconds, "_bytes": self.held_bytes}
+        least = {each.name: ROUNDING * totals[each.name[each.name.rindex("_") :]] for each in fields(self)}
+        return replace(self, **{name: 0.0 for name, limit in least.items() if abs(getattr(self, name)) <= limit})
 
 
 def published_parts(each: Estimate, system: System) -> Parts:

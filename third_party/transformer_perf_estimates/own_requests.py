@@ -1,16 +1,16 @@
 """A question, and configurations of it, as requests of ours; and plans of ours as configurations.
 
-The search has the choices of transformer-perf-estimates: its degrees, micro-batches that divide evenly, nothing recomputed, no
-interleaving, optimizer states sharded over replicas (ZeRO-1), sequence parallelism wherever weights are split along one axis,
-gathered keys and values, and every way to share out the fast domain. How layers lie on stages is chosen: our models have an
-embedding and a head, so that equal stages are none.
+The search has the choices of transformer-perf-estimates: its degrees, its numbers of panels, micro-batches that divide evenly,
+nothing recomputed, no interleaving, optimizer states sharded over replicas (ZeRO-1), sequence parallelism wherever weights are
+split along one axis, gathered keys and values, and every way to share out the fast domain. How layers lie on stages is chosen:
+our models have an embedding and a head, so that equal stages are none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from Common.choices import GroupOrder, LayoutName, Recompute
 from Common.echo import as_given
 from Common.errors import InputError
 from GraphExtractor.models.registry import find_model
+from GraphExtractor.widths import panels_fit
 from Plans.assignment import AXES, Assignment
 from Plans.plan import UniformPlan
 from Studies.annotations import Mode
@@ -49,7 +50,7 @@ class OwnQuestion:
         Raises:
             InputError: they do not, or nothing of ours does.
         """
-        name = model or _model_of(training.model)
+        name = model or own_model(training.model)
         _check_sizes(name, training.model)
         return OwnQuestion(training, name, own_hardware(training, device))
 
@@ -83,7 +84,9 @@ class OwnQuestion:
                 settings |= {"layout": [LayoutName.ONE_D.value, LayoutName.SEQUENCE.value], "sequence_parallel": [True]}
                 settings |= {"cp": [each for each in rows if each > 1] or [1], "exchange": ["gather"]}
             case Strategy.TWO_D:
-                settings |= {"layout": [LayoutName.TWO_D.value], "tp2": rows, "exchange": ["gather"]}
+                family = find_model(self.model)
+                panels = [int(each) for each in np.unique(layouts.panels) if panels_fit(int(each), family)]
+                settings |= {"layout": [LayoutName.TWO_D.value], "tp2": rows, "panels": panels or [1], "exchange": ["gather"]}
         return self._resolved(settings, Mode.SEARCH)
 
     def request_of(self, configuration: Configuration) -> Request:
@@ -102,6 +105,7 @@ class OwnQuestion:
         }
         if strategy is Strategy.TWO_D:
             settings |= {"layout": LayoutName.TWO_D.value, "tp2": each.tp2}
+            settings |= {"panels": each.panels} if each.tp > 1 else {}  # of one GPU a product is no several
         else:
             settings |= {"sequence_parallel": each.tp1 > 1, "cp": each.tp2}
             settings |= {"layout": LayoutName.SEQUENCE.value} if each.tp2 > 1 else {}
@@ -119,8 +123,8 @@ class OwnQuestion:
             tp2=second if two_d else alone,
         )
 
-    def configurations_of(self, plan: UniformPlan) -> list[Configuration]:
-        """A plan of ours as configurations, one for every number of panels it may have; of its stages only how many there are.
+    def configuration_of(self, plan: UniformPlan) -> Configuration:
+        """A plan of ours as a configuration, with its own number of panels; of its stages only how many there are.
 
         Raises:
             InputError: its devices do not share out the fast domain as configurations do.
@@ -131,19 +135,18 @@ class OwnQuestion:
         alike = (layouts.tp1 == plan.tp) & (layouts.tp2 == second) & (layouts.micro_batch == plan.micro_batch_size)
         if not alike.any():
             raise InputError(f"transformer-perf-estimates has no configuration of tp {plan.tp} x {second}")
-        first = Configuration(
+        return Configuration(
             tp1=plan.tp,
             tp2=second,
             pp=plan.pp,
             dp=plan.dp,
             micro_batch=plan.micro_batch_size,
-            panels=1,
+            panels=plan.panels,
             nv_tp1=shares["tp"],
             nv_tp2=shares["tp2"] * shares["cp"],
             nv_pp=shares["pp"],
             nv_dp=shares["dp"],
         )
-        return [replace(first, panels=int(each)) for each in np.unique(layouts.panels[alike])]
 
     def _shares(self, plan: UniformPlan) -> dict[str, int]:
         """Devices of every axis in a fast domain."""
@@ -191,7 +194,8 @@ class OwnQuestion:
         return resolve({}, self._base_settings() | dict(settings), mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
 
 
-def _model_of(model: TransformerModel) -> str:
+def own_model(model: TransformerModel) -> str:
+    """Our name of a model: of the one that stands for a published one, else its sizes."""
     names = [name for name, each in published_models().items() if each == model]
     if names:
         return str(stands_for()["models"][names[0]])

@@ -78,7 +78,7 @@ def _grids(training: Training) -> list[Grid]:
         for tp2 in _second_degrees(training, tp1):
             parts = tp2 if training.strategy is Strategy.TWO_D else tp1 * tp2
             allowed = batches[batches % (parts // math.gcd(parts, model.sequence_length)) == 0]
-            panels = _panels(training, tp1, tp2)
+            panels = panel_counts(training, tp1, tp2)
             found.append(Grid(tp1, tp2, np.repeat(allowed, len(panels)), np.tile(panels, len(allowed))))
     return found
 
@@ -92,7 +92,8 @@ def _second_degrees(training: Training, tp1: int) -> list[int]:
     return [each for each in divisors(left) if training.model.sequence_length // each >= LEAST_TOKENS]
 
 
-def _panels(training: Training, tp1: int, tp2: int) -> IntArray:
+def panel_counts(training: Training, tp1: int, tp2: int) -> IntArray:
+    """Numbers of panels that are tried on ``tp1`` x ``tp2`` GPUs, ascending; (counts,)."""
     if training.strategy is not Strategy.TWO_D:
         return np.ones(1, dtype=np.int64)
     width, first = training.model.hidden, max(tp1, tp2)

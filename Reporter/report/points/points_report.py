@@ -26,8 +26,13 @@ def no_link(point: object) -> str:
     return ""
 
 
-def points_report(points: PointSet, link: Link = no_link, on_point: Callable[[], None] = lambda: None) -> Report:
-    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is called as each is read."""
+def points_report(
+    points: PointSet, link: Link = no_link, on_point: Callable[[], None] = lambda: None, beside: Sequence[Section] = ()
+) -> Report:
+    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is called as each is read.
+
+    ``beside`` stands behind the curves: what others answer.
+    """
     outcomes, details = outcomes_of(points), details_of(points, on_point)
     groups = best_points(points)
     return Report(
@@ -36,7 +41,7 @@ def points_report(points: PointSet, link: Link = no_link, on_point: Callable[[],
         answer_of(points),
         tuple(_numbers(points, outcomes)),
         (Reasons("The best of each group" if len(groups) > 1 else "The best", tuple(each.words for each in groups)),),
-        tuple(_sections(points, outcomes, details, link)),
+        tuple(_sections(points, outcomes, details, link, beside)),
     )
 
 
@@ -68,7 +73,9 @@ def _numbers(points: PointSet, outcomes: Sequence[Outcome]) -> Iterator[KeyNumbe
         )
 
 
-def _sections(points: PointSet, outcomes: Sequence[Outcome], details: Sequence[Details], link: Link) -> Iterator[Section]:
+def _sections(
+    points: PointSet, outcomes: Sequence[Outcome], details: Sequence[Details], link: Link, beside: Sequence[Section]
+) -> Iterator[Section]:
     for kind in Scaling:
         curves = curves_of(points, kind)
         figures = scaling_figures(curves)
@@ -76,6 +83,7 @@ def _sections(points: PointSet, outcomes: Sequence[Outcome], details: Sequence[D
             yield Section(
                 f"{kind.value}-scaling", f"{kind.value.capitalize()} scaling", (Part("", scaling_words(curves), figures),)
             )
+    yield from beside
     heat = heat_map(points, outcomes)
     if heat is not None:
         yield Section("heat-map", "Two axes at a time", (Part("", (), (heat,)),))
