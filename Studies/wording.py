@@ -110,11 +110,11 @@ def _order_text(order: str) -> str:
 
 
 def axis_value_text(value: AxisValue) -> str:
-    """A value of an axis; where it stands for all assignments to tiers, the one of the best of these plans."""
-    if value.value != GroupOrder.TIERS.value or not value.plans:
+    """A value of an axis; where it stands for all assignments to tiers, with the one that the best of these plans has."""
+    if value.value != GroupOrder.TIERS.value:
         return value.value
-    (plan,) = value.plans.values()  # axes of plans are of one model
-    return _order_text(plan.group_order)
+    orders = {plan.group_order for plan in value.plans.values()} - {each.value for each in GroupOrder}
+    return " ".join([value.value, *orders])  # of one plan; where an order of groups is as good, none is named
 
 
 def plan_text(plan: Degrees) -> str:
