@@ -16,7 +16,7 @@ from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
 from Studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from Studies.sweep.table import value_text
-from Studies.wording import UNITS, accelerator_text
+from Studies.wording import UNITS, accelerator_text, degrees_text
 
 DEVICE = "device"
 
@@ -40,7 +40,7 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
     """The result of a point in a few words."""
     if result.value is None:
         return f"{result.status.value}: {result.reason}" if result.reason else result.status.value
-    plan = f", {_degrees(result.plans[0])}" if len(result.plans) == 1 else ""
+    plan = f", {degrees_text(result.plans[0])}" if len(result.plans) == 1 else ""
     proven = "proven" if result.optimal else "not proven"
     tight = f", fills {share(result.memory_share or 0.0)} of the memory" if result.most_share is not None else ""
     return f"{_value_text(result)} {UNITS[Objective(result.objective)]} on {_where(result, settings)}{plan}, {proven}{tight}"
@@ -143,14 +143,10 @@ def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
 
 
 def _plan_cells(plan: PlanRow, *, expert: bool) -> list[str]:
-    cells = [str(plan.micro_batch_size), plan.recompute, _degrees(plan), share(plan.model_flops_utilization)]
+    cells = [str(plan.micro_batch_size), plan.recompute, degrees_text(plan), share(plan.model_flops_utilization)]
     if expert:
         cells.append(f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-")
     return cells
-
-
-def _degrees(plan: PlanRow) -> str:
-    return f"{plan.tp} x {plan.pp} x {plan.dp}"
 
 
 def _model_text(settings: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from Studies.wording import (
     NEGLIGIBLE,
     UNITS,
     accelerator_text,
+    degrees_text,
     exposed_s,
     hardware_text,
     hidden_s,
@@ -114,7 +115,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             label(name),
             str(plan.micro_batch_size),
             plan.recompute,
-            f"{plan.tp} x {plan.pp} x {plan.dp}",
+            degrees_text(plan),
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
@@ -145,7 +146,7 @@ def _size_cells(result: SearchResult, row: SizeRow) -> tuple[str, ...]:
     size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
     if row.status not in FOUND:
         return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
-    plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", rate(row.throughput_samples_per_s))
+    plan = (row.recompute, degrees_text(row), rate(row.throughput_samples_per_s))
     return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
 
@@ -203,7 +204,7 @@ def space_table(size: SpaceSize) -> TextTable:
         "memory sizes": size.memory_sizes,
         "micro-batch sizes": size.micro_batch_sizes,
         "models": size.models,
-        "shapes of plans (tp, cp, ep, micro-batch size, sequence parallelism, recomputation)": size.shapes,
+        "shapes of plans (layout, degrees in a layer and their places, micro-batch size, recomputation)": size.shapes,
         "design points": size.points,
     }
     for name, count in rows.items():

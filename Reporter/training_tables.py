@@ -9,13 +9,15 @@ from Common.numbers import FINE_DIGITS, number, percent, share, stage_memory_tex
 from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
-from Plans.plan import UniformPlan, plan_mapping
+from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status
 from Reporter.conventions import mfu_text
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
+from Solver.results import PlanSummary
 from Studies.evaluation import Evaluation
 from Studies.limits.memory_room import MOST_SHARE
+from Studies.wording import plan_choices, plan_text
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
@@ -48,6 +50,8 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
 def summary_table(evaluation: Evaluation) -> TextTable:
     """The iteration in one panel."""
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
+    summary = PlanSummary.of(plan, iteration.samples_per_s)
+    chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     counted = "all scores and what is recomputed" if evaluation.plan.sequence_length > 1 else "what is recomputed"
@@ -55,7 +59,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     mfu = mfu_text(iteration.model_flops_utilization, iteration.causal_model_flops_utilization)
     rows = {
         "status": f"{iteration.status.value}{reason}",
-        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {degrees_text(plan)}",
+        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
@@ -76,13 +80,6 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
-
-
-def degrees_text(plan: UniformPlan) -> str:
-    """``tp 8 x pp 8 x dp 16``."""
-    degrees = {"tp": plan.tp, "tp2": plan.tp2, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "interleave": plan.interleave}
-    shown = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1) or "one device"
-    return shown + (f", experts divided by {plan.ep}" if plan.ep > 1 else "")
 
 
 def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:

@@ -9,10 +9,11 @@ from GraphExtractor.names import label
 from Plans.results import Status
 from Reporter.conventions import mfu_text
 from Reporter.text_tables import TextTable, new_table
-from Reporter.training_tables import degrees_text, fullest_memory_text
+from Reporter.training_tables import fullest_memory_text
+from Solver.results import PlanSummary
 from Studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from Studies.training_time.run import PricedTraining
-from Studies.wording import NEGLIGIBLE, part_text
+from Studies.wording import NEGLIGIBLE, part_text, summary_text
 
 INTERRUPTIONS = {"checkpoints": "checkpoints", "lost_work": "work lost to failures", "restarts": "restarts after failures"}
 MOST_LEVELS = 12  # rows of batch sizes; the file has all
@@ -43,11 +44,8 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     yield "status", f"{training.status.value}{reason if training.status is Status.INFEASIBLE else ''}"
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.degrees
-    yield (
-        "plan",
-        f"{degrees_text(plan)}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute.value}"
-        + (f"; {_found(priced)}" if searched else ""),
-    )
+    chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
+    yield "plan", f"{chosen}; {_found(priced)}" if searched else chosen
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
     yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"

@@ -1,13 +1,16 @@
 """Records of what a search answers."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import ClassVar
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.devices.device import Device, Software
 from Estimator.network.cluster import Cluster
-from Plans.plan import Plan
+from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.problem import Objective
 
@@ -53,6 +56,12 @@ class PlanSummary:
     tp2: int = 1
     exchange: str = "gather"  # a ``KeyExchange``
     panels: int = 1
+
+    @staticmethod
+    def of(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
+        """What ``plan`` chooses."""
+        chosen = plan_mapping(plan) | {"layout": plan.layout_name.value}
+        return PlanSummary(samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]})
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,11 @@ class ExpertReport:
     time_per_batch_s: float
     reason: str
     breakdown_s: Breakdown | None = None
+    layout: ClassVar[str] = "1d"  # which all of them have
+    cp: ClassVar[int] = 1
+    ep: ClassVar[int] = 1
+    tp2: ClassVar[int] = 1
+    exchange: ClassVar[str] = "gather"
 
 
 @dataclass(frozen=True)
@@ -311,6 +325,11 @@ class SizeRow:
     pp: int
     dp: int
     reason: str
+    cp: int = 1
+    ep: int = 1
+    layout: str = "1d"
+    tp2: int = 1
+    exchange: str = "gather"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from Studies.annotations import Mode
 from Studies.config_files import setting_beside
 from Studies.request import settings_for
 from Studies.run_directory import Manifest
-from Studies.tables import lacking_columns
+from Studies.tables import complete_designs, lacking_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,15 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         raise _unreadable(folder / problem.file, problem.what)
     of_best = kept.schedules, kept.operators, kept.tensors
     return FinishedRun(
-        folder, settings, result, files.manifest, *of_best, designs, plans, run_code, study_edited="study.yaml" in files.edited
+        folder,
+        settings,
+        result,
+        files.manifest,
+        *of_best,
+        complete_designs(designs),
+        plans,
+        run_code,
+        study_edited="study.yaml" in files.edited,
     )
 
 

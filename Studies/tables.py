@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from Common.choices import KeyExchange, LayoutName, Recompute
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plan_search.best_plan import PlanStatus
 from Solver.search.pareto import better_is_larger, nondominated
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 
+LAYER_GROUPS = "layer_groups"  # where the groups lie that communicate within a layer: by tier, or
+CONSECUTIVE = "consecutive"  # on consecutive devices, tp innermost, whatever the order of the others
+UNSTATED = ""  # in designs of before
+
 TEXTS, SWITCHES = (
-    frozenset({"model", "recompute", "status", "group_order", "layout", "exchange"}),
+    frozenset({"model", "recompute", "status", "group_order", "layout", "exchange", LAYER_GROUPS}),
     frozenset({"sequence_parallel", "on_front"}),
 )
 OF_DESIGNS = (
@@ -37,6 +42,20 @@ OF_PLANS = (
     *("recompute", "pp", "dp", "zero_stage"),
     *("interleave", "group_order", "status", "time_per_batch_s", "time_per_batch_bound_s"),
 )
+
+
+@dataclass(frozen=True)
+class DesignDegrees:
+    """The degrees of the best plan of a design point, by their columns."""
+
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    tp2: int
+    layout: str
+    exchange: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +75,7 @@ def lacking_columns(
         ("designs.parquet", designs, (*OF_DESIGNS, *of_chips)),
         ("plans.parquet", plans, OF_PLANS if models else ()),
     ):
-        for name in names:
+        for name in (*names, *({LAYER_GROUPS} & set(table.columns))):
             if name not in table:
                 return LackingColumn(file, f"it has no column {name}")
             kind = "texts" if name in TEXTS else "switches" if name in SWITCHES else "numbers"
@@ -65,6 +84,11 @@ def lacking_columns(
         if models and not set(table["model"].unique()) <= models:
             return LackingColumn(file, f"it is about other models than {', '.join(sorted(models))}, which best.json holds")
     return None
+
+
+def complete_designs(designs: pd.DataFrame) -> pd.DataFrame:
+    """``designs`` as they are written now: those of before do not say where the groups of a layer lie."""
+    return designs if LAYER_GROUPS in designs else designs.assign(**{LAYER_GROUPS: UNSTATED})
 
 
 def _kind_of(column: pd.Series[Any]) -> str:
@@ -141,6 +165,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
         columns = [field.name for field in fields(Accelerator)]
         chip = {name: getattr(accelerators, name)[rows] for name in columns}
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
+    lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
 
     def named(kind: type[StrEnum], values: Sequence[StrEnum]) -> IntArray:
         names = list(kind)
@@ -158,6 +183,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "cp": np.array([plan.cp for plan in shapes])[shape_of],
             "exchange": category(named(KeyExchange, [plan.exchange for plan in shapes]), tuple(KeyExchange)),
             "ep": np.array([plan.ep for plan in shapes])[shape_of],
+            LAYER_GROUPS: np.array(lying)[shape_of],
             "sequence_parallel": np.array([plan.sequence_parallel for plan in shapes])[shape_of],
             "recompute": category(modes[shape_of], tuple(Recompute)),
             **chip,

@@ -13,7 +13,20 @@ from GraphExtractor.names import label
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
     from Plans.results import Breakdown
-    from Solver.results import DesignPoint, ExpertReport, HardwareReport, ModelPlan, TightMemory
+    from Solver.results import (
+        AxisValue,
+        DesignPoint,
+        ExpertReport,
+        HardwareReport,
+        ModelPlan,
+        PlanSummary,
+        SizeRow,
+        TightMemory,
+    )
+    from Studies.sweep.results import PlanRow
+    from Studies.tables import DesignDegrees
+
+    Degrees = DesignDegrees | ExpertReport | ModelPlan | PlanRow | PlanSummary | SizeRow
 
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
@@ -67,19 +80,26 @@ def hidden_s(breakdown: Breakdown) -> dict[str, float]:
 
 
 def plan_extras(plan: ModelPlan) -> tuple[str, ...]:
-    """What a plan does beside tp, pp, dp, micro-batches and recomputation, in words; what is switched off is left out."""
+    """As ``plan_choices``, with what runs beside computation."""
+    return (*plan_choices(plan), *_overlaps(plan))
+
+
+def _overlaps(plan: ModelPlan) -> tuple[str, ...]:
     named = {
-        f"2d layout with tp2 {plan.tp2}": plan.layout == LayoutName.TWO_D.value,
+        "overlapped gradients": bool(plan.plan.overlap_gradients),
+        "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
+    }
+    return tuple(words for words, applies in named.items() if applies)
+
+
+def plan_choices(plan: ModelPlan | PlanSummary) -> tuple[str, ...]:
+    """What a plan does beside its degrees, micro-batches and recomputation, in words; what is switched off is left out."""
+    named = {
         f"products in {plan.panels} panels": plan.panels > 1,
-        f"cp {plan.cp}": plan.cp > 1,
-        f"keys and values by {plan.exchange}": plan.exchange != KeyExchange.GATHER.value,
-        f"ep {plan.ep}": plan.ep > 1,
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
         "sequence parallelism": plan.sequence_parallel,
         f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
         _order_text(plan.group_order): plan.group_order != GroupOrder.DATA_INNER.value,
-        "overlapped gradients": bool(plan.plan.overlap_gradients),
-        "overlapped tensor parallelism": bool(plan.plan.overlap_tensor),
     }
     return tuple(words for words, applies in named.items() if applies)
 
@@ -89,15 +109,41 @@ def _order_text(order: str) -> str:
     return f"order {order}" if order in {each.value for each in GroupOrder} else f"tiers {order}"
 
 
-def plan_text(plan: ModelPlan | ExpertReport) -> str:
-    """``tp 1 x pp 10 x dp 100``."""
-    return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}"
+def axis_value_text(value: AxisValue) -> str:
+    """A value of an axis; where it stands for all assignments to tiers, with the one that the best of these plans has."""
+    if value.value != GroupOrder.TIERS.value:
+        return value.value
+    orders = {plan.group_order for plan in value.plans.values()} - {each.value for each in GroupOrder}
+    return " ".join([value.value, *orders])  # of one plan; where an order of groups is as good, none is named
+
+
+def plan_text(plan: Degrees) -> str:
+    """``tp 1 x pp 10 x dp 100``, and every other degree above 1: ``tp 1 x pp 2 x dp 4 x cp 8 (ring), ep 2``."""
+    return f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}{_other_degrees(plan)}"
+
+
+def degrees_text(plan: Degrees) -> str:
+    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 10 x 100``, ``1 x 2 x 4 x cp 8 (ring), ep 2``."""
+    return f"{plan.tp} x {plan.pp} x {plan.dp}{_other_degrees(plan)}"
+
+
+def _other_degrees(plan: Degrees) -> str:
+    """Degrees besides tp, pp and dp; how keys and values meet is told where they are not gathered. ep is part of dp and cp."""
+    factors = "".join(f" x {name} {degree}" for name, degree in (("tp2", plan.tp2), ("cp", plan.cp)) if degree > 1)
+    exchange = "" if plan.exchange == KeyExchange.GATHER.value else f" ({plan.exchange})"
+    layout = ", 2d layout" if plan.layout == LayoutName.TWO_D.value else ""
+    return factors + exchange + layout + (f", ep {plan.ep}" if plan.ep > 1 else "")
 
 
 def whole_plan_text(plan: ModelPlan) -> str:
     """A plan in one line, what is switched off left out."""
+    return ", ".join([summary_text(plan), *_overlaps(plan)])
+
+
+def summary_text(plan: ModelPlan | PlanSummary) -> str:
+    """A plan in one line, but for what runs beside computation."""
     always = (plan_text(plan), f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}")
-    return ", ".join([*always, *plan_extras(plan)])
+    return ", ".join([*always, *plan_choices(plan)])
 
 
 def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:

@@ -15,7 +15,7 @@ from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import colour
 from Solver.results import AxisScope, AxisValue, AxisValues, PlanSummary
-from Studies.wording import EQUAL, accelerator_text, listed
+from Studies.wording import EQUAL, accelerator_text, axis_value_text, degrees_text, listed, plan_choices
 
 PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
 LABEL, LINE = 15, 13  # of what is written beside the tornado's bars: characters of a line, which fit on a phone, and its pixels
@@ -89,10 +89,10 @@ def axis_title(axis: AxisValues) -> str:
     return TITLES[axis.axis][0]
 
 
-def value_text(axis: AxisValues, value: str) -> str:
+def value_text(axis: AxisValues, value: AxisValue) -> str:
     """A value of the axis as people write it."""
-    unit = TITLES[axis.axis][1]
-    return f"{int(value) / unit:,.10g}" if value.isdecimal() else SWITCHED.get(value, value)
+    unit, text = TITLES[axis.axis][1], axis_value_text(value)
+    return f"{int(text) / unit:,.10g}" if text.isdecimal() else SWITCHED.get(text, text)
 
 
 def axis_figures(sensitivity: Sensitivity) -> tuple[Figure, ...]:
@@ -108,9 +108,7 @@ def axis_table(sensitivity: Sensitivity) -> PageTable:
     """The same in numbers."""
     columns = ("axis", "value", f"best, {sensitivity.unit}", "of the optimum", "proven", f"best {sensitivity.what}")
     rows = [
-        (axis_title(axis), value_text(axis, value.value), *_cells(axis, value))
-        for axis in sensitivity.axes
-        for value in axis.values
+        (axis_title(axis), value_text(axis, value), *_cells(axis, value)) for axis in sensitivity.axes for value in axis.values
     ]
     title = f"The best {sensitivity.what} of every value of every axis"
     return table(title, columns, rows, words={"axis", "value", "proven", f"best {sensitivity.what}"})
@@ -183,7 +181,7 @@ def _span(axis: AxisValues) -> _Span | None:
     if not others or best <= 0.0:
         return None
     nearest, worst = max(others, key=lambda value: value.reached), min(others, key=lambda value: value.reached)
-    shown = [value_text(axis, value) for value in (axis.chosen, nearest.value, worst.value)]
+    shown = [value_text(axis, value) for value in (axis.optimum, nearest, worst)]
     return _Span(axis_title(axis), shown[0], shown[1], 1.0 - nearest.reached / best, shown[2], 1.0 - worst.reached / best)
 
 
@@ -207,7 +205,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
     columns = ("value", "reached", "bound", "proven", "words", "chosen")
     rows = [
         (
-            value_text(axis, each.value),
+            value_text(axis, each),
             each.reached,
             each.bound if each.status is Status.FEASIBLE else None,
             each.status is Status.OPTIMAL,
@@ -218,7 +216,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
         if each.status is not Status.INFEASIBLE
     ]
     data = inline_data(columns, rows, words={"value", "words"})
-    order = [value_text(axis, each.value) for each in axis.values]
+    order = [value_text(axis, each) for each in axis.values]
     scale = alt.Scale(domain=[0, tallest], nice=False)
     x = alt.X("value:N", title=title, sort=order, scale=alt.Scale(domain=order), axis=_labelled(order))
     y = alt.Y("reached:Q", title=sensitivity.unit, scale=scale)
@@ -245,7 +243,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
         .mark_point(size=190, strokeWidth=2.5, color=colour("accent"), filled=False)
         .encode(x=x, y=y, tooltip=tooltip),
     )
-    without = [value_text(axis, each.value) for each in axis.values if each.status is Status.INFEASIBLE]
+    without = [value_text(axis, each) for each in axis.values if each.status is Status.INFEASIBLE]
     caption = f"Nothing fits with {listed(without)}." if without else ""
     name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}{sensitivity.suffix}"
     return Figure(name, title[0].upper() + title[1:], caption, sized(chart, PANEL), 4 * len(rows), abreast=3)
@@ -269,15 +267,8 @@ def design_text(axis: AxisValues, value: AxisValue) -> str:
 
 
 def _plan_text(plan: PlanSummary) -> str:
-    named = {
-        f"cp {plan.cp}": plan.cp > 1,
-        f"ep {plan.ep}": plan.ep > 1,
-        f"{plan.interleave} chunks": plan.interleave > 1,
-        "sequence parallelism": plan.sequence_parallel,
-        f"ZeRO {plan.zero_stage}": plan.zero_stage > 0,
-    }
-    words = [f"{plan.tp} x {plan.pp} x {plan.dp}", f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"]
-    return ", ".join([*words, *(each for each, applies in named.items() if applies)])
+    words = (degrees_text(plan), f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}")
+    return ", ".join([*words, *plan_choices(plan)])
 
 
 def _cells(axis: AxisValues, value: AxisValue) -> tuple[str, str, str, str]:

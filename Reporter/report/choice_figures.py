@@ -18,6 +18,7 @@ from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration
 from Reporter.report.theme import SERIES, colour
 from Solver.results import ModelPlan
+from Studies.tables import LAYER_GROUPS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,8 @@ OF_PLANS = (  # of every plan of a design point
     Choice("overlap_gradients", "overlapped gradients", lambda plan: str(plan.plan.overlap_gradients)),
 )
 CHOICES = (*OF_SHAPES, *OF_PLANS)
-WORDS = {"layout", "exchange", "sequence_parallel", "recompute", "group_order", "overlap_gradients"}
+LYING = "where the groups of a layer lie"  # of design points, whose plans say it by the order of the groups
+WORDS = {LAYER_GROUPS, "layout", "exchange", "sequence_parallel", "recompute", "group_order", "overlap_gradients"}
 
 
 def fastest_plans(points: PointsOfModel) -> tuple[PageTable, ...]:
@@ -71,7 +73,9 @@ def memory_scatter(points: PointsOfModel) -> Figure:
 
     evaluated = points.evaluated
     shown = thinned(evaluated)
-    columns = [choice.column for choice in OF_SHAPES] + ["pp", "dp"]
+    titles = {choice.column: choice.title for choice in CHOICES} | {LAYER_GROUPS: LYING}
+    of_shapes = [choice.column for choice in OF_SHAPES] + [LAYER_GROUPS]
+    columns = [*of_shapes, "pp", "dp"]
     rows = (
         (*(_plain(row[column]) for column in columns), row["memory_bytes"] / GIB, row["throughput_samples_per_s"])
         for _, row in shown.iterrows()
@@ -83,14 +87,13 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     x = alt.X("memory:Q", title=title, scale=alt.Scale(domain=[0, limit * 1.05], nice=False))
     y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
     menus = {
-        choice.column: menu(choice.column, choice.title, [_plain(value) for value in values])
-        for choice in OF_SHAPES
-        if len(values := sorted(set(shown[choice.column].tolist()), key=_rank)) > 1
+        column: menu(column, titles[column], [_plain(value) for value in values])
+        for column in of_shapes
+        if len(values := sorted(set(shown[column].tolist()), key=_rank)) > 1
     }
     base = alt.Chart(data)
     for column in menus:
         base = base.transform_filter(chosen_in(column))
-    titles = {choice.column: choice.title for choice in CHOICES}
     tooltip = [
         alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
         alt.Tooltip("memory:Q", title="memory, GiB", format=".4~r"),
@@ -121,8 +124,9 @@ def memory_scatter(points: PointsOfModel) -> Figure:
         f" {len(shown):,} of {len(evaluated):,} evaluated ones are drawn, an even choice." if len(shown) < len(evaluated) else ""
     )
     caption = (
-        "Each point is the best plan of its tensor, context and expert parallel degrees, micro-batch size, sequence parallelism "
-        f"and recomputation. The vertical line is the memory of a device ({number(limit)} GiB), the ring the optimum.{kept} "
+        "Each point is the best plan of its layout, tensor, context and expert parallel degrees, the places of these groups, "
+        f"micro-batch size, sequence parallelism and recomputation. The vertical line is the memory of a device "
+        f"({number(limit)} GiB), the ring the optimum.{kept} "
         "What was pruned is proven to be no faster than the optimum."
     )
     return Figure(

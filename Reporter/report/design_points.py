@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +13,20 @@ from Common.units import GIB, MIB
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint
 from Studies.finished_run import FinishedRun
+from Studies.tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, DesignDegrees
+from Studies.wording import degrees_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_POINTS = 6000  # design points drawn and embedded per model; the front is always whole
 CHIP_COLUMNS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+
+
+OF_A_PLAN = (  # columns of designs that tell their plans apart
+    *("micro_batch_size", "recompute", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+    *(LAYER_GROUPS, "pp", "dp"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +93,15 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
     ]
 
 
+def plan_texts(designs: pd.DataFrame) -> list[str]:
+    """The degrees of the best plans of design points, and where the groups of a layer lie that are assigned to tiers."""
+    columns = (designs[name].tolist() for name in (*(each.name for each in fields(DesignDegrees)), LAYER_GROUPS))
+    return [
+        degrees_text(DesignDegrees(*degrees)) + ("" if lying in {CONSECUTIVE, UNSTATED} else f", {lying} within a layer")
+        for *degrees, lying in zip(*columns, strict=True)
+    ]
+
+
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
     """Area in mm2, samples per second and accelerator of the designs on the Pareto front of a model."""
     designs = run.designs
@@ -101,7 +118,7 @@ def memory_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:
         (
             row["memory_bytes"] / GIB,
             row["throughput_samples_per_s"],
-            f"{row['tp']} x {row['pp']} x {row['dp']}, micro-batch {row['micro_batch_size']}, {row['recompute']}",
+            f"{plan}, micro-batch {row['micro_batch_size']}, {row['recompute']}",
         )
-        for _, row in shown.iterrows()
+        for plan, (_, row) in zip(plan_texts(shown), shown.iterrows(), strict=True)
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from Common.numbers import gib, number, rate
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import CHIP_COLUMNS, PointsOfModel, chip_text, thinned
+from Reporter.report.design_points import CHIP_COLUMNS, OF_A_PLAN, PointsOfModel, chip_text, plan_texts, thinned
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.theme import RAMP, colour
 from Studies.wording import EQUAL, accelerator_text
@@ -26,7 +26,6 @@ _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
     " + ', GLB ' + datum.glb_mib + ' MiB'"
 )
-_PLAN = "datum.tp + ' x ' + datum.pp + ' x ' + datum.dp"
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,7 @@ def scatter(points: PointsOfModel) -> Figure:
         alt.Tooltip("pareto:N", title="Pareto front"),
     ]
     menus = _menus(shown)
-    designs = alt.Chart(_design_data(shown)).transform_calculate(
-        chip=_CHIP, plan=_PLAN, pareto="datum.front ? 'on it' : 'dominated'"
-    )
+    designs = alt.Chart(_design_data(shown)).transform_calculate(chip=_CHIP, pareto="datum.front ? 'on it' : 'dominated'")
     for column in menus:
         designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
     envelope = designs.transform_window(
@@ -124,6 +121,8 @@ def _caption(points: PointsOfModel, shown: int, evaluated: int) -> str:
 
 
 def _design_data(shown: pd.DataFrame) -> Any:
+    import pandas as pd
+
     shown = _once(shown)
     columns = {
         "hbm": shown["hbm"],
@@ -139,17 +138,16 @@ def _design_data(shown: pd.DataFrame) -> Any:
         "area": shown["area_mm2"],
         "throughput": shown["throughput_samples_per_s"],
         "energy": shown["energy_per_sample_j"],
-        "pp": shown["pp"],
-        "dp": shown["dp"],
+        "plan": pd.Series(plan_texts(shown)),
         "front": shown["on_front"],
     }
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return inline_data(tuple(columns), rows, words={"hbm", "recompute"})
+    return inline_data(tuple(columns), rows, words={"hbm", "recompute", "plan"})
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
     """Designs that differ in nothing but the size of the HBM once, with all their sizes in a text."""
-    same = ["micro_batch_size", "tp", "cp", "ep", "sequence_parallel", "recompute", "throughput_samples_per_s", "on_front"]
+    same = [*OF_A_PLAN, "throughput_samples_per_s", "on_front"]
     sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
     ordered = shown.assign(hbm=sizes).sort_values("hbm_bytes", kind="stable")
     groups = ordered.groupby([*CHIP_COLUMNS, *same], sort=False, observed=True)
@@ -236,9 +234,9 @@ def _front_row(points: pd.DataFrame) -> tuple[str, ...]:
         ", ".join(gib(size) for size in sorted(set(same["hbm_bytes"].tolist()))),
         str(first["micro_batch_size"]),
         str(first["recompute"]),
-        f"{first['tp']} x {first['pp']} x {first['dp']}",
+        plan_texts(points.head(1))[0],
         rate(first["throughput_samples_per_s"]),
         f"{first['area_mm2']:.2f}",
         number(first["energy_per_sample_j"], aligned=True),
-        f"{len(points[['micro_batch_size', 'recompute', 'tp', 'pp', 'dp']].drop_duplicates()):,}",
+        f"{len(points[list(OF_A_PLAN)].drop_duplicates()):,}",
     )

@@ -32,11 +32,13 @@ from Studies.wording import (
     UNITS,
     accelerator_text,
     capitalised,
+    degrees_text,
     exposed_s,
     hidden_s,
     listed,
     part_text,
     plan_extras,
+    plan_text,
 )
 
 if TYPE_CHECKING:
@@ -142,8 +144,8 @@ def _placement(points: PointsOfModel, heading: str) -> Part:
     stages = stages_of(plan)
     extras = "".join(f", {words}" for words in plan_extras(plan))
     words = (
-        f"{plan.devices_used:,} devices: tensor parallel width {plan.tp}, pipeline depth {plan.pp}, data parallel degree "
-        f"{plan.dp}{extras}; {plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, "
+        f"{plan.devices_used:,} devices: {plan_text(plan)}{extras}; "
+        f"{plan.micro_batches_per_pipeline} micro-batches of {plan.micro_batch_size} per pipeline, "
         f"recomputation {plan.recompute}."
     )
     tensors = [each for each in points.run.tensors if each.model == points.model]
@@ -163,7 +165,7 @@ def _iteration(points: PointsOfModel, heading: str) -> Part:
     bars += [_bar(point.name, point.models[points.model]) for point in points.references]
     expert = plan.expert
     if expert is not None and expert.breakdown_s is not None and plan.speedup_over_expert is not None:
-        note = f"{expert.tp} x {expert.pp} x {expert.dp}, {expert.recompute}"
+        note = f"{degrees_text(expert)}, {expert.recompute}"
         seconds = exposed_s(expert.breakdown_s)
         bars.append(time_figures.IterationBar("expert's plan", seconds, expert.throughput_samples_per_s, note))
     words = [
@@ -175,7 +177,7 @@ def _iteration(points: PointsOfModel, heading: str) -> Part:
 
 
 def _bar(name: str, plan: ModelPlan) -> time_figures.IterationBar:
-    note = f"{plan.tp} x {plan.pp} x {plan.dp}, {plan.recompute}"
+    note = f"{degrees_text(plan)}, {plan.recompute}"
     return time_figures.IterationBar(name, exposed_s(plan.breakdown_s), plan.throughput_samples_per_s, note)
 
 
@@ -251,14 +253,12 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
         plan = each.plan
         name = f" of {label(each.model)}" if len(points) > 1 else ""
         if plan.speedup_over_expert is not None and plan.expert is not None:
-            degrees = (
-                f"{plan.expert.tp} x {plan.expert.pp} x {plan.expert.dp} on the same {'devices' if run.on_device else 'chip'}"
-            )
+            degrees = f"{degrees_text(plan.expert)} on the same {'devices' if run.on_device else 'chip'}"
             yield KeyNumber(f"over the expert's plan{name}", f"{plan.speedup_over_expert:.2f}x", degrees)
         extras = "".join(f", {words}" for words in plan_extras(plan))
         yield KeyNumber(
             f"tp x pp x dp{name}",
-            f"{plan.tp} x {plan.pp} x {plan.dp}",
+            degrees_text(plan),
             f"{plan.devices_used:,} devices of {hardware.cluster}, micro-batch {plan.micro_batch_size}{extras}",
         )
         largest, seconds = next(iter(exposed_s(plan.breakdown_s).items()))

@@ -12,7 +12,7 @@ from Reporter.report.formats import duration, share
 from Reporter.report.theme import SERIES, colour
 from Reporter.tables import FOUND, memory_text, merged
 from Solver.results import DesignPoint, ReferencePoint, SearchResult, SizeRow
-from Studies.wording import accelerator_text, hardware_text, listed, plan_extras
+from Studies.wording import accelerator_text, degrees_text, hardware_text, listed, plan_extras
 
 
 def size_figure(points: PointsOfModel) -> Figure | None:
@@ -72,7 +72,7 @@ def size_table(result: SearchResult) -> PageTable:
         size = (label(row.model), memory_text(row.hbm_bytes), str(row.micro_batch_size))
         if row.status not in FOUND:
             return (*size, f"{row.status.value}: {row.reason}" if row.reason else row.status.value, "", "", "")
-        plan = (row.recompute, f"{row.tp} x {row.pp} x {row.dp}", rate(row.throughput_samples_per_s))
+        plan = (row.recompute, degrees_text(row), rate(row.throughput_samples_per_s))
         return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
     words = {"model", "accelerator", "recomputation"}
@@ -90,7 +90,7 @@ def hbm_table(result: SearchResult) -> PageTable:
             label(name),
             str(plan.micro_batch_size),
             plan.recompute,
-            f"{plan.tp} x {plan.pp} x {plan.dp}",
+            degrees_text(plan),
             ", ".join(plan_extras(plan)),
             rate(plan.throughput_samples_per_s),
             share(plan.model_flops_utilization),
@@ -137,11 +137,10 @@ def expert_table(best: DesignPoint) -> PageTable:
         better = f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else expert.reason
         time = duration(expert.time_per_batch_s) if expert.time_per_batch_s else ""
         cut = "blocks balanced over the stages" if expert.pp > 1 else "one stage"
-        degrees = f"{expert.tp} x {expert.pp} x {expert.dp}"
         rows.append(
             (
                 label(name),
-                degrees,
+                degrees_text(expert),
                 cut,
                 str(plan.micro_batch_size),
                 expert.recompute,

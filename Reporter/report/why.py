@@ -42,7 +42,7 @@ def _sentences(best: DesignPoint, points: Sequence[PointsOfModel], nearest: str 
 def _plans(against: str, of: str, mine: ModelPlan, its: ModelPlan) -> Iterator[str]:
     yield from _gap(against, of, mine.breakdown_s, its.breakdown_s)
     changes = []
-    if (mine.tp, mine.pp, mine.dp) != (its.tp, its.pp, its.dp):
+    if plan_text(mine) != plan_text(its):
         changes.append(f"{plan_text(mine)} instead of {plan_text(its)}")
     if mine.micro_batch_size != its.micro_batch_size:
         changes.append(f"micro-batch {mine.micro_batch_size} instead of {its.micro_batch_size}")

@@ -12,7 +12,7 @@ from Reporter.trace.operators import schedule_events, schedule_names
 from Reporter.trace.pipeline import PipelineTrace
 from Solver.results import DesignPoint, ModelPlan
 from Studies.finished_run import FinishedRun
-from Studies.wording import exposed_s, hardware_text, hidden_s, plan_extras
+from Studies.wording import degrees_text, exposed_s, hardware_text, hidden_s, plan_extras
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def _iteration(row: int, pipeline: PipelineTrace, plan: ModelPlan, about: Mappin
         "iteration s": plan.time_per_batch_s,
         "pipeline drawn s": pipeline.end_s,
         "samples per s": plan.throughput_samples_per_s,
-        "tp x pp x dp": f"{plan.tp} x {plan.pp} x {plan.dp}",
+        "tp x pp x dp": degrees_text(plan),
         **({"further": ", ".join(plan_extras(plan))} if plan_extras(plan) else {}),
         "micro-batch size": plan.micro_batch_size,
         "micro-batches per pipeline": plan.micro_batches_per_pipeline,

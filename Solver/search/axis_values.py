@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
-from Plans.plan import UniformPlan, plan_mapping
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.problem import Objective
@@ -48,7 +47,7 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     designs = Designs.of(run, groups)
     columns = {axis: getattr(hardware.accelerators, axis) for axis in axes_of(hardware)}
     distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
-    found = []
+    found: list[AxisValues] = []
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
         for axis, column in columns.items():
             values = []
@@ -69,12 +68,6 @@ def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
     tied = bool(np.array_equal(chips.width, chips.width_vc))
     several = (name for name in AXES if len(np.unique(getattr(chips, name))) > 1)
     return tuple(name for name in several if not (tied and name == "width_vc"))
-
-
-def plan_summary(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
-    """What ``plan`` chooses."""
-    chosen = plan_mapping(plan)
-    return PlanSummary(samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]})
 
 
 def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:
@@ -356,7 +349,7 @@ class Designs:
         for choice in choices:
             best = choice.group.evaluated(choice.point)
             throughput = choice.group.batch_samples / best.iteration_s
-            plans[choice.group.key.model] = plan_summary(choice.group.plan(choice.point), throughput)
+            plans[choice.group.key.model] = PlanSummary.of(choice.group.plan(choice.point), throughput)
             held = max(held, best.memory_bytes)
         proven = bound <= reached * (1.0 + PROVEN) and not any(model.omitted for model in self.models)
         sizes = sorted(self.run.problem.memory_bytes)

@@ -19,7 +19,6 @@ from Solver.plan_search.best_plan import ConfigurationPlans
 from Solver.plan_search.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
-from Solver.search.axis_values import plan_summary
 from Solver.search.costs import Part, Shape
 from Solver.search.points import PROVEN, PointGroup
 from Solver.search.run import Run
@@ -200,7 +199,7 @@ class _Model:
         sizes = sorted(self._run.problem.memory_bytes)
         memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])
         chip = self._run.hardware.accelerator(self._row)
-        return AxisValue(value, status, reached, bound, chip, memory_bytes, {self._name: plan_summary(found.plan, reached)})
+        return AxisValue(value, status, reached, bound, chip, memory_bytes, {self._name: PlanSummary.of(found.plan, reached)})
 
 
 def _as_known(group: PointGroup, place: int, row: int) -> float:

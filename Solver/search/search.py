@@ -182,6 +182,11 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
         pp=int(group.pp[point]),
         dp=int(group.dp[point]),
         reason=group.omitted,
+        cp=shape.plan.cp,
+        ep=shape.plan.ep,
+        layout=shape.plan.layout_name.value,
+        tp2=shape.plan.tp2,
+        exchange=shape.plan.exchange.value,
     )
 
 

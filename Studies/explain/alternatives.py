@@ -10,6 +10,8 @@ from Common.errors import InputError
 from Common.numbers import number, size_text
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.area import area_mm2
+from Plans.assignment import Assignment
+from Plans.plan import group_order_of
 from Plans.results import Status
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
@@ -22,6 +24,7 @@ from Studies.explain.repeat import Designed, RepeatedSearch, best_design, reques
 from Studies.hardware import chip_named, design_space_of
 from Studies.problem import memory_sizes, plan_space
 from Studies.request import Request
+from Studies.tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED
 from Studies.wording import listed
 
 FloatArray = NDArray[np.float64]
@@ -87,7 +90,7 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
     Raises:
         InputError: the model or the devices cannot have them; says which they can.
     """
-    settings = constraint.settings
+    settings = constraint.within(search.request.layout)
     if constraint.sequence_parallel:
         widths = [width for width in (search.request.tp if constraint.tp is None else (constraint.tp,)) if width > 1]
         if not widths:
@@ -167,9 +170,17 @@ def _reach(search: RepeatedSearch, constraint: Constraint, accelerators: Acceler
     for name, value in ({"hbm_bytes": constraint.hbm_bytes} | of_a_point | constraint.axes).items():
         if value is not None and name in designs:
             chosen &= (designs[name] == value).to_numpy()
+    if constraint.group_order is not None:
+        chosen &= designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(constraint.group_order)}).to_numpy()
     values = accelerator_values(search.finished, designs[chosen])
     known = {values.accelerators.accelerator(row): values.reach[row] for row in range(len(values.accelerators))}
     return np.array([known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))])
+
+
+def _layer_groups(order: str) -> str:
+    """Where the groups of a layer lie under an order of groups, or an assignment to tiers, as rows of designs have it."""
+    asked = group_order_of(order)
+    return str(asked.groups) if isinstance(asked, Assignment) else CONSECUTIVE
 
 
 def _axes(search: RepeatedSearch, constraint: Constraint) -> dict[str, int]:

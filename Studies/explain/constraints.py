@@ -1,5 +1,6 @@
 """What ``--instead`` asks for: values that an alternative design must have."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,14 +99,49 @@ class Constraint:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings of a request that searches nothing else, as far as they are about memory and plans."""
+        """Settings of a request that searches nothing else, as far as they are about memory and plans.
+
+        Layouts are left as they are: ``within`` says which of them can have what is asked for.
+        """
         memory: dict[str, object] = {} if self.hbm_size is None else {"hbm_size": [self.hbm_size]}
         plan: dict[str, object] = {name: [value] for name, value in self.of_the_plan.items()}
-        if self.layout is None and max(self.tp2 or 1, self.panels or 1) > 1:
-            plan["layout"] = [LayoutName.TWO_D.value]  # no other has them
-        elif self.layout is None and self.exchange not in (None, KeyExchange.GATHER.value):
-            plan["layout"] = [LayoutName.SEQUENCE.value]  # else nothing is exchanged
         return memory | plan
+
+    def within(self, searched: Collection[LayoutName]) -> dict[str, object]:
+        """``settings`` for a study that searched these layouts: of them those that can have what is asked for, and their axes.
+
+        An axis that is left open keeps the study's values where its layouts have them, and else has all that are usual (None).
+        """
+        every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
+        asked = self._layouts(every)
+        if asked == every and self.layout != LayoutName.ONE_D.value:  # which with cp is called another
+            return self.settings
+        open_axes: dict[str, object] = {}
+        if LayoutName.SEQUENCE not in asked:
+            open_axes["cp"] = [1]
+        elif LayoutName.SEQUENCE not in every:
+            open_axes |= {"cp": None, "exchange": None}
+        if LayoutName.TWO_D not in asked:
+            open_axes |= {"tp2": [1], "panels": [1]}
+        elif LayoutName.TWO_D not in every:
+            open_axes |= {"tp2": None, "panels": None, "exchange": None}
+        if asked == {LayoutName.ONE_D}:
+            open_axes["exchange"] = [KeyExchange.GATHER.value]
+        return open_axes | self.settings | {"layout": [name.value for name in LayoutName if name in asked]}
+
+    def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
+        """Those of the layouts ``searched`` that can have what is asked for, else the one that can."""
+        if self.layout is not None:
+            alone = LayoutName(self.layout)
+            # sequences that are cut with experts, whose keys are gathered, are searched beside one tensor axis
+            return {LayoutName.ONE_D} if alone is LayoutName.SEQUENCE and (self.ep or 1) > 1 else {alone}
+        if max(self.tp2 or 1, self.panels or 1) > 1:
+            return {LayoutName.TWO_D}
+        if self.exchange not in (None, KeyExchange.GATHER.value):
+            return searched - {LayoutName.ONE_D} or {LayoutName.SEQUENCE}
+        if self.cp is not None and len(searched) > 1:
+            return {LayoutName.SEQUENCE} if self.cp > 1 else searched - {LayoutName.SEQUENCE}
+        return searched
 
 
 def constraint_of(plan: ModelPlan) -> Constraint:

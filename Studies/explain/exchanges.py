@@ -146,7 +146,7 @@ def _value(finished: FinishedRun, changes: dict[str, object], kept: DesignPoint)
     if kept.accelerator is None:
         (plan,) = kept.models.values()
         try:
-            request = request_of(finished, changes | constraint_of(plan).settings)
+            request = request_of(finished, changes | constraint_of(plan).within(()))
         except InputError:  # the model or the devices have no such plan
             return None
     with repeating(finished):

@@ -8,7 +8,7 @@ from Common.numbers import at_least, percent
 from GraphExtractor.names import label
 from Plans.results import Status
 from Solver.results import AxisValue, AxisValues, DesignPoint
-from Studies.wording import EQUAL, listed
+from Studies.wording import EQUAL, axis_value_text, listed
 
 FEW = 5  # values of an axis that are named
 AXES = {
@@ -42,14 +42,14 @@ def _other_values(axis: AxisValues, of_the_model: str) -> str:
     words, best = f"{AXES[axis.axis]}{of_the_model}", axis.optimum.reached
     others = sorted((value for value in axis.values if value.value != axis.chosen), key=lambda value: -value.bound)
     named = others if len(others) <= FEW + 1 else others[:FEW]
-    said = [f"{_shown(value.value)} {_longer(value, best)}" for value in named]
+    said = [f"{_shown(value)} {_longer(value, best)}" for value in named]
     if len(others) > len(named):
         nearest = others[FEW]
         least = best / nearest.bound - 1 if nearest.status is not Status.INFEASIBLE else None
         rest = "do not fit" if least is None else f"take {at_least(least, 'longer')}" if least > EQUAL else "are no faster"
         which = " compared" if len(axis.values) < axis.values_there_are else ""
         said.append(f"{len(others) - len(named)} others{which} {rest}")
-    return f"{words[0].upper()}{words[1:]} {_shown(axis.chosen)} is best, all else chosen anew: {listed(said)}."
+    return f"{words[0].upper()}{words[1:]} {_shown(axis.optimum)} is best, all else chosen anew: {listed(said)}."
 
 
 def _longer(value: AxisValue, best: float) -> str:
@@ -63,6 +63,6 @@ def _longer(value: AxisValue, best: float) -> str:
     return f"takes {percent(least)} to {percent(most)} longer" if known else f"takes at most {percent(most)} longer"
 
 
-def _shown(value: str) -> str:
+def _shown(value: AxisValue) -> str:
     """A value of an axis as people say it."""
-    return SWITCHED.get(value, value)
+    return SWITCHED.get(value.value, axis_value_text(value))

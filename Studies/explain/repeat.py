@@ -111,7 +111,7 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
 
 def _only_its_plan(finished: FinishedRun, best: DesignPoint) -> Request:
     (plan,) = best.models.values()
-    return request_of(finished, constraint_of(plan).settings | {"dp": [plan.dp]})
+    return request_of(finished, constraint_of(plan).within(()) | {"dp": [plan.dp]})
 
 
 @contextmanager

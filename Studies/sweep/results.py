@@ -36,6 +36,10 @@ class PlanRow:
     energy_per_sample_j: float | None
     speedup_over_expert: float | None
     breakdown_s: Breakdown
+    layout: str = ""  # of points of before
+    tp2: int = 1
+    panels: int = 1
+    exchange: str = "gather"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def test_the_tables_say_what_the_record_says(words: list[str], capsys: pytest.Ca
     shown = capsys.readouterr().out
     cells = dict(re.findall(r"^  (\w[\w\-/ ]*?) {2,}(.+)$", shown, re.MULTILINE))
     assert cells["status"] == "feasible"
-    assert cells["devices"] == "8 x NVIDIA A100 SXM 80 GB on nvlink_infiniband: pp 2 x dp 4"
+    assert cells["devices"] == "8 x NVIDIA A100 SXM 80 GB on nvlink_infiniband: tp 1 x pp 2 x dp 4, ZeRO stage 1"
     assert float(cells["iteration"].split()[0].replace(",", "")) == pytest.approx(1e3 * found["iteration_s"], rel=1e-3)
     assert cells["tokens/s"] == f"{found['tokens_per_s']:,.0f}"
     assert f"MFU {found['model_flops_utilization']:.1%}" in shown

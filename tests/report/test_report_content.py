@@ -240,10 +240,10 @@ def test_a_panel_has_every_value_of_its_axis_and_the_ring_is_at_the_optimum(fini
         name = f"best-by-{axis.axis.removesuffix('_bytes').replace('_', '-')}"
         rows = rows_in(figure_of(told, name), "reached")
         fitting = [value for value in axis.values if value.status is not Status.INFEASIBLE]
-        assert [row["value"] for row in rows] == [value_text(axis, value.value) for value in fitting]
+        assert [row["value"] for row in rows] == [value_text(axis, value) for value in fitting]
         assert [float(row["reached"]) for row in rows] == pytest.approx([value.reached for value in fitting], rel=1e-6)
         (ringed,) = [row for row in rows if row["chosen"] == "1"]
-        assert ringed["value"] == value_text(axis, axis.chosen)
+        assert ringed["value"] == value_text(axis, axis.optimum)
         assert float(ringed["reached"]) == pytest.approx(best.value, rel=1e-6)
         assert accelerator_text(best.accelerator) in ringed["words"] or axis.model is not None
 

@@ -13,7 +13,7 @@ from Solver.results import Limit
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import binds
 from Studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from Studies.wording import EQUAL, UNITS, accelerator_text, capitalised, exposed_s, listed, part_text
+from Studies.wording import EQUAL, UNITS, accelerator_text, capitalised, exposed_s, listed, part_text, plan_text
 
 MOST_GROUPS = 12
 MANY = {"does not fit": "do not fit"}
@@ -61,9 +61,7 @@ def _sentences(points: PointSet, series: Series, best: ReadPoint, keys: Sequence
     chip = f" on {accelerator_text(result.accelerator)}" if result.accelerator is not None else ""
     how = ""
     if plan is not None:
-        degrees = (
-            f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
-        )
+        degrees = f"{plan_text(plan)}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
         how = f", {time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices ({degrees})"
     proof = "proven optimal" if result.optimal else "not proven optimal"
     several = len(series.points) > 1

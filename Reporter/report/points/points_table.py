@@ -11,7 +11,7 @@ from Reporter.report.points.labels import BY_NAME, shown, title_of
 from Reporter.report.points.outcomes import unit_of
 from Studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
 from Studies.sweep.results import PlanRow
-from Studies.wording import accelerator_text, exposed_s, part_text
+from Studies.wording import accelerator_text, degrees_text, exposed_s, part_text
 
 Link = Callable[[ReadPoint], str]
 
@@ -87,7 +87,7 @@ def _plan_cells(plan: PlanRow | None) -> Iterator[tuple[str, str]]:
     yield "plan of", label(plan.model)
     yield "samples/s", rate(plan.throughput_samples_per_s)
     yield "iteration", time_text(plan.time_per_batch_s)
-    yield "tp x pp x dp", f"{plan.tp} x {plan.pp} x {plan.dp}"
+    yield "tp x pp x dp", degrees_text(plan)
     yield "micro-batch of the plan", str(plan.micro_batch_size)
     yield "recomputation of the plan", plan.recompute
     yield "devices in use", f"{plan.devices_used:,}"

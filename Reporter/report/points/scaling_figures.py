@@ -13,6 +13,7 @@ from Reporter.report.points.outcomes import plan_of
 from Reporter.report.points.scaling import Curve, Scaling, Step
 from Reporter.report.theme import SERIES, colour
 from Studies.sweep.points_read import infeasible_text
+from Studies.wording import degrees_text
 
 HEIGHT = 300
 TOLD = 4  # curves of which all are told in words
@@ -190,4 +191,4 @@ def _status(step: Step) -> str:
 
 def _plan(step: Step) -> str:
     plan = plan_of(step.point)
-    return "" if plan is None else f"{plan.tp} x {plan.pp} x {plan.dp}, micro-batch {plan.micro_batch_size}, {plan.recompute}"
+    return "" if plan is None else f"{degrees_text(plan)}, micro-batch {plan.micro_batch_size}, {plan.recompute}"
