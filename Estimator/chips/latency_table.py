@@ -128,21 +128,21 @@ class LatencyTable(OperatorCostModel):
         return Priced(getattr(self.tensor, name), getattr(self.vector, name))
 
     def _seconds(self, at: Lookup, mode: str, panels: int) -> FloatArray:
-        seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
-        return seconds.joined(seconds.vector > seconds.products, at)
+        return Parts.of(self._priced(f"{mode}_s"), at, panels).joined(at)
 
     def _joules(self, graph: OperatorGraph, at: Lookup, mode: str) -> FloatArray:
         """What an operator is made of costs joules however it is put together."""
-        joules = Parts.of(self._priced(f"{mode}_j"), at, panels=1)
-        return joules.products + joules.vector + joules.besides + self._network_j(graph)[:, None]
+        joules = Parts.of(self._priced(f"{mode}_j"), at, panels=1).summed()
+        joules += self._network_j(graph)[:, None]
+        return joules
 
     def _costs(self, graph: OperatorGraph, at: Lookup, mode: str, panels: int) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
         seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
         slower = seconds.vector > seconds.products
-        whole_s = seconds.joined(slower, at)
-        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(slower, at)
-        launch_s = Parts.of(self._starts_s(), at, panels).joined(slower, at)
+        whole_s = seconds.joined(at, slower)
+        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
+        launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
         memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
         joules = self._joules(graph, at, mode)
         return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T)

@@ -86,33 +86,45 @@ class Priced:
 class Parts:
     """One quantity of operators on one core or on all, arrays of shape (operators, accelerators), 0 where there is no such part.
 
-    ``products`` are those of the last panel, or all, beside which is ``vector`` work; ``besides`` comes before them or behind.
+    ``products`` are those of the last panel, or all, beside which is ``vector`` work; ``besides`` comes before them or behind, of
+    no operator where it is None.
     """
 
     products: FloatArray
     vector: FloatArray
-    besides: FloatArray
+    besides: FloatArray | None
 
     @staticmethod
     def of(priced: Priced, at: Lookup, panels: int) -> Parts:
         """What ``at`` finds in ``priced``, products of 2D layouts in so many ``panels``."""
-        products, vector, besides = (
-            _found(priced.tensor, at.tensor, at.tc_index),
-            _found(priced.vector, at.element, at.vc_index),
-            _found(priced.vector, at.merges, at.vc_index),
-        )
-        waits = np.flatnonzero(at.product >= 0)
-        if panels > 1 and len(waits):
+        products = _found(priced.tensor, at.tensor, at.tc_index)
+        vector = _found(priced.vector, at.element, at.vc_index)
+        waits = np.flatnonzero(at.product >= 0) if panels > 1 else np.zeros(0, np.int64)
+        if not len(waits) and (at.merges < 0).all():
+            return Parts(products, vector, None)
+        besides = _found(priced.vector, at.merges, at.vc_index)
+        if len(waits):
             tail = _found(priced.vector, at.tail[waits], at.vc_index)
             products[waits] = (products[waits] + (panels - 1) * tail) / panels
             besides[waits] = (panels - 1) / panels * _found(priced.tensor, at.product[waits], at.tc_index)
         return Parts(products, vector, besides)
 
-    def joined(self, slower: NDArray[np.bool_], at: Lookup) -> FloatArray:
-        """That of whole operators, where vector work is ``slower`` than the products or not; (operators, accelerators)."""
-        either: FloatArray = np.where(slower, self.vector, self.products)
+    def joined(self, at: Lookup, slower: NDArray[np.bool_] | None = None) -> FloatArray:
+        """That of whole operators: the larger one of products and vector work, or that which is ``slower``, and ``besides``."""
+        either: FloatArray = (
+            np.maximum(self.products, self.vector) if slower is None else np.where(slower, self.vector, self.products)
+        )
         either[at.recurrent] = self.products[at.recurrent] + self.vector[at.recurrent]
-        return either + self.besides
+        return self._with_besides(either)
+
+    def summed(self) -> FloatArray:
+        """All parts together, however they are put together."""
+        return self._with_besides(self.products + self.vector)
+
+    def _with_besides(self, found: FloatArray) -> FloatArray:
+        if self.besides is not None:
+            found += self.besides
+        return found
 
 
 def piece_times(seconds: Priced, at: Lookup, panels: int) -> PieceTimes[FloatArray]:
