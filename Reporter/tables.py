@@ -244,4 +244,5 @@ def _counted(result: SearchResult) -> str:
         f"{counts.evaluated:,} evaluated, {counts.dominated:,} dominated, {counts.pruned:,} pruned by bounds, "
         f"{counts.infeasible:,} infeasible"
     )
-    return f"{counts.space:,} design points: {closed}; {counts.plans:,} plans compared per configuration"
+    points = "design point" if counts.space == 1 else "design points"
+    return f"{counts.space:,} {points}: {closed}; {counts.plans:,} plans compared per configuration"

@@ -101,7 +101,8 @@ def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) 
 
 def _proof(run: FinishedRun, best: DesignPoint) -> str:
     counts = run.result.counts
-    compared = f"{counts.space:,} design points" if best.accelerator is not None else f"{counts.plans:,} plans"
+    number_of, what = (counts.space, "design point") if best.accelerator is not None else (counts.plans, "plan")
+    compared = f"{number_of:,} {what}{'' if number_of == 1 else 's'}"
     if best.optimal:
         return f"proven optimal over {compared}"
     bounds = [best.certificate.best_open_bound if best.certificate else None]
