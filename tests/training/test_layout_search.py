@@ -143,6 +143,10 @@ def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message:
     [
         ({"layout": "2d", "tp2": 7, "tp": 1, "devices": 7}, "2d layout of 1 x 7 devices does not divide the 768 hidden columns"),
         ({"layout": "sequence", "cp": 3, "tp": 1, "devices": 6}, "context parallel degree 3 does not divide the 128 tokens"),
+        (
+            {"cp": 2, "exchange": "ulysses"},
+            "exchange is ulysses, but a search of layout 1d gathers keys and values; .*--layout sequence",
+        ),
         ({"layout": "2d", "model": "bertbase"}, "2d layout does not divide bertbase: it is there for dense transformers"),
     ],
 )
