@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, fields
 
-from Plans.iteration import busiest_stage, summed_parts
-from Plans.pricing import PricedPlan, layers_of, stage_parts
+from Plans.iteration import busiest_stage, passes_of
+from Plans.pricing import PricedPlan, stage_parts
 from Plans.results import Breakdown
 
 
@@ -44,11 +44,8 @@ def directed_parts(priced: PricedPlan, breakdown: Breakdown) -> tuple[DirectedPa
 
 def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
     """Seconds of the forward passes of the busiest stage, by field of ``breakdown``."""
-    costs, stage, many = priced.costs, busiest_stage(priced), priced.plan.micro_batches
-    layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
-    forward, again, backward = (
-        summed_parts(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
-    )
+    stage, many = busiest_stage(priced), priced.plan.micro_batches
+    forward, again, backward = passes_of(priced, stage)
     more = stage_parts(priced, stage)
     sent_s = sum(each.tensor_s + each.sequence_s for each in (forward, again, backward))
     shown = 1 - more.hidden_tensor_s / sent_s if more.hidden_tensor_s else 1.0

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from Common.choices import TensorLayout
 from Common.numbers import size_text
 from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
@@ -42,13 +43,26 @@ def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int]) ->
     return PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
 
 
+def passes_of(priced: PricedPlan, stage: int) -> tuple[PassParts, PassParts, PassParts]:
+    """Forward, what is run again, and backward, of a micro-batch on ``stage``.
+
+    What gathers and scatters in a 2D layout is no sequence parallelism, but tensor parallelism along its two axes.
+    """
+    costs, layers = priced.costs, [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
+    two_axes = priced.plan.layout is TensorLayout.TWO_D
+
+    def parts(passes: PassCosts) -> PassParts:
+        found = summed_parts(passes, priced.configuration, layers)
+        return replace(found, tensor_s=found.tensor_s + found.sequence_s, sequence_s=0.0) if two_axes else found
+
+    return parts(costs.forward), parts(costs.recompute), parts(costs.backward)
+
+
 def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
     """Where the iteration goes on ``stage``; what its own work does not explain is waiting for other stages."""
     plan, costs = priced.plan, priced.costs
     layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
-    forward, again, backward = (
-        summed_parts(each, priced.configuration, layers) for each in (costs.forward, costs.recompute, costs.backward)
-    )
+    forward, again, backward = passes_of(priced, stage)
     accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
     parts = stage_parts(priced, stage)
     once_s = float(priced.after_s[stage])  # with the gradients of tied parameters

@@ -244,5 +244,6 @@ def _counted(result: SearchResult) -> str:
         f"{counts.evaluated:,} evaluated, {counts.dominated:,} dominated, {counts.pruned:,} pruned by bounds, "
         f"{counts.infeasible:,} infeasible"
     )
+    points = "design point" if counts.space == 1 else "design points"
     unlisted = f"; all plans of {counts.unlisted:,} shapes closed by one bound" if counts.unlisted else ""
-    return f"{counts.space:,} design points: {closed}; {counts.plans:,} plans compared per configuration{unlisted}"
+    return f"{counts.space:,} {points}: {closed}; {counts.plans:,} plans compared per configuration{unlisted}"

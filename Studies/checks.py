@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import LayoutName, Precision, TensorLayout
+from Common.choices import KeyExchange, LayoutName, Precision, TensorLayout
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -39,6 +39,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_experts(request, families)
     _check_panels(request, families)
     if request.mode is Mode.SEARCH:
+        _check_exchange(request)
         for order in request.group_order:
             if isinstance(order, Assignment):
                 _check_searched(order, request)
@@ -233,6 +234,15 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for (model, family), panels in product(families.items(), several):
         check_panels(panels, model, family)
+
+
+def _check_exchange(request: Request) -> None:
+    """Refuse an exchange of keys and values that no layout of a search has."""
+    if request.layout == (LayoutName.ONE_D,) and KeyExchange.GATHER not in request.exchange:
+        raise InputError(
+            f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys and values; leave exchange "
+            "out, or give --layout sequence"
+        )
 
 
 def _check_searched(order: Assignment, request: Request) -> None:

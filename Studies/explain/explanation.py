@@ -12,7 +12,7 @@ from Common.numbers import at_least, at_most, gib, number, percent, size_text, t
 from Estimator.chips.accelerator import Accelerator
 from GraphExtractor.names import label
 from Plans.results import Status
-from Solver.results import Counts, DesignPoint, ModelPlan
+from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
@@ -100,15 +100,11 @@ def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) 
     return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_text(plan)})"
 
 
-def _plans_text(counts: Counts) -> str:
-    """What was compared on a device."""
-    unlisted = f" and all of {counts.unlisted:,} shapes that one bound closes" if counts.unlisted else ""
-    return f"{counts.plans:,} plans{unlisted}"
-
-
 def _proof(run: FinishedRun, best: DesignPoint) -> str:
     counts = run.result.counts
-    compared = f"{counts.space:,} design points" if best.accelerator is not None else _plans_text(counts)
+    number_of, what = (counts.space, "design point") if best.accelerator is not None else (counts.plans, "plan")
+    unlisted = f" and all of {counts.unlisted:,} shapes that one bound closes" if counts.unlisted and what == "plan" else ""
+    compared = f"{number_of:,} {what}{'' if number_of == 1 else 's'}{unlisted}"
     if best.optimal:
         return f"proven optimal over {compared}"
     bounds = [best.certificate.best_open_bound if best.certificate else None]

@@ -87,7 +87,7 @@ def test_the_tables_say_what_the_record_says(words: list[str], capsys: pytest.Ca
     shown = capsys.readouterr().out
     summary = shown.partition("where the time of the training goes")[0]
     cells = dict(re.findall(r"^  (\w[\w\-/ ]*?) {2,}(.+)$", summary, re.MULTILINE))
-    assert cells["plan"] == "pp 2 x dp 4, micro-batch 1, recomputation none"
+    assert cells["plan"] == "tp 1 x pp 2 x dp 4, micro-batch 1, recomputation none"
     assert cells["iterations"].startswith(f"{found['iterations']:,}, ")
     assert float(cells["device-hours"].replace(",", "")) == pytest.approx(found["device_hours"], rel=1e-4)
     assert "thermal design power of the boards alone, an upper bound, PUE 1.2" in cells["energy"]

@@ -1,14 +1,20 @@
 """Content keys: equal questions are found again, different ones never taken for each other."""
 
+from dataclasses import MISSING, fields, replace
+
 import pytest
 import yaml
 from sweep_cases import CLUSTER, SMALL, small_sweep, write
 
+from Common.records import to_record
+from Plans.results import Breakdown
 from Studies.problem import graph_keys
 from Studies.sweep import points as sweep_points
 from Studies.sweep.axes import read_sweep
 from Studies.sweep.points import key_of
+from Studies.sweep.results import PlanRow
 from Studies.sweep.run import resolved_points
+from Studies.wording import degrees_text
 
 GPT = {"model": "gpt3-125m", "sequence_length": 64, "global_batch_size": 64}
 
@@ -108,3 +114,17 @@ def test_points_of_one_family_have_the_same_graphs(tmp_path, asked):
     graphs = {point.family: graph_keys(point.request) for point in found}
     assert all(graphs[point.family] == graph_keys(point.request) for point in found)
     assert len(graphs) == len(found) > 1
+
+
+def test_a_plan_s_row_tells_its_layout_and_one_of_before_is_read_without():
+    plan = {"model": "m", "recompute": "none", "group_order": "tensor-data-pipeline", "sequence_parallel": False}
+    numbers = {each.name: 1 for each in fields(PlanRow) if each.name not in plan and each.default is MISSING}
+    parts = {each.name: 0.5 for each in fields(Breakdown)}
+    before = plan | numbers | {"breakdown_s": parts}
+    row = to_record(PlanRow, before, "point.json")
+    assert (degrees_text(row), row.layout) == ("1 x 1 x 1", "")
+    now = to_record(PlanRow, before | {"cp": 4, "layout": "sequence", "exchange": "ulysses"}, "point.json")
+    assert degrees_text(now) == "1 x 1 x 1 x cp 4 (ulysses)"
+    assert (
+        degrees_text(replace(now, cp=1, tp2=2, layout="2d", exchange="ring", ep=2)) == "1 x 1 x 1 x tp2 2 (ring), 2d layout, ep 2"
+    )

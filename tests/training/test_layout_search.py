@@ -143,6 +143,10 @@ def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message:
     [
         ({"layout": "2d", "tp2": 7, "tp": 1, "devices": 7}, "2d layout of 1 x 7 devices does not divide the 768 hidden columns"),
         ({"layout": "sequence", "cp": 3, "tp": 1, "devices": 6}, "context parallel degree 3 does not divide the 128 tokens"),
+        (
+            {"cp": 2, "exchange": "ulysses"},
+            "exchange is ulysses, but a search of layout 1d gathers keys and values; .*--layout sequence",
+        ),
         ({"layout": "2d", "model": "bertbase"}, "2d layout does not divide bertbase: it is there for dense transformers"),
     ],
 )
@@ -184,9 +188,24 @@ def test_what_a_search_of_everything_looked_at_is_not_called_left_out() -> None:
     assert _unsearched(resolve({}, SMALL), read_constraint("layout=2d", on_device=True)) == ["layout 2d"]
 
 
+def within(asked: str, *searched: LayoutName) -> dict[str, object]:
+    return read_constraint(asked, on_device=True).within(searched)
+
+
 def test_an_exchange_that_is_asked_for_needs_a_sequence_that_is_cut() -> None:
-    assert read_constraint("exchange=ring", on_device=True).settings == {"exchange": ["ring"], "layout": ["sequence"]}
-    assert read_constraint("exchange=gather", on_device=True).settings == {"exchange": ["gather"]}
+    asked = within("exchange=ring", LayoutName.ONE_D)
+    assert (asked["layout"], asked["exchange"], asked["cp"]) == (["sequence"], ["ring"], None)
+    asked = within("exchange=ring", LayoutName.AUTO)
+    assert (asked["layout"], asked["exchange"]) == (["2d", "sequence"], ["ring"]) and "cp" not in asked
+    assert within("exchange=gather", LayoutName.AUTO) == {"exchange": ["gather"]}
+
+
+def test_a_degree_that_is_asked_for_leaves_out_layouts_without_it() -> None:
+    assert within("cp=4", LayoutName.ONE_D) == {"cp": [4]}
+    assert within("cp=4", LayoutName.TWO_D) == {"cp": [4]}
+    assert within("cp=4", LayoutName.AUTO)["layout"] == ["sequence"]
+    assert within("cp=1", LayoutName.AUTO)["layout"] == ["1d", "2d"]
+    assert within("layout=1d", LayoutName.AUTO) | {"cp": [1], "tp2": [1], "panels": [1]} == within("layout=1d", LayoutName.AUTO)
 
 
 def test_devices_are_counted_with_both_axes_of_a_layout() -> None:
@@ -200,9 +219,11 @@ def test_devices_are_counted_with_both_axes_of_a_layout() -> None:
 
 
 def test_panels_that_are_asked_for_need_a_layout_that_has_them() -> None:
-    assert read_constraint("panels=8", on_device=True).settings == {"panels": [8], "layout": ["2d"]}
-    assert read_constraint("tp2=2", on_device=True).settings == {"tp2": [2], "layout": ["2d"]}
-    assert read_constraint("panels=1", on_device=True).settings == {"panels": [1]}
+    for searched, axes in ((LayoutName.ONE_D, {"exchange": None}), (LayoutName.AUTO, {})):
+        found = within("panels=8", searched)
+        assert found == {"panels": [8], "layout": ["2d"], "cp": [1]} | ({"tp2": None} | axes if axes else {})
+        assert within("tp2=2", searched)["layout"] == ["2d"]
+    assert within("panels=1", LayoutName.AUTO) == {"panels": [1]}
 
 
 def test_a_long_sequence_has_no_plan_on_one_axis_where_it_has_one_when_it_is_cut(
