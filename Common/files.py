@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -204,6 +204,19 @@ def check_writable(folder: Path) -> None:
             pass
     except (OSError, ValueError) as error:
         raise unwritable(folder, error, "choose another --output") from error
+
+
+def refuse_replacing(folder: Path, names: Sequence[str], writer: str) -> None:
+    """Refuse to write ``names`` into a folder that has one of them; to be called where no ``writer`` wrote what is there.
+
+    Raises:
+        InputError: there is one, which would be replaced.
+    """
+    there = next((folder / name for name in names if os.path.lexists(folder / name)), None)
+    if there is not None:
+        raise InputError(
+            f"{there} was written by no {writer} of phaze, and this one would replace it; give another --output, or move the file"
+        )
 
 
 def unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:

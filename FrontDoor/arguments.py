@@ -10,8 +10,10 @@ from typing import Any
 from Common.errors import InputError
 from Common.refusals import Refusals
 from Common.suggestions import nearest
-from FrontDoor.flags import MODES, STUDY_MODES, Parser, add_modes
+from FrontDoor.flags import add_modes
 from FrontDoor.help_text import HelpFormatter, all_modes
+from FrontDoor.names import MODES, STUDY_MODES
+from FrontDoor.parser import Parser
 
 DEFAULT_MODE = "run_solver"
 

@@ -15,8 +15,9 @@ from Common.errors import InputError
 from Common.suggestions import nearest
 from FrontDoor.arguments import DEFAULT_MODE, Command, mode_parsers
 from FrontDoor.exit_status import DONE
-from FrontDoor.flags import LISTED, MODES, FlagWords
 from FrontDoor.listing import names_of
+from FrontDoor.names import LISTED, MODES
+from FrontDoor.parser import FlagWords
 
 _NAMED_MODELS = frozenset({"models"})  # modes whose words are names of models
 

@@ -4,60 +4,15 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
 
-from Common.errors import InputError
-from Common.settings import Kind, Setting, SettingTable
 from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, TRAINING_GROUPS, HelpFormatter, usage_of
+from FrontDoor.names import LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
+from FrontDoor.parser import Parser, SetAction, add_one, add_table
 from Studies.annotations import Mode
 from Studies.request import settings_for
 from Studies.training_time.settings import all_settings
-
-STUDY_MODES = {
-    "run_solver": "search the best accelerator and placement (default)",
-    "extract_graph": "extract the training graphs of the models and stop",
-    "prepopulate_estimates": "price all operators on all core configurations and stop",
-}
-OTHER_MODES = {
-    "sweep": "run a study for every combination of the values it lists, on all cores or a cluster, and gather one table",
-    "report": "draw a run, the difference of two, or the points of a sweep, as one self-contained HTML page",
-    "serve": "the same page from a local server, where a click on a point shows its plan and asks what another would cost",
-    "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
-    "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
-    "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
-    "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",
-    "validate": "compare predictions with measured training runs",
-    "calibrate": "fit a device or a cluster to measured operators or collectives and write its YAML",
-    "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
-    "models": "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
-    "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
-    "doctor": "check that everything needed is installed and working",
-    "completion": "print a script that completes modes, flags and names in bash, zsh or fish",
-}
-MODES = STUDY_MODES | OTHER_MODES
-WITHOUT_TABLES = frozenset({"report", "serve", "trace"})  # what they print is the files they wrote
-
-
-@dataclass(frozen=True)
-class ListedKind:
-    """What ``phaze list`` lists under a name: what it is, and the flags that take a name of it."""
-
-    what: str
-    flags: tuple[str, ...]
-
-
-LISTED = {
-    "models": ListedKind("models to train", ("--model",)),
-    "devices": ListedKind("devices that exist, to train on", ("--device",)),
-    "clusters": ListedKind("networks of devices", ("--cluster",)),
-    "software": ListedKind("training frameworks on devices that exist", ("--software",)),
-    "design-spaces": ListedKind("accelerators to design among", ("--design-space",)),
-    "technologies": ListedKind("areas and energies of accelerators", ("--technology",)),
-    "chips": ListedKind("known accelerators of the default design space", ("--chip",)),
-}
 
 _EPILOG = """Settings come from, weakest first: defaults, the {file} (the same
 names as the flags), the command line, where a later flag or --set replaces an
@@ -68,47 +23,6 @@ Exit status: 0 done, 2 wrong input, 3 {nothing},
 _STUDY_EPILOG = _EPILOG.format(file="--config file", nothing="nothing feasible")
 _EVALUATE_EPILOG = _EPILOG.format(file="--plan file", nothing="the plan does not fit in memory")
 _EPILOGS = dict.fromkeys(STUDY_MODES, _STUDY_EPILOG) | dict.fromkeys(("evaluate", "training-time"), _EVALUATE_EPILOG)
-
-
-@dataclass(frozen=True)
-class FlagWords:
-    """A flag by all its names, and the values it can take where these are known: at most ``most`` (0: a switch)."""
-
-    names: tuple[str, ...]
-    help: str
-    values: tuple[str, ...]
-    most: int
-
-    def with_values(self, values: tuple[str, ...]) -> FlagWords:
-        """The same flag with other values."""
-        return replace(self, values=values)
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses with an ``InputError``."""
-
-    def flag_words(self) -> list[FlagWords]:
-        """Flags as a shell completes them."""
-        return [_words_of(action) for action in self._actions if action.option_strings]
-
-    @property
-    def takes_words(self) -> bool:
-        """Whether words that belong to no flag are allowed."""
-        return any(not action.option_strings for action in self._actions)
-
-    @property
-    def flags(self) -> list[str]:
-        """Long names of all flags."""
-        return [flag for flag in self._option_string_actions if flag.startswith("--")]
-
-    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        if words == ["--"] and action.option_strings:  # of --flag=--, which argparse takes for no value at all
-            raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
-        return super()._get_values(action, words)
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")
 
 
 def add_modes(parser: Parser) -> dict[str, Parser]:
@@ -147,14 +61,14 @@ def _add_study(parser: Parser) -> None:
     parser.add_argument(
         "--phaze_exec_type", dest="mode", metavar="MODE", default=argparse.SUPPRESS, help="the mode, in the original's way"
     )
-    _add_table(parser, settings_for(Mode.SEARCH))
+    add_table(parser, settings_for(Mode.SEARCH))
     parser.add_argument("--config", type=_file, metavar="FILE", help="YAML file of settings; keys are the flags with underscores")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the space and stop")
     _add_run_code(parser)
 
 
 def _add_evaluate(parser: Parser) -> None:
-    _add_table(parser, settings_for(Mode.EVALUATE))
+    add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
         "--plan",
         dest="config",
@@ -166,7 +80,7 @@ def _add_evaluate(parser: Parser) -> None:
 
 
 def _add_training_time(parser: Parser) -> None:
-    _add_table(parser, all_settings(), {**TRAINING_GROUPS, **SETTING_GROUPS})
+    add_table(parser, all_settings(), {**TRAINING_GROUPS, **SETTING_GROUPS})
     parser.add_argument(
         "--plan",
         "--config",
@@ -187,14 +101,14 @@ def _add_validate(parser: Parser) -> None:
         help="measured runs (default: the published ones that ship)",
     )
     for name in ("device", "cluster", "software"):
-        _add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
-    _add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
+        add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
+    add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
     parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
 
 
 def _add_calibrate(parser: Parser) -> None:
-    _add_one(parser, Mode.EVALUATE, "device", "device to start from, by name or YAML file; fits tables of operators")
-    _add_one(parser, Mode.EVALUATE, "cluster", "cluster to start from, by name or YAML file; fits tables of collectives")
+    add_one(parser, Mode.EVALUATE, "device", "device to start from, by name or YAML file; fits tables of operators")
+    add_one(parser, Mode.EVALUATE, "cluster", "cluster to start from, by name or YAML file; fits tables of collectives")
     parser.add_argument(
         "--table", dest="tables", action="append", metavar="FILE", help="CSV of measurements; may be repeated", default=[]
     )
@@ -214,7 +128,7 @@ def _add_sweep(parser: Parser) -> None:
     )
     parser.add_argument(
         "--set",
-        action=_Set,
+        action=SetAction,
         table=settings_for(Mode.SEARCH),
         metavar="KEY=VALUE",
         help="a setting by its key, value in YAML; may be repeated",
@@ -309,7 +223,7 @@ def _add_completion(parser: Parser) -> None:
 
 
 def _add_accelerators(parser: Parser) -> None:
-    _add_one(parser, Mode.SEARCH, "design_space")
+    add_one(parser, Mode.SEARCH, "design_space")
     parser.add_argument(
         "--output", metavar="FILE", help="file to write (default Estimator/arch_configs/cores.json; - for stdout)"
     )
@@ -331,42 +245,6 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="log warnings only, no progress")
 
 
-def _add_table(parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS) -> None:
-    for title, keys in groups.items():
-        group = parser.add_argument_group(title)
-        for setting in sorted((each for each in table.settings if each.key in keys), key=lambda each: keys.index(each.key)):
-            _add_setting(group, table, setting)
-    parser.add_argument(
-        "--set", action=_Set, table=table, metavar="KEY=VALUE", help="a setting by its key, value in YAML; may be repeated"
-    )
-
-
-def _add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None) -> None:
-    """A single setting of a mode, with what it means elsewhere."""
-    table = settings_for(mode)
-    _add_setting(parser, table, next(setting for setting in table.settings if setting.key == key), help_text)
-
-
-def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
-    metavar = "|".join(setting.choices) if setting.choices else _NAMED.get(setting.key, _METAVARS[setting.kind])
-    metavar += " [UNIT]" if setting.unit else ""
-    arity: dict[str, Any] = {"metavar": metavar}
-    if setting.kind is Kind.SWITCH:
-        arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
-    elif setting.many or setting.unit:
-        arity["nargs"] = "+"
-    group.add_argument(
-        *setting.flags,
-        dest=setting.key,
-        action=_Give,
-        table=table,
-        default=argparse.SUPPRESS,
-        help=help_text or setting.help,
-        single=not setting.many,
-        **arity,
-    )
-
-
 _FLAGS: dict[str, Callable[[Parser], None]] = {
     **dict.fromkeys(STUDY_MODES, _add_study),
     "evaluate": _add_evaluate,
@@ -384,57 +262,3 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "doctor": _add_doctor,
     "completion": _add_completion,
 }
-MANY = 99  # values of a flag that takes any number
-_NAMED = {"model": "NAME", "output": "DIR", "name": "NAME"} | dict.fromkeys(
-    ("device", "chip", "design_space", "technology", "cluster", "software"), "NAME|FILE"
-)
-_METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
-
-
-def _words_of(action: argparse.Action) -> FlagWords:
-    most = {0: 0, None: 1, "?": 1}.get(action.nargs, MANY)
-    values = tuple(map(str, action.choices or ()))
-    if isinstance(action, _Give):
-        setting = next((each for each in action.table.settings if each.key == action.dest), None)
-        if setting is not None:
-            values = ("true", "false") if setting.kind is Kind.SWITCH else setting.choices
-            values += ("all",) if setting.takes_all and values else ()
-    elif action.dest == "mode":
-        values = tuple(MODES)
-    return FlagWords(tuple(action.option_strings), action.help or "", values, most)
-
-
-class _Give(argparse.Action):
-    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest`` is the setting's key.
-
-    Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
-    """
-
-    def __init__(self, option_strings: list[str], dest: str, *, table: SettingTable, single: bool = False, **others: Any) -> None:
-        super().__init__(option_strings, dest, **others)
-        self.table = table
-        self.single = single
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        self.give(options, {self.dest: True if values == [] else values})  # a switch alone
-
-    def give(self, options: argparse.Namespace, given: dict[str, object]) -> None:
-        """Put settings over those given so far."""
-        options.given = vars(options).get("given", {}) | given
-
-
-class _Set(_Give):
-    """Put ``key=value`` among the settings given, the value read as YAML."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, options: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        from Common.records import parse_yaml
-
-        key, equals, text = values.partition("=")
-        if not equals:
-            raise InputError(f"--set {values!r} has no '='; write --set key=value, for instance --set micro_batch_size=2")
-        value = parse_yaml(text, f"the value in --set {values!r}")
-        self.give(options, self.table.canonical({key.strip(): value}, "--set"))

@@ -16,8 +16,8 @@ from Common.suggestions import nearest
 from Common.units import GB, GIB, MIB
 from FrontDoor.arguments import Command
 from FrontDoor.exit_status import DONE
-from FrontDoor.flags import LISTED
 from FrontDoor.models import models
+from FrontDoor.names import LISTED
 from FrontDoor.printing import print_rows
 
 if TYPE_CHECKING:

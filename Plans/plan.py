@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -114,6 +114,25 @@ class UniformPlan:
         inner = self.inner_devices
         return inner if self.group_order is GroupOrder.DATA_INNER else inner * self.pp
 
+    @property
+    def layers_layout(self) -> Layout:
+        """How the tensors of its layers lie."""
+        return Layout(self.tp, self.cp, self.ep, self.sequence_parallel, self.layout, self.tp2, self.exchange, self.panels)
+
+    def with_layout(self, layout: Layout) -> UniformPlan:
+        """The same plan with tensors of its layers laid out so."""
+        return replace(
+            self,
+            tp=layout.tp,
+            cp=layout.cp,
+            ep=layout.ep,
+            sequence_parallel=layout.sequence_parallel,
+            layout=layout.kind,
+            tp2=layout.tp2,
+            exchange=layout.exchange,
+            panels=layout.panels,
+        )
+
     def graph_key(self, model: str, sequence_length: int) -> GraphKey:
         """The graph of one device of the plan's groups."""
         return GraphKey(
@@ -188,7 +207,6 @@ class Plan:
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
-        layout = Layout(plan.tp, plan.cp, plan.ep, plan.sequence_parallel, plan.layout, plan.tp2, plan.exchange, plan.panels)
         return Plan(
             model=model,
             sequence_length=sequence_length,
@@ -202,7 +220,8 @@ class Plan:
             overlap_gradients=plan.overlap_gradients,
             overlap_tensor=plan.overlap_tensor,
             stages=tuple(
-                StagePlan(chunk, layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage) for chunk in chunks
+                StagePlan(chunk, plan.layers_layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage)
+                for chunk in chunks
             ),
         )
 
@@ -235,22 +254,14 @@ class Plan:
             raise InputError(
                 f"interleave of the plan is {self.interleave}, which does not divide the {len(self.stages)} of its stages"
             )
-        return UniformPlan(
+        plan = UniformPlan(
             micro_batch_size=first.micro_batch_size,
             global_batch_size=self.global_batch_size,
-            tp=first.layout.tp,
             pp=len(self.stages) // self.interleave,
             dp=first.dp,
-            cp=first.layout.cp,
-            ep=first.layout.ep,
             interleave=self.interleave,
             gpipe=self.schedule is PipelineSchedule.GPIPE,
             recompute=first.recompute,
-            sequence_parallel=first.layout.sequence_parallel,
-            layout=first.layout.kind,
-            tp2=first.layout.tp2,
-            panels=first.layout.panels,
-            exchange=first.layout.exchange,
             zero_stage=first.zero_stage,
             optimizer=self.optimizer,
             precision=self.precision,
@@ -261,6 +272,7 @@ class Plan:
             overlap_gradients=self.overlap_gradients,
             overlap_tensor=self.overlap_tensor,
         )
+        return plan.with_layout(first.layout)
 
 
 MAPPED = (  # keys of a plan's settings that are its fields or properties too

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import KeyExchange, LayoutName, Precision, TensorLayout
+from Common.choices import KeyExchange, LayoutName, Precision
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -92,13 +92,13 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
     """Keys that have every value of every axis which decides a graph; all of them together where one plan is priced."""
-    split = request.sequence_parallel == (True,)
-    length, dtype = request.sequence_length_of(model), request.precision.graph_dtype
+    from Studies.problem import single_plan
+
+    length = request.sequence_length_of(model)
     if request.mode is Mode.EVALUATE:
-        kind = TensorLayout.TWO_D if request.layout[0] is LayoutName.TWO_D else TensorLayout.ONE_D
-        of_axes = request.tp[0], request.attention, split and request.tp[0] > 1, dtype, request.cp[0], ep_degrees[0]
-        yield GraphKey(model, request.micro_batch_size[0], length, *of_axes, kind, request.tp2[0], request.exchange[0])
+        yield replace(single_plan(request).graph_key(model, length), ep=ep_degrees[0])
         return
+    split, dtype = request.sequence_parallel == (True,), request.precision.graph_dtype
     stated = request.cp if request.layout == (LayoutName.ONE_D,) else (1,)
     axes = [(tp, 1, 1) for tp in request.tp] + [(1, cp, 1) for cp in stated] + [(1, 1, ep) for ep in ep_degrees]
     for tp, cp, ep in axes:

@@ -10,7 +10,7 @@ from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.widths import check_key
-from Plans.plan import Layout
+from Plans.plan import Layout, UniformPlan
 from Studies.request import Request
 
 
@@ -51,17 +51,7 @@ def _asked(request: Request) -> Iterator[Layout]:
 
 
 def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:
-    return GraphKey(
-        model,
-        min(request.micro_batch_size),
-        request.sequence_length_of(model),
-        layout.tp,
-        request.attention,
-        layout.sequence_parallel,
-        request.precision.graph_dtype,
-        layout.cp,
-        1,
-        layout.kind,
-        layout.tp2,
-        layout.exchange,
-    )
+    plan = UniformPlan(
+        micro_batch_size=min(request.micro_batch_size), attention=request.attention, precision=request.precision
+    ).with_layout(layout)
+    return plan.graph_key(model, request.sequence_length_of(model))

@@ -9,28 +9,30 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from Common.errors import InputError
-from Common.files import pack, parse_json, write_atomically
+from Common.files import pack, parse_json, refuse_replacing, write_atomically
 from Common.records import to_json
 from Common.sealed import KEY, digest_of, with_digest
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
 from Solver.search.schedule_records import KeptSchedules
+from Studies.folders import REPOSITORY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
 
+MANIFEST = "manifest.json"
 RUN_FILES = (
     "best.json",
     "study.yaml",
-    "manifest.json",
+    MANIFEST,
     "designs.parquet",
     "designs.csv",
     "plans.parquet",
@@ -45,13 +47,29 @@ POINT_MEANING = (
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """Provenance of a run. ``contents`` are hashes of the files that the study names, ``files`` digests of the run's own."""
+class Origin:
+    """What an answer rests on: software, code and machine, and hashes of the files that the study names (``contents``)."""
 
     versions: dict[str, str]
     contents: dict[str, str]
     git_commit: str | None
     machine: str
+
+    @classmethod
+    def of(cls, contents: Mapping[str, str], **others: Any) -> Self:
+        """That of what is computed here and now from files with ``contents``; ``others`` are further fields."""
+        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+        return cls(_library_versions(), dict(contents), _git_commit(REPOSITORY), machine, **others)
+
+    def sealed(self) -> bytes:
+        """As a file, with a digest of it."""
+        return json.dumps(with_digest(json.loads(to_json(self))), indent=2).encode()
+
+
+@dataclass(frozen=True)
+class Manifest(Origin):
+    """Provenance of a run; ``files`` are digests of its own."""
+
     schedule_solver: str
     confirmation_solvers: tuple[str, ...]
     phases: tuple[PhaseRecord, ...]
@@ -67,12 +85,8 @@ def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
     Raises:
         InputError: there is one, which a run there would replace.
     """
-    there = [name for name in names if os.path.lexists(folder / name)]
-    if there and not _of_a_run(folder / "manifest.json"):
-        raise InputError(
-            f"{folder / there[0]} was written by no run of phaze, and this one would replace it; give another --output, or move "
-            "the file"
-        )
+    if not _of_a_run(folder / MANIFEST):
+        refuse_replacing(folder, names, "run")
 
 
 def _of_a_run(manifest: Path) -> bool:
@@ -83,7 +97,7 @@ def _of_a_run(manifest: Path) -> bool:
     return isinstance(document, dict) and KEY in document
 
 
-def library_versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     """Versions of everything the numbers depend on."""
     names = ("phaze", "torch", "transformers", "numpy", "numba", "scipy", "gurobipy", "networkx")
     versions = {"python": platform.python_version()}
@@ -95,7 +109,7 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def git_commit(repository: Path) -> str | None:
+def _git_commit(repository: Path) -> str | None:
     """Commit of the code, with ``+changes`` where the work tree differs; None outside a git checkout."""
     try:
         commit, changes = (
@@ -139,8 +153,7 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         (folder / f"{name}.csv").unlink(missing_ok=True)  # of an earlier run, which these files replace
     best = best_json(files.result)
     digests = {name: digest_of(content) for name, content in {**contents, "best.json": best}.items()}
-    manifest = json.loads(to_json(replace(files.manifest, files=digests)))
-    write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+    write_atomically(folder / MANIFEST, replace(files.manifest, files=digests).sealed())
     for name, content in contents.items():
         write_atomically(folder / name, content)
     if csv:

@@ -1,7 +1,5 @@
 """``run_solver``: answer a request and write its run directory."""
 
-import os
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,7 +16,6 @@ from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules, PricedOperator
 from Solver.search.search import ScoredPoint, Searched, search
 from Studies.file_contents import file_contents
-from Studies.folders import REPOSITORY
 from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
@@ -29,8 +26,6 @@ from Studies.run_directory import (
     Manifest,
     RunFiles,
     check_replaceable,
-    git_commit,
-    library_versions,
     write_run,
 )
 from Studies.tables import designs_table, plans_table
@@ -76,11 +71,8 @@ def _files(request: Request, run: Run, searched: Searched, contents: dict[str, s
     result, hardware = searched.result, run.hardware
     designs = designs_table(searched.groups, hardware)
     confirmed = [item for one in searched.scored if one.point.certificate for item in one.point.certificate.schedules]
-    manifest = Manifest(
-        versions=library_versions(),
-        contents=contents,
-        git_commit=git_commit(REPOSITORY),
-        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    manifest = Manifest.of(
+        contents,
         schedule_solver=hardware.solver.name if isinstance(hardware, DesignedChips) else "",
         confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
         phases=tuple(run.phases),

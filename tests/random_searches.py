@@ -333,9 +333,7 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
             )
             yield from every_order(space, shape)
     for layout, size, recompute in itertools.product(space.layouts, space.micro_batch_sizes, space.recompute):
-        axes = {"tp": layout.tp, "tp2": layout.tp2, "cp": layout.cp, "layout": layout.kind, "exchange": layout.exchange}
-        axes |= {"panels": layout.panels}
-        yield from every_order(space, replace(space.base, **axes, micro_batch_size=size, recompute=recompute))
+        yield from every_order(space, replace(space.base, micro_batch_size=size, recompute=recompute).with_layout(layout))
 
 
 def every_order(space: PlanSpace, shape: UniformPlan) -> Iterator[UniformPlan]:

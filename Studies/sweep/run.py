@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from Common.errors import InputError, PhazeError
-from Common.files import check_writable, write_atomically
+from Common.files import check_writable, refuse_replacing, write_atomically
 from Common.numbers import number
 from Common.progress import Progress
 from Studies.hardware import HardwareFiles
@@ -87,12 +86,8 @@ def _claim(sweep: Sweep) -> None:
         InputError: a file that no sweep wrote would be replaced.
     """
     asked, path = sweep.to_yaml().encode(), sweep.folder / SWEEP
-    there = [name for name in (SWEEP, TABLE, TABLE_CSV) if os.path.lexists(sweep.folder / name)]
-    if there and not sweep.store.is_dir():
-        raise InputError(
-            f"{sweep.folder / there[0]} was written by no sweep of phaze, and this one would replace it; give another --output, "
-            "or move the file"
-        )
+    if not sweep.store.is_dir():
+        refuse_replacing(sweep.folder, (SWEEP, TABLE, TABLE_CSV), "sweep")
     with suppress(OSError):
         if path.read_bytes() != asked:
             logger.warning("%s held the table of another sweep, which this one replaces; its points are kept", path.parent)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,9 @@ from Plans.plan import plan_mapping
 from Plans.results import Status
 from Solver.results import SearchResult
 from Studies.evaluation import Evaluation, evaluation_of, prepared
-from Studies.folders import REPOSITORY
 from Studies.problem import check_code
 from Studies.request import Request
-from Studies.run_directory import RUN_FILES, check_replaceable, git_commit, library_versions
+from Studies.run_directory import MANIFEST, RUN_FILES, Origin, check_replaceable
 from Studies.training_time.records import TrainingTime
 from Studies.training_time.request import TrainingRequest, plan_of_search
 from Studies.training_time.training import training_time_of
@@ -36,6 +33,13 @@ class PricedTraining:
     evaluation: Evaluation
     search: SearchResult | None
     folder: Path | None
+
+
+@dataclass(frozen=True)
+class _Manifest(Origin):
+    """Provenance of a training whose plan was given; ``files`` are digests of its own."""
+
+    files: dict[str, str]
 
 
 def price_training(asked: TrainingRequest, progress: Progress | None = None) -> PricedTraining | SearchResult:
@@ -98,13 +102,7 @@ def _write(folder: Path, asked: TrainingRequest, request: Request, answer: Price
     document = json.dumps(with_digest(training_json(asked, answer)), indent=2).encode()
     if answer.search is None:
         study = yaml.safe_dump(asked.as_mapping(), sort_keys=False, default_flow_style=None).encode()
-        manifest = {
-            "versions": library_versions(),
-            "contents": dict(request.hardware.contents),
-            "git_commit": git_commit(REPOSITORY),
-            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-            "files": {"study.yaml": digest_of(study), FILE: digest_of(document)},
-        }
-        write_atomically(folder / "manifest.json", json.dumps(with_digest(manifest), indent=2).encode())
+        files = {"study.yaml": digest_of(study), FILE: digest_of(document)}
+        write_atomically(folder / MANIFEST, _Manifest.of(request.hardware.contents, files=files).sealed())
         write_atomically(folder / "study.yaml", study)
     write_atomically(folder / FILE, document)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from random import Random
 
 from Common.settings import Kind, Setting
-from FrontDoor.flags import MODES, Parser, add_modes
+from FrontDoor.flags import add_modes
+from FrontDoor.names import MODES
+from FrontDoor.parser import Parser
 from scripts.fuzzing import values
 from scripts.fuzzing.targets import BASES
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from FrontDoor.flags import Parser
+from FrontDoor.parser import Parser
 from scripts.fuzzing import formats
 from scripts.fuzzing.flags import Flags, flags
 from scripts.fuzzing.targets import AMPED, ICML24, LAYOUTS, NEST, TARGETS

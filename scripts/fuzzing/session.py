@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from Common.files import code_version
-from FrontDoor.flags import Parser
+from FrontDoor.parser import Parser
 from scripts.fuzzing.base_files import write_base_files
 from scripts.fuzzing.findings import Example, Findings, table, told
 from scripts.fuzzing.flags import WRITTEN, Flags, parsers

@@ -18,8 +18,8 @@ from Common.errors import ArtefactError, InfeasibleError, PhazeError
 from Estimator.hardware_files import HARDWARE
 from FrontDoor import modes
 from FrontDoor.arguments import DEFAULT_MODE, Command, parse
-from FrontDoor.flags import MODES, STUDY_MODES
 from FrontDoor.help_text import MODE_GROUPS, SETTING_GROUPS
+from FrontDoor.names import MODES, STUDY_MODES
 from Studies.annotations import Mode
 from Studies.plan_files import evaluate_request
 from Studies.request import settings_for

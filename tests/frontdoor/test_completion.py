@@ -10,7 +10,7 @@ import pytest
 
 import phaze
 from FrontDoor.arguments import mode_parsers
-from FrontDoor.flags import LISTED, MODES
+from FrontDoor.names import LISTED, MODES
 from GraphExtractor.models.registry import listed_models
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

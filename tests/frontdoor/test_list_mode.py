@@ -9,7 +9,7 @@ import pytest
 
 import phaze
 from Estimator.hardware_files import HARDWARE
-from FrontDoor.flags import LISTED
+from FrontDoor.names import LISTED
 from GraphExtractor.models.registry import listed_models
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

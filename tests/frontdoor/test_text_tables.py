@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phaze
-from FrontDoor.flags import MODES, WITHOUT_TABLES
+from FrontDoor.names import MODES, WITHOUT_TABLES
 from Reporter.text_tables import TextTable, fitted_lines, new_table, plain_table, print_lines, print_tables
 
 COLUMNS = ("HBM GiB", "accelerator", "model", "plan", "samples/s", "proven")
