@@ -478,6 +478,8 @@ class Case:
     hardware: RandomHardware
     models: dict[str, RandomModel]
     known: dict[tuple[ModelProblem, UniformPlan, int, float, bool], Enumerated] = field(default_factory=dict)
+    plans: dict[tuple[ModelProblem, UniformPlan, bool], list[tuple[UniformPlan, LayerCosts]]] = field(default_factory=dict)
+    cuts: dict[tuple[str, UniformPlan, float, bytes], Enumerated] = field(default_factory=dict)
 
     def run(self) -> Run:
         return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
@@ -500,15 +502,35 @@ class Case:
         return self.known[asked]
 
     def _enumerated(self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
-        graph = self.graph(model.graph_key(shape))
-        machine = self.hardware.machine(row, memory_bytes)
+        machine = self.hardware.machine(row, memory_bytes)  # the same for all rows
         best = Enumerated(shape, math.inf, 0.0)
-        for plan in every_plan(model.space, shape, len(graph.sequence)):
-            groups = layer_groups(plan, self.hardware.cluster)
-            costs = self.hardware.costs(graph, plan.recompute, groups)
-            found = best_cut(plan, self.hardware.at_least(costs) if least else costs, machine, row)
-            best = min(best, found, key=lambda each: each.iteration_s)
+        for plan, costs in self._priced(model, shape, least):
+            asked = model.name, plan, memory_bytes, _seconds_of(costs, row)  # configurations may be alike
+            if asked not in self.cuts:
+                self.cuts[asked] = best_cut(plan, costs, machine, row)
+            best = min(best, self.cuts[asked], key=lambda each: each.iteration_s)
         return best
+
+    def _priced(self, model: ModelProblem, shape: UniformPlan, least: bool) -> list[tuple[UniformPlan, LayerCosts]]:
+        """Every plan of a shape with what its layers cost, on all configurations."""
+        asked = model, shape, least
+        if asked not in self.plans:
+            graph, priced = self.graph(model.graph_key(shape)), {}
+            self.plans[asked] = []
+            for plan in every_plan(model.space, shape, len(graph.sequence)):
+                groups = layer_groups(plan, self.hardware.cluster)
+                if groups not in priced:
+                    costs = self.hardware.costs(graph, plan.recompute, groups)
+                    priced[groups] = self.hardware.at_least(costs) if least else costs
+                self.plans[asked].append((plan, priced[groups]))
+        return self.plans[asked]
+
+
+def _seconds_of(costs: LayerCosts, row: int) -> bytes:
+    """All that one configuration takes for the layers."""
+    passes = (getattr(costs, name) for name in ("forward", "recompute", "backward"))
+    arrays = [getattr(each, part.name) for each in passes for part in fields(PassCosts)]
+    return b"".join(array[row].tobytes() for array in (*arrays, costs.accumulation_s))
 
 
 def random_case(seed: int, **given: Any) -> Case:
