@@ -310,7 +310,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         capacities=tuple(capacities(cluster, devices)),
         layouts=() if experts or layers % 3 == 1 else (*(replace(TWO_D, panels=panels) for panels in PANELS[:layers]), RING),
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
-        overlap_tensor=((None,), (True, False))[int(random.integers(2))],
+        overlap_tensor=((None,), (False, True))[int(random.integers(2))],
     )
 
 

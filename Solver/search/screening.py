@@ -2,7 +2,7 @@
 
 Every shape has a bound that is known as soon as its layers are priced (``shape_bounds``). Shapes are looked at in its order until
 no other can have a plan as fast as the fastest found, with each micro-batch size. Some more are looked at for every other thing
-that shapes choose, so that what each value of it allows can be told, proven or not.
+that shapes choose, so that what each value of it allows can be told, proven or not; where none of many fits, nothing is told.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
-from GraphExtractor.graph import Recompute
 from Plans.assignment import Assignment
 from Plans.groups import LayerGroups, layer_groups
 from Plans.plan import GroupOrder, UniformPlan
@@ -28,7 +27,8 @@ from Solver.search.costs import ClosedShapes, PricedShapes, Shape
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-MOST_OF_VALUE = 16  # shapes that are looked at for what one value of an axis allows
+MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
+MOST_WITHOUT = 64  # of them, where no plan of any fits
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good plan
 
 
@@ -58,9 +58,9 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
     """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does not tell them apart quickly."""
     run, plans = priced.run, priced.plans
     least_s, groups_of = np.zeros(len(plans)), _Groups(priced.model.space.devices, run.hardware.cluster)
-    alike: dict[tuple[int, Recompute, int], list[int]] = defaultdict(list)
+    alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
     for number, plan in enumerate(plans):
-        alike[id(priced.graph(number)), plan.recompute, plan.panels].append(number)
+        alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
     with run.progress.phase(f"layer times of {priced.model.name}", len(alike)) as advance:
         for numbers in alike.values():
             first, graph = plans[numbers[0]], priced.graph(numbers[0])
@@ -103,13 +103,18 @@ class _Screen:
         self.shapes: dict[int, Shape | None] = {}
 
     def look_at(self, numbers: IntArray, most: int | None) -> None:
-        """Look at those of ``numbers`` that might have the fastest plan of them with some memory, ``most`` at most."""
-        best_s = dict.fromkeys(self._sizes, math.inf)
-        for place, number in enumerate(numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist()):
-            if self._least_s[number] > max(best_s.values()) * (1.0 + ROUNDING) or place == most:
+        """Look at those of ``numbers`` that might have the fastest plan of them with some memory.
+
+        At ``most`` so many that have plans, and more only as long as none of them fits.
+        """
+        best_s, with_plans = dict.fromkeys(self._sizes, math.inf), 0
+        for number in numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist():
+            enough = most is not None and with_plans >= (most if min(best_s.values()) < math.inf else max(most, MOST_WITHOUT))
+            if enough or self._least_s[number] > max(best_s.values()) * (1.0 + ROUNDING):
                 break
             for size in self._sizes:
                 best_s[size] = min(best_s[size], self._seconds(number, size, best_s[size]))
+            with_plans += self.shapes[number] is not None
 
     def _seconds(self, number: int, memory_bytes: int, beaten_s: float) -> float:
         """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than ``beaten_s``."""

@@ -8,6 +8,7 @@ from random_searches import Case, random_case
 from Plans.results import Status
 from Solver.search import model_shapes as searched_shapes
 from Solver.search import screening
+from Solver.search.costs import PricedShapes
 from Solver.search.plan_axes import plan_axes
 from Solver.search.search import Searched, search
 from Studies.problem import hardware_report
@@ -22,6 +23,7 @@ def screening_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few shapes there are, they are screened, and little is looked at for the values of axes."""
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
     monkeypatch.setattr(screening, "MOST_OF_VALUE", 2)
+    monkeypatch.setattr(screening, "MOST_WITHOUT", 2)
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
@@ -86,3 +88,22 @@ def test_what_values_of_axes_allow_is_said_as_far_as_it_is_known(seed: int, monk
                 assert value.reached <= reached * (1 + 1e-9) and reached <= value.bound * (1 + 1e-9)
             else:
                 assert value.reached == pytest.approx(reached, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_plan_of_any_shape_is_below_its_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(seed, most_layers=3)
+    (model,) = case.problem.models
+    found: list[tuple[PricedShapes, list[float]]] = []
+
+    def kept(priced: PricedShapes) -> None:
+        least_s = screening.least_seconds(priced)
+        assert least_s is not None
+        found.append((priced, least_s.tolist()))
+
+    monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
+    monkeypatch.setattr(searched_shapes, "screened", kept)
+    searched(case, monkeypatch)
+    for priced, bounds_s in found:
+        for plan, least_s in zip(priced.plans, bounds_s, strict=True):
+            assert least_s <= case.enumerated(model, plan, 0, float(max(case.problem.memory_bytes))).iteration_s * (1 + 1e-9)
