@@ -32,7 +32,10 @@ LARGEST = 1e9
 LEAST_ROWS = 100  # for some thirty constants
 HELD_OUT = 0.3  # part of the rows that the stated error is taken from
 START, SOFT = 0.1, 0.1  # slow-downs to begin with; relative error from which rows weigh less
-MOST_STEPS = 200
+MOST_STEPS = 40
+LEAST_S, QUICKEST = 1e-4, 0.1  # of a start; part of the rows that are taken to be disturbed least
+BETWEEN = 3
+KINDS = (0, BETWEEN, BETWEEN, 1, 2)  # constants of each activity: products, with the host, and each arrangement between devices
 PAIRS = tuple(  # traffic between devices is one or the other
     (i, j)
     for (i, slowed), (j, beside) in product(enumerate(ACTIVITIES), repeat=2)
@@ -62,6 +65,7 @@ class ContentionFit:
     slowdown: FloatArray
     rows: int
     mape: float
+    bias: float
     held_out_rows: int
     held_out_mape: float
     held_out_bias: float
@@ -69,7 +73,9 @@ class ContentionFit:
     def by_name(self) -> dict[str, dict[str, float]]:
         """The slow-downs that are not 0, as a file of them states them."""
         named = {
-            str(slowed): {str(beside): round(float(value), 3) for beside, value in zip(ACTIVITIES, row, strict=True) if value > 5e-4}
+            str(slowed): {
+                str(beside): round(float(value), 3) for beside, value in zip(ACTIVITIES, row, strict=True) if value > 5e-4
+            }
             for slowed, row in zip(ACTIVITIES, self.slowdown, strict=True)
         }
         return {name: row for name, row in named.items() if row}
@@ -118,9 +124,15 @@ def fit_contention(rows: JointRows) -> ContentionFit:
     others = _Constants(rows.arrangements).fitted(rows.some(~held_out))
     error = others.error(rows.some(held_out))
     every = _Constants(rows.arrangements).fitted(rows)
-    everywhere = np.abs(every.error(rows))
+    all_errors = every.error(rows)
     return ContentionFit(
-        every.slowdown, len(rows.seconds), float(everywhere.mean()), len(error), float(np.abs(error).mean()), float(error.mean())
+        slowdown=every.slowdown,
+        rows=len(all_errors),
+        mape=float(np.abs(all_errors).mean()),
+        bias=float(all_errors.mean()),
+        held_out_rows=len(error),
+        held_out_mape=float(np.abs(error).mean()),
+        held_out_bias=float(error.mean()),
     )
 
 
@@ -147,7 +159,14 @@ class _Constants:
             found: FloatArray = np.log(_Constants(self._arrangements, values).seconds(rows) / rows.seconds)
             return found
 
-        best = least_squares(residuals, self._start(rows), bounds=(0.0, np.inf), loss="soft_l1", f_scale=SOFT, max_nfev=MOST_STEPS)
+        best = least_squares(
+            residuals,
+            self._start(rows),
+            bounds=(0.0, np.inf),
+            loss="soft_l1",
+            f_scale=SOFT,
+            max_nfev=MOST_STEPS,
+        )
         return _Constants(self._arrangements, best.x)
 
     def seconds(self, rows: JointRows) -> FloatArray:
@@ -162,24 +181,26 @@ class _Constants:
 
     def _alone_s(self, rows: JointRows) -> FloatArray:
         starts, rates = self._values[: -len(PAIRS)].reshape(2, -1)
-        of = np.tile(np.array([0, 3, 3, 1, 2]), (len(rows.seconds), 1))
+        of = np.tile(np.array(KINDS), (len(rows.seconds), 1))
         of[:, 1:3] += rows.arrangement[:, None]
         return np.where(rows.work > 0.0, starts[of] + rates[of] * rows.work, 0.0)
 
     def _start(self, rows: JointRows) -> FloatArray:
-        """As if each row had taken no longer than its only, or any, activity: the least seconds per unit of work."""
-        kinds = np.full((3 + self._arrangements, 2), np.inf)
-        of = [0, 3, 3, 1, 2]
-        for place, kind in enumerate(of):
-            for arrangement in range(self._arrangements if kind == 3 else 1):
+        """Each activity as rows say that have only that, or else the quickest rows that have it; slow-downs a little."""
+        constants, only = np.full((3 + self._arrangements, 2), LEAST_S), (rows.work > 0.0).sum(axis=1) == 1
+        for place, first in enumerate(KINDS):
+            for kind in range(self._arrangements) if first == BETWEEN else (0,):
                 used = rows.work[:, place] > 0.0
-                if kind == 3:
-                    used &= rows.arrangement == arrangement
-                if used.any():
-                    least = float(np.median(rows.seconds[used] / rows.work[used, place]))
-                    kinds[kind + arrangement] = np.minimum(kinds[kind + arrangement], (1e-4, least))
-        kinds = np.where(np.isfinite(kinds), kinds, 1e-4)
-        return np.concatenate([kinds[:, 0], 0.5 * kinds[:, 1], np.full(len(PAIRS), START)])
+                used &= (rows.arrangement == kind) | (first != BETWEEN)
+                if not used.any():
+                    continue
+                work, seconds = rows.work[used & only, place], rows.seconds[used & only]
+                if len(np.unique(work)) > 1:
+                    line = np.polynomial.polynomial.polyfit(work, seconds, 1)
+                else:
+                    line = np.array([LEAST_S, np.quantile(rows.seconds[used] / rows.work[used, place], QUICKEST)])
+                constants[first + kind] = np.maximum(line, LEAST_S * 1e-3)
+        return np.concatenate([constants.T.ravel(), np.full(len(PAIRS), START)])
 
 
 def of_one_device(tables: Sequence[JointRows]) -> JointRows:
