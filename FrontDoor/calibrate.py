@@ -1,4 +1,4 @@
-"""``phaze calibrate``: fits a device or a cluster to measurements and writes its YAML."""
+"""``phaze calibrate``: fits a device, a cluster or a framework to measurements and writes its YAML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A fitted device or cluster as the text of its file, and how good the fit is."""
+    """A fitted device, cluster or framework as the text of its file, and how good the fit is."""
 
     text: str
     errors: tuple[Calibration, ...]
@@ -38,13 +38,17 @@ def calibrate(command: Command) -> int:
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
-        given = "both --device and --cluster were given" if named else "neither --device nor --cluster was given"
+        given = (
+            f"{' and '.join(f'--{key}' for key in named)} were given"
+            if named
+            else "none of --device, --cluster, --software was given"
+        )
         raise InputError(f"{given}; name what is to be fitted with one of them")
     if not command.tables:
         raise InputError("no table was given; name the measurements with --table, for instance --table gemm.csv")
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
-    (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster}
+    (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster, "software": _software}
     fitted = fit[key](named_file(key, text), tables, output.stem)
     write_atomically(output, text_with_digest(fitted.text).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
@@ -74,13 +78,13 @@ def _output(command: Command) -> Path:
 def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.devices.calibration import calibrate as fit
     from Estimator.devices.calibration import read_measurements
-    from Estimator.devices.device_yaml import device_yaml
     from Estimator.devices.files import load_device
+    from Estimator.devices.written_yaml import written_yaml
 
     measured = [read_measurements(table) for table in tables]
     fitted = replace(fit(load_device(start), measured).device, name=name)
     own = {table.name for table in measured}
-    return Calibrated(device_yaml(fitted), tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own))
+    return Calibrated(written_yaml(fitted), tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own))
 
 
 def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
@@ -102,6 +106,28 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
             large = f"{table}: above {LARGE_BYTES / 1e6:.0f} MB"
             errors.append(Calibration(large, found.large.rows, found.large.mape, found.large.bias))
     return Calibrated(cluster_yaml(fit, ", ".join(table for table, _ in measured), cluster.name), tuple(errors))
+
+
+def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
+    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the tables name."""
+    from Estimator.chips.technology import Quantity
+    from Estimator.devices.device import Calibration
+    from Estimator.devices.files import device_of_run, load_software
+    from Estimator.devices.operator_cost import DeviceModel
+    from Estimator.devices.written_yaml import written_yaml
+    from Estimator.hardware_files import load_cluster
+    from Estimator.network.contention import Contention
+    from Estimator.network.contention_fit import fit_contention, of_one_device, read_joint_rows
+
+    software, rows = load_software(start), of_one_device([read_joint_rows(table) for table in tables])
+    device = device_of_run(rows.device)
+    links = load_cluster(device.cluster).tiers[0].bandwidth_bytes_per_s
+    memory = DeviceModel(device, software, next(iter(device.matrix.peak))).stream_bytes_per_s
+    fit, table = fit_contention(rows), ", ".join(table.name for table in tables)
+    share = Quantity(links / memory, "fraction", f"links within a node of {device.cluster} over the memory of {device.name}")
+    fitted = replace(software, name=name, contention=Contention(name, share, fit.by_name(), f"fitted to {table}"))
+    held_out = Calibration(f"{table}: held out", fit.held_out_rows, fit.held_out_mape, fit.held_out_bias)
+    return Calibrated(written_yaml(fitted), (Calibration(table, fit.rows, fit.mape, fit.bias), held_out))
 
 
 def _error_table(errors: Sequence[Calibration]) -> TextTable:

@@ -109,6 +109,7 @@ def _add_validate(parser: Parser) -> None:
 def _add_calibrate(parser: Parser) -> None:
     add_one(parser, Mode.EVALUATE, "device", "device to start from, by name or YAML file; fits tables of operators")
     add_one(parser, Mode.EVALUATE, "cluster", "cluster to start from, by name or YAML file; fits tables of collectives")
+    add_one(parser, Mode.EVALUATE, "software", "framework to start from, by name or YAML file; fits tables of what runs at once")
     parser.add_argument(
         "--table", dest="tables", action="append", metavar="FILE", help="CSV of measurements; may be repeated", default=[]
     )

@@ -74,6 +74,11 @@ class DeviceGroups:
         """Devices in a group."""
         return math.prod(level.size for level in self.levels)
 
+    @property
+    def within_first_tier(self) -> bool:
+        """Whether every group lies in one block of the first tier."""
+        return all(isinstance(level, Rectangle) and math.prod(level.parts[1:]) == 1 for level in self.levels)
+
 
 ALONE = DeviceGroups((), (0,))
 

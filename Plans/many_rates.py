@@ -44,6 +44,8 @@ class ManyRates(NamedTuple):
     copies: FloatArray
     zero_stage: IntArray
     overlap_data: BoolArray
+    shown_part: FloatArray
+    hidden_part: FloatArray
     resident_bytes: FloatArray
     step_s: FloatArray
 
@@ -63,6 +65,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.zero_stage[plan],
         rates.overlap_tensor,
         rates.overlap_data[plan],
+        rates.shown_part[plan],
+        rates.hidden_part[plan],
         rates.weight_bytes,
         rates.gradient_bytes,
         rates.resident_bytes[plan],
@@ -86,6 +90,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         resident[rows] = policy.resident_bytes(copies[rows])
         step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
     groups, group = many_group_rates(plans, machine.cluster)
+    near, beyond = machine.hiding(near=True), machine.hiding(near=False)
+    within = replicas_within_first_tier(plans, machine.cluster)
     return ManyRates(
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
@@ -101,6 +107,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         copies=together.astype(np.float64),
         zero_stage=plans.zero_stage,
         overlap_data=plans.overlap_gradients,
+        shown_part=np.where(within, near.shown_part, beyond.shown_part),
+        hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,
     )
@@ -150,6 +158,12 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
     each = [parts_of(size, stride, plans.devices, cluster) for size, stride in zip(sizes, strides, strict=True)]
     parts: IntArray = each[0] * each[1]
     return np.where(parts.all(axis=0), parts, 0)
+
+
+def replicas_within_first_tier(plans: UniformPlans, cluster: Cluster) -> BoolArray:
+    """Whether all devices with the same parameters lie in one block of the first tier, shape (N,)."""
+    within: BoolArray = replica_parts(plans, cluster)[1:].prod(axis=0) == 1
+    return within
 
 
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:

@@ -11,6 +11,7 @@ from Estimator.devices.device import Software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s, rectangle_costs
+from Estimator.network.contention import UNDISTURBED, Hiding
 from Estimator.network.links import (
     PipelineLayouts,
     boundary_tiers,
@@ -45,6 +46,13 @@ class Machine:
     cluster: Cluster
     software: Software
 
+    def hiding(self, *, near: bool) -> Hiding:
+        """What becomes of traffic beside computation, within the first tier of the network (``near``) or beyond it."""
+        contention, first = self.software.contention, self.cluster.tiers[:1]
+        if contention is None or not first:
+            return UNDISTURBED
+        return contention.hiding(near=near, link_share=first[0].bandwidth_bytes_per_s / self.stream_bytes_per_s)
+
 
 def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | None = None) -> Machine:
     """The device of ``model`` on ``cluster``, with its own memory unless told otherwise."""
@@ -73,6 +81,7 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     dense = replicas(plan, cluster)
     experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster)
+    hiding = machine.hiding(near=dense.within_first_tier)
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
@@ -81,6 +90,8 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
         zero_stage=plan.zero_stage,
         overlap_tensor=hides_tensor_collectives(plan, software),
         overlap_data=data,
+        shown_part=hiding.shown_part,
+        hidden_part=hiding.hidden_part,
         weight_bytes=policy.weight_bytes,
         gradient_bytes=policy.gradient_bytes,
         resident_bytes=policy.resident_bytes(copies),

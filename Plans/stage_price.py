@@ -43,6 +43,8 @@ class PlanRates(NamedTuple):
     zero_stage: int
     overlap_tensor: bool
     overlap_data: bool
+    shown_part: float  # of data-parallel communication that is hidden: seconds that its second makes computation longer
+    hidden_part: float  # seconds of it that a second of computation hides
     weight_bytes: float
     gradient_bytes: float
     resident_bytes: FloatArray  # per parameter
@@ -171,12 +173,14 @@ def synchronisation(rates: PlanRates, dense: float, experts: float, rows: Sparse
 
 
 @inlined
-def exposed_s(communication_s: float, computation_s: float, layers: float) -> float:
-    """What of ``communication_s`` is left over when it runs beside ``computation_s``, both layer by layer.
+def exposed_s(rates: PlanRates, communication_s: float, computation_s: float, layers: float) -> float:
+    """What ``communication_s`` adds to ``computation_s`` when it runs beside it, both layer by layer.
 
-    The communication of a layer can only hide behind the computation of another one, so one layer's share always shows.
+    The communication of a layer can only hide behind the computation of another one, so one layer's share always shows; the rest
+    slows it down (``Estimator.network.contention``).
     """
-    return max(communication_s - computation_s * (layers - 1.0) / layers, communication_s / layers)
+    one, rest = 1.0 / layers, (layers - 1.0) / layers
+    return max(communication_s - computation_s * rest * rates.hidden_part, communication_s * (one + rest * rates.shown_part))
 
 
 @inlined
@@ -187,7 +191,7 @@ def pass_price(
     hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) if rates.overlap_tensor else 0.0
     occupied_s = device_s + tensor_s - hidden_s
     busy_s = max(occupied_s, host_s)
-    shown_s = exposed_s(data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
+    shown_s = exposed_s(rates, data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
     return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
 
 
@@ -207,7 +211,7 @@ def once_s(rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: floa
     """
     if not rates.overlap_data:
         return sync.last_reduce_s + sync.update_s
-    return exposed_s(sync.last_reduce_s, backward_s, layers) + exposed_s(sync.update_s, forward_s, layers)
+    return exposed_s(rates, sync.last_reduce_s, backward_s, layers) + exposed_s(rates, sync.update_s, forward_s, layers)
 
 
 @inner

@@ -20,6 +20,7 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
 from Estimator.network.cluster import Cluster, Tier
+from Estimator.network.contention import Contention
 from GraphExtractor.graph import (
     GraphKey,
     LayerGraph,
@@ -270,7 +271,10 @@ def random_software(random: Generator) -> Software:
     overlaps = {name: bool(random.random() < 0.5) for name in ("overlap_gradients", "overlap_tensor", "overlap_pipeline")}
     reserved = replace(software.reserved_memory, value=float(random.choice([0.0, 1000.0])))
     gradient = replace(software.gradient_bytes, value=float(random.choice([2.0, 4.0])))
-    return replace(software, reserved_memory=reserved, gradient_bytes=gradient, **overlaps)  # type: ignore[arg-type]
+    near, far, slower = np.round(random.random(3), 2).tolist()
+    slowdown = {"products": {"traffic_in_first_tier": near, "traffic_beyond": far}, "traffic_beyond": {"products": slower}}
+    contention = Contention("random", replace(reserved, value=0.01, unit="fraction"), slowdown, "random")
+    return replace(software, reserved_memory=reserved, gradient_bytes=gradient, contention=contention, **overlaps)  # type: ignore[arg-type]
 
 
 def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:

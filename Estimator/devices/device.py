@@ -6,6 +6,7 @@ from typing import Annotated
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.functions import WHOLE_FUNCTIONS
+from Estimator.network.contention import Contention
 
 
 @dataclass(frozen=True)
@@ -185,3 +186,4 @@ class Software:
     overlap_gradients: bool
     overlap_tensor: bool
     overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages
+    contention: Contention | None = None  # of what is overlapped; None: nothing is slowed down

@@ -4,8 +4,9 @@ Unknown names, unreadable files, bad keys, units and values are refused with an 
 """
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 
 from Common.errors import InputError
 from Common.records import read_yaml, to_record
@@ -14,6 +15,7 @@ from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Scans, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
+from Estimator.network.contention import ACTIVITIES, Contention
 from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
@@ -53,8 +55,15 @@ def load_device(name_or_path: str) -> Device:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    software = to_record(Software, read_yaml(path), str(path))
+    stated, contention = read_yaml(path), None
+    if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
+        contention = load_contention(stated["contention"], path.parent)
+        stated = stated | {"contention": None}
+    software = to_record(Software, stated, str(path))
+    software = software if contention is None else replace(software, contention=contention)
     file = FileRefusals(path)
+    if software.contention is not None:
+        check_contention(software.contention, path)
     _check_quantities(software, file, "")
     _check_functions(software.fused_tails, file, "fused_tails")
     passes = {phase.value for phase in Phase}
@@ -63,6 +72,31 @@ def load_software(name_or_path: str) -> Software:
     require(both, file, "unfused_softmax_bytes", f"given for {given or 'nothing'}", f"given for {' and '.join(sorted(passes))}")
     file.raise_any()
     return software
+
+
+def load_contention(name_or_path: str, relative_to: Path | None = None) -> Contention:
+    """Read what activities that run at once cost each other."""
+    path = hardware_path("contention", name_or_path, relative_to)
+    contention = to_record(Contention, read_yaml(path), str(path))
+    check_contention(contention, path)
+    return contention
+
+
+def check_contention(contention: Contention, source: Path) -> None:
+    """Refuse slow-downs that cannot be.
+
+    Raises:
+        InputError: names ``source`` and the key.
+    """
+    file, known = FileRefusals(source), f"of {', '.join(ACTIVITIES)}"
+    require(contention.link_share.unit == "fraction", file, "link_share.unit", repr(contention.link_share.unit), "'fraction'")
+    require(contention.link_share.value > 0, file, "link_share.value", contention.link_share.value, "positive")
+    for slowed, by in contention.slowdown.items():
+        require(slowed in ACTIVITIES, file, "slowdown", f"given for {slowed!r}", known)
+        for beside, value in by.items():
+            require(beside in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {beside!r}", known)
+            require(value >= 0, file, f"slowdown.{slowed}.{beside}", value, "zero or positive")
+    file.raise_any()
 
 
 def device_names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from Estimator.network.collectives import collective_costs_of, rectangle_costs_o
 from Estimator.network.costs import MOST_ALGORITHMS, CollectiveCosts
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
-from Plans.many_rates import group_starts, replica_levels, replica_parts
+from Plans.many_rates import group_starts, replica_levels, replica_parts, replicas_within_first_tier
 from Plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
@@ -33,7 +33,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
-        alike = (plans.pp, plans.micro_batches, plans.interleave, plans.pipeline_inner, plans.overlap_gradients, even)
+        within = replicas_within_first_tier(plans, cluster) & plans.overlap_gradients  # what is hidden slows computation down
+        alike = (plans.pp, plans.micro_batches, plans.interleave, plans.pipeline_inner, plans.overlap_gradients, even, within)
         _, key = np.unique(np.column_stack([*alike, stages]), axis=0, return_inverse=True)
         key = key.reshape(-1)
         rows = np.flatnonzero(plans.zero_stage == 0)

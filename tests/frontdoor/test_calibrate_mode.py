@@ -132,10 +132,10 @@ def test_a_fit_that_fails_writes_nothing(gemms: Path, tmp_path: Path, capsys: py
 
 
 REFUSED = {
-    "nothing to fit": ("--table gemm.csv --output x.yaml", "neither --device nor --cluster was given"),
+    "nothing to fit": ("--table gemm.csv --output x.yaml", "none of --device, --cluster, --software was given"),
     "two to fit": (
         "--device a100_80gb --cluster perlmutter --table gemm.csv --output x.yaml",
-        "both --device and --cluster were given",
+        "--device and --cluster were given",
     ),
     "no table": ("--device a100_80gb --output x.yaml", "no table was given"),
     "no output": ("--device a100_80gb --table gemm.csv", "no file to write was given"),

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import phaze
 from Common.numbers import number
 from Common.units import GIB
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
+from Estimator.devices.written_yaml import written_yaml
 from Plans.results import Breakdown
 from Reporter.training_tables import fullest_memory_text
 from Studies.wording import PARTS, hidden_s
@@ -151,7 +151,7 @@ def small_device(tmp_path: Path) -> str:
     a100 = load_device("a100_80gb")
     memory = replace(a100.memory, capacity=replace(a100.memory.capacity, value=3e9))
     path = tmp_path / "small.yaml"
-    path.write_text(device_yaml(replace(a100, name="small", memory=memory)))
+    path.write_text(written_yaml(replace(a100, name="small", memory=memory)))
     return str(path)
 
 

@@ -13,8 +13,8 @@ import yaml
 import phaze
 from Common.errors import InfeasibleError, InputError
 from Common.sealed import is_as_written
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import device_names, load_device
+from Estimator.devices.written_yaml import written_yaml
 from Solver import search
 from Studies.training_time.request import plan_of_search, training_request
 from Studies.training_time.settings import PLAN_KEYS, all_settings
@@ -219,7 +219,7 @@ def test_images_have_samples_instead_of_tokens(capsys: pytest.CaptureFixture[str
 
 def test_energy_on_a_device_without_a_power_is_refused_unless_it_is_given(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(device_yaml(replace(load_device("a100_80gb"), board_power=None)))
+    own.write_text(written_yaml(replace(load_device("a100_80gb"), board_power=None)))
     asked = {"model": "bertbase", "device": str(own), "dp": 8, "tokens": 1e9}
     assert not training_request(None, asked | {"device_power": "300 W", "pue": 1.1}).searched
     for key in ("grid_intensity", "pue"):

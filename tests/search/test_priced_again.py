@@ -14,8 +14,8 @@ import yaml
 from small_study import CLUSTER, SPACE, small_study, solved
 
 from Common.errors import InputError
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
+from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE
 from Solver.results import SearchResult
 from Studies.evaluation import evaluated
@@ -52,7 +52,7 @@ def asked(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     axes = SPACE["axes"] | {"num_tc": [4, 16], "num_vc": [16], "glb_mib": [4]}
     (folder / "space.yaml").write_text(yaml.safe_dump(SPACE | {"axes": axes}))
     (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER | tiers))
-    (folder / "device.yaml").write_text(device_yaml(load_device("a100_40gb")))
+    (folder / "device.yaml").write_text(written_yaml(load_device("a100_40gb")))
     (folder / "software.yaml").write_text((HARDWARE / "software" / "megatron_2022.yaml").read_text())
     files = {"design_space": "space.yaml", "cluster": "cluster.yaml"}
     if settings.get("device") == "device.yaml":

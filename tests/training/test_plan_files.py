@@ -16,8 +16,8 @@ from Common.choices import GroupOrder, KeyExchange, LayoutName, Optimizer, Solve
 from Common.errors import InputError
 from Common.records import to_json
 from Common.settings import Kind
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
+from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
 from Plans.pipeline.schedule import PipelineSchedule
@@ -168,7 +168,7 @@ def test_fully_sharded_is_zero_stage_3(tmp_path: Path) -> None:
 def test_a_device_without_bf16_trains_in_fp16(tmp_path: Path) -> None:
     a100 = load_device("a100_80gb")
     peak = {name: value for name, value in a100.matrix.peak.items() if name != "bfloat16"}
-    (tmp_path / "old.yaml").write_text(device_yaml(replace(a100, matrix=replace(a100.matrix, peak=peak))))
+    (tmp_path / "old.yaml").write_text(written_yaml(replace(a100, matrix=replace(a100.matrix, peak=peak))))
     asked = {"device": str(tmp_path / "old.yaml")}
     assert plan_of().precision is Precision.BF16
     assert plan_of(asked).precision is Precision.FP16

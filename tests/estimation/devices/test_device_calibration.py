@@ -14,9 +14,9 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration import calibrate, read_measurements
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, measured_function, measured_product
 from Estimator.devices.device import Device
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import load_device
 from Estimator.devices.isolated import isolated_s
+from Estimator.devices.written_yaml import written_yaml
 from GraphExtractor.graph import Gemm
 
 A100 = load_device("a100_80gb")
@@ -125,7 +125,7 @@ def test_fit_says_its_table_rows_and_error(tmp_path: Path) -> None:
     again = calibrate(device, [noisy]).device
     assert len(again.calibration) == len(device.calibration)
     path = tmp_path / "fitted.yaml"
-    path.write_text(device_yaml(device))
+    path.write_text(written_yaml(device))
     assert load_device(str(path)) == device
 
 

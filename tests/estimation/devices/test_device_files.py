@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from Common.echo import steers
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
-from Estimator.devices.device_yaml import device_yaml
 from Estimator.devices.files import device_names, device_of_run, load_device, load_software
+from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE, load_cluster
 
 Edit = Callable[[dict[str, Any]], object]
@@ -150,7 +150,7 @@ def test_bad_software_is_refused(tmp_path: Path, edit: Edit, message: str) -> No
 def test_written_device_reads_back_the_same(tmp_path: Path, name: str) -> None:
     device = load_device(name)
     path = tmp_path / "written.yaml"
-    path.write_text(device_yaml(device))
+    path.write_text(written_yaml(device))
     assert load_device(str(path)) == device
 
 
@@ -160,5 +160,5 @@ def test_written_numbers_and_sources_are_exact(tmp_path_factory: pytest.TempPath
     device = load_device("a100_80gb")
     odd = replace(device, memory=replace(device.memory, bandwidth=Quantity(value, "bytes/s", source)))
     path = tmp_path_factory.mktemp("written") / "device.yaml"
-    path.write_text(device_yaml(odd), encoding="utf-8")
+    path.write_text(written_yaml(odd), encoding="utf-8")
     assert load_device(str(path)) == odd

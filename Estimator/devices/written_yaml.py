@@ -1,17 +1,17 @@
-"""A device as the YAML file that ``load_device`` reads."""
+"""A device or a training framework as the YAML file that ``load_device`` or ``load_software`` reads."""
 
 from dataclasses import asdict
 
 import numpy as np
 import yaml
 
-from Estimator.devices.device import Device
+from Estimator.devices.device import Device, Software
 
 LINE = 1000  # a constant with its source stays on one line
 PLAIN = (1e-3, 1e6)  # numbers of this size are written without an exponent
 
 
-def device_yaml(device: Device) -> str:
+def written_yaml(record: Device | Software) -> str:
     """The file; reading it gives an equal record."""
 
     class Dumper(yaml.SafeDumper):
@@ -19,7 +19,7 @@ def device_yaml(device: Device) -> str:
 
     Dumper.add_representer(tuple, lambda dumper, content: dumper.represent_list(content))
     Dumper.add_representer(float, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:float", _number(value)))
-    return yaml.dump(asdict(device), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=LINE)
+    return yaml.dump(asdict(record), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=LINE)
 
 
 def _number(value: float) -> str:
