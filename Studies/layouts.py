@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from Common.choices import KeyExchange, LayoutName, TensorLayout
@@ -20,12 +21,13 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     Raises:
         InputError: layouts were asked for and none is possible; says why one of them is not.
     """
-    asked = list(_asked(request))
+    family = find_model(model)
+    asked = list(_asked(request, request.ep if family.experts else (1,)))
     refused: InputError | None = None
     possible = []
     for layout in asked:
         try:
-            check_key(_key_of(layout, request, model), find_model(model))
+            check_key(_key_of(layout, request, model), family)
         except InputError as error:
             refused = refused or error
         else:
@@ -35,13 +37,13 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     return tuple(possible)
 
 
-def _asked(request: Request) -> Iterator[Layout]:
+def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
     names, devices = {*request.layout}, request.devices
     if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
-        for tp, cp, exchange in product(request.tp, request.cp, request.exchange):
+        for tp, cp, ep, exchange in product(request.tp, request.cp, ep_degrees, request.exchange):
             for split in request.sequence_parallel if tp > 1 else (False,):
-                if cp > 1 and tp * cp <= devices:
-                    yield Layout(tp, cp, sequence_parallel=split, exchange=exchange)
+                if cp > 1 and tp * math.lcm(cp, ep) <= devices:
+                    yield Layout(tp, cp, ep, sequence_parallel=split, exchange=exchange)
     if names & {LayoutName.TWO_D, LayoutName.AUTO}:
         contexts = request.cp if names == {LayoutName.TWO_D} else (1,)
         for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):

@@ -312,10 +312,17 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         zero_stages=some(0, 1, 2, 3),
         group_orders=ORDERS[: 2 + layers % 2],
         capacities=tuple(capacities(cluster, devices)),
-        layouts=() if experts or layers % 3 == 1 else (*(replace(TWO_D, panels=panels) for panels in PANELS[:layers]), RING),
+        layouts=random_layouts(layers, experts=experts),
         overlap_gradients=((False,), (False, True), (True,))[int(random.integers(3))],
         overlap_tensor=((None,), (False, True))[int(random.integers(2))],
     )
+
+
+def random_layouts(layers: int, *, experts: bool) -> tuple[Layout, ...]:
+    """None, or a 2D one with several numbers of panels and a ring; with experts rings, some of which divide them."""
+    if layers % 3 == 1:
+        return ()
+    return (RING, replace(RING, ep=2)) if experts else (*(replace(TWO_D, panels=panels) for panels in PANELS[:layers]), RING)
 
 
 def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:

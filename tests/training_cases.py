@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from Common.choices import TensorLayout
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
@@ -41,6 +42,8 @@ def graph_of_shape(tp: int, micro_batch_size: int, sequence_parallel: bool, eage
 
 
 def graph_for(plan: UniformPlan, layers: int = 6) -> ModelGraph:
+    if plan.layout is not TensorLayout.ONE_D:
+        return extract.extract_graph(plan.graph_key("small", SEQUENCE), small_gpt(layers))
     eager = plan.attention.value == "eager"
     return graph_of_shape(plan.tp, plan.micro_batch_size, plan.sequence_parallel and plan.tp > 1, eager, layers)
 

@@ -70,18 +70,9 @@ class PlanSpace:
         of_panels = groupby(self.layouts, lambda layout: replace(layout, panels=1))
         alike = [(layout, [each.panels for each in same]) for layout, same in of_panels]
         for (layout, panels), size, recompute in product(alike, self.micro_batch_sizes, self.recompute):
-            of_layout = replace(
-                self.base,
-                tp=layout.tp,
-                tp2=layout.tp2,
-                cp=layout.cp,
-                layout=layout.kind,
-                exchange=layout.exchange,
-                micro_batch_size=size,
-                recompute=recompute,
-                sequence_parallel=layout.sequence_parallel,
-            )
-            if of_layout.inner_devices > self.devices or (self.use_all_devices and self.devices % of_layout.inner_devices):
+            of_layout = replace(self.base, micro_batch_size=size, recompute=recompute).with_layout(replace(layout, panels=1))
+            group = of_layout.inner_devices * (layout.ep // math.gcd(layout.ep, layout.cp))
+            if group > self.devices or (self.use_all_devices and self.devices % group):
                 continue
             for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
                 of_layers = replace(of_layout, overlap_tensor=overlap)

@@ -66,12 +66,13 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
             first, graph = plans[numbers[0]], priced.graph(numbers[0])
             groups = [groups_of.of(plans[number]) for number in numbers]
             known = [place for place, each in enumerate(groups) if each is not None]
-            times = run.hardware.model_times(graph, first.recompute, [each for each in groups if each is not None])
-            if times is None:
-                return None
-            least_s[[numbers[place] for place in known]] = least_iteration_s(
-                priced.model.space, first, times, run.hardware.software
-            )
+            if known:
+                times = run.hardware.model_times(graph, first.recompute, [each for each in groups if each is not None])
+                if times is None:
+                    return None
+                least_s[[numbers[place] for place in known]] = least_iteration_s(
+                    priced.model.space, first, times, run.hardware.software
+                )
             advance(1)
     return least_s
 

@@ -124,7 +124,8 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
     """
     policy, sizes = training_policy(plan.optimizer, plan.zero_stage), costs.sizes
     whole = sizes.summed.sum(axis=0)  # of one device: all parameters, and those of experts
-    parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.ep - 1) * float(whole[1]))
+    divided = float(whole[1]) - (sizes.all_tied if plan.tp2 > 1 else 0.0)  # a 2D layout divides tied ones twice, too
+    parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.divided_by - 1) * divided)
     return parameters * (policy.weight_bytes + policy.optimizer_state_bytes)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from random_searches import Case, random_case
 
+from Plans.plan import GroupOrder
 from Plans.results import Status
 from Solver.search import model_shapes as searched_shapes
 from Solver.search import screening
@@ -47,6 +50,27 @@ def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(seed: int, monkey
     assert few.result.counts.complete
     assert few.result.counts.space >= whole.result.counts.space  # a shape that is closed may hold no plan
     assert few.result.counts.plans <= whole.result.counts.plans
+
+
+def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
+    screening_all: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+    for seed in range(1100, 1400):
+        case = random_case(seed, most_layers=3)
+        (model,) = case.problem.models
+        if model.space.ep_degrees == (1,):
+            continue
+        nested = tuple(order for order in model.space.group_orders if order is not GroupOrder.TIERS)
+        space = replace(model.space, ep_degrees=(2,), cp_degrees=(1,), layouts=(), group_orders=nested, dp_degrees=None)
+        case = replace(case, problem=replace(case.problem, models=(replace(model, space=space),)), known={}, plans={}, cuts={})
+        if case.has_plans(case.problem.models[0]):
+            few = searched(case, monkeypatch)
+            assert few.result.counts.complete and few.result.counts.unlisted == 0
+            tried += 1
+        if tried == 3:
+            return
+    pytest.fail("no case with experts")
 
 
 def test_of_some_problems_most_shapes_are_closed(screening_all: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,24 @@ def test_only_what_a_model_can_have_is_searched() -> None:
     assert {shape.layout_name for shape in shapes} == {LayoutName.TWO_D, LayoutName.SEQUENCE}
 
 
+def test_experts_are_divided_in_every_layout_that_cuts_sequences() -> None:
+    asked = {
+        "model": "mixtral",
+        "device": "h100",
+        "devices": 16,
+        "sequence_length": 256,
+        "layout": "sequence",
+        "tp": [1, 2],
+        "cp": 2,
+    }
+    request = resolve({}, asked | {"ep": [2, 4]})
+    assert {(each.tp, each.ep) for each in other_layouts(request, "mixtral-8x7b")} == {(1, 2), (2, 2), (1, 4), (2, 4)}
+    shapes = list(plan_space(request, "mixtral-8x7b").shapes())
+    assert {(shape.cp, shape.ep) for shape in shapes} == {(2, 2), (2, 4)}
+    few = resolve({}, asked | {"ep": [2, 4], "devices": 4})
+    assert {(each.tp, each.ep) for each in other_layouts(few, "mixtral-8x7b")} == {(1, 2), (2, 2), (1, 4)}
+
+
 def test_panels_are_searched_where_a_layout_has_them() -> None:
     request = resolve({}, SMALL | {"layout": "auto", "tp": [1, 2], "tp2": [1, 2], "exchange": "gather"})
     assert request.panels == (1, 2, 4, 8, 16, 32)

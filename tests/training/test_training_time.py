@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_cases import SEQUENCE, device_model, graph_for, plan_of
 
+from Common.choices import TensorLayout
 from Common.errors import InputError
 from Estimator.hardware_files import load_cluster
 from GraphExtractor.graph import Recompute
@@ -175,6 +176,9 @@ def test_a_checkpoint_holds_a_parameter_once_however_it_is_divided() -> None:
         )
     ]
     assert sizes[0] == sizes[2] == sizes[3] <= sizes[1] <= 1.02 * sizes[0]
+    for degrees in ({"tp": 2, "tp2": 2}, {"tp": 1, "tp2": 4}, {"tp": 2, "tp2": 2, "cp": 2}):
+        plan = plan_of(False, global_batch_size=8, layout=TensorLayout.TWO_D, **degrees)
+        assert sizes[0] <= checkpoint_bytes(plan, prepared(plan).costs) <= 1.02 * sizes[0]
     sgd = plan_of(global_batch_size=8, optimizer="sgd")
     assert checkpoint_bytes(sgd, prepared(sgd).costs) == pytest.approx(sizes[0] * 2 / 14)
 
