@@ -328,7 +328,7 @@ def check_plan(plan: UniformPlan) -> None:
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")
     if plan.tp2 > 1 and plan.layout is not TensorLayout.TWO_D:
-        raise InputError(f"tp2 is {plan.tp2}, but a 1d layout has one tensor axis; use tp2 1, or layout 2d")
+        raise InputError(f"tp2 is {plan.tp2}, but a layout {plan.layout_name} has one tensor axis; use tp2 1, or layout 2d")
     if plan.panels > 1 and (plan.layout is not TensorLayout.TWO_D or plan.tp * plan.tp2 == 1):
         raise InputError(
             f"panels is {plan.panels}, but only products of a 2d layout on several devices run in panels; leave panels out, or "

@@ -38,8 +38,11 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_degrees(request, families)
     _check_experts(request, families)
     _check_panels(request, families)
+    if request.layout == (LayoutName.SEQUENCE,) and max(request.cp) == 1:
+        raise InputError("cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or another layout")
     if request.mode is Mode.SEARCH:
         _check_exchange(request)
+        _check_pinned(request)
         for order in request.group_order:
             if isinstance(order, Assignment):
                 _check_searched(order, request)
@@ -242,6 +245,21 @@ def _check_exchange(request: Request) -> None:
         raise InputError(
             f"exchange is {', '.join(request.exchange)}, but a search of layout 1d gathers keys and values; leave exchange "
             "out, or give --layout sequence"
+        )
+
+
+def _check_pinned(request: Request) -> None:
+    """Refuse what no plan of the layouts that are searched has."""
+    layouts = {*request.layout}
+    given = f"given layout {', '.join(request.layout)}"
+    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.tp2) > 1:
+        raise InputError(
+            f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; leave tp2 out, or add 2d"
+        )
+    if layouts == {LayoutName.TWO_D} and False not in request.sequence_parallel:
+        raise InputError(
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave sequence_parallel "
+            "out, or give another layout"
         )
 
 

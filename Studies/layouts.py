@@ -44,7 +44,7 @@ def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
             for split in request.sequence_parallel if tp > 1 else (False,):
                 if cp > 1 and tp * math.lcm(cp, ep) <= devices:
                     yield Layout(tp, cp, ep, sequence_parallel=split, exchange=exchange)
-    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
+    if names & {LayoutName.TWO_D, LayoutName.AUTO} and False in request.sequence_parallel:
         contexts = request.cp if names == {LayoutName.TWO_D} else (1,)
         for tp, tp2, cp, exchange in product(request.tp, request.tp2, contexts, request.exchange):
             if tp * tp2 * cp <= devices and (tp2 * cp > 1 or exchange is KeyExchange.GATHER):

@@ -86,6 +86,14 @@ def test_a_search_prints_as_many_as_were_asked_for(tmp_path: Path, capsys: pytes
     assert again["t"] == pytest.approx(found["best"][2]["t"], rel=1e-12)
 
 
+def test_a_search_without_an_answer_says_why_with_status_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(tmp_path, CASE | {"n_gpus": 513}, "search") == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["cases"][0]["candidates"] == 0 and "no configuration is possible: degrees multiply to n_gpus" in err
+    assert ask(tmp_path, CASE | {"n_gpus": 1, "nvlink_size": 1}, "search") == 3
+    assert "configurations fits in memory" in capsys.readouterr().err
+
+
 def with_config(case: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return case | {"config": case["config"] | changes}
 
@@ -99,6 +107,7 @@ REFUSED = {
     "a strategy that is no text": (CASE | {"strategy": ["1d"]}, "strategy is ['1d']"),
     "an unknown model": (CASE | {"model_name": "gpt3_1t7"}, "model 'gpt3_1t7' is not known; did you mean 'gpt3_1T'?"),
     "an unknown system": (CASE | {"system_name": "TPU"}, "system 'TPU' is not known; known are A100, H200, B200, B200-next"),
+    "a misspelt key of a case": (CASE | {"nvlink_sise": 8}, "a case has no key 'nvlink_sise'; did you mean 'nvlink_size'?"),
     "no model": ({key: value for key, value in CASE.items() if key != "model_name"}, "model_name is missing"),
     "no strategy": ({"config": {}}, "strategy is null"),
     "no GPUs": (CASE | {"n_gpus": 0}, "n_gpus is 0; it must be a whole number from 1"),

@@ -78,6 +78,19 @@ def test_a_run_writes_and_prints_the_same_numbers(tmp_path: Path, capsys: pytest
     assert printed["memory"] == {"required_bytes": 8784, "available_bytes": 1e6, "fits": True}
 
 
+@pytest.mark.parametrize("name", ["config_summary.txt", "training_time_breakdown.txt", "gemm_breakdown.txt"])
+def test_nothing_is_replaced_that_no_run_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    path, folder = written(tmp_path, document()), tmp_path / "made"
+    folder.mkdir()
+    (folder / name).write_text("precious")
+    _, err = run(capsys, "run", path, "--output", folder, "--GEMM", status=2)
+    assert f"{name} was written by no run of AMPeD's formulas" in err and err.count("\n") == 1
+    assert [(each.name, each.read_text()) for each in folder.iterdir()] == [(name, "precious")]
+    (folder / name).unlink()
+    for _ in range(2):  # its own files are
+        run(capsys, "run", path, "--output", folder, "--GEMM")
+
+
 def test_only_what_is_asked_for_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, folder = written(tmp_path, document()), tmp_path / "made"
     out, _ = run(capsys, "run", path, "--output", folder, "--format", "text", "--mat-dims", "plain")

@@ -165,6 +165,10 @@ def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message:
             {"cp": 2, "exchange": "ulysses"},
             "exchange is ulysses, but a search of layout 1d gathers keys and values; .*--layout sequence",
         ),
+        ({"tp2": 2}, "tp2 is 2, but only 2d layouts have two tensor axes, given layout 1d; leave tp2 out, or add 2d"),
+        ({"layout": ["1d", "sequence"], "tp2": [1, 2]}, "given layout 1d, sequence"),
+        ({"layout": "2d", "sequence_parallel": True}, "a 2d layout divides the tokens anyway"),
+        ({"layout": "sequence", "cp": 1}, "cp is 1, but layout sequence cuts sequences"),
         ({"layout": "2d", "model": "bertbase"}, "2d layout does not divide bertbase: it is there for dense transformers"),
     ],
 )
@@ -177,6 +181,7 @@ def test_layouts_that_cannot_be_are_refused(settings: dict[str, object], message
     ("settings", "message"),
     [
         ({"tp2": 2}, "a 1d layout has one"),
+        ({"layout": "sequence"}, "cp is 1, but layout sequence cuts sequences"),
         ({"exchange": "ring"}, "no devices share a sequence; give a cp above 1"),
         ({"layout": "2d", "sequence_parallel": True, "tp": 2}, "leave sequence parallelism out"),
         (

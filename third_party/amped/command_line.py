@@ -12,7 +12,7 @@ from pathlib import Path
 
 from Common.echo import say
 from Common.errors import InputError, PhazeError
-from Common.files import check_writable, user_path, write_atomically
+from Common.files import check_writable, refuse_replacing, user_path, write_atomically
 from third_party.amped.configuration import Configuration, read_configuration
 from third_party.amped.corrections import NAMES
 from third_party.amped.estimate import TrainingTime, estimate
@@ -20,7 +20,9 @@ from third_party.amped.lookup import shipped_tables, with_tables_of
 from third_party.amped.matrices import MatDims, compute_graph, gemm_breakdown, mat_dims
 from third_party.amped.reports import config_summary, run_document, run_text, search_document, search_text
 from third_party.amped.search import optimize
+from third_party.amped.summary import SUMMARY_HEAD
 
+SUMMARY = "config_summary.txt"
 MOST_SHOWN = 10_000
 _ABOUT = "Time, breakdown and best parallelization of training a transformer, by AMPeD's model (ISPASS 2023)."
 
@@ -62,14 +64,26 @@ def _run(given: argparse.Namespace, configuration: Configuration, kept: Sequence
     answer = estimate(configuration, kept)
     check_writable(folder)
     stamp = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_" if given.timestamp else ""
-    files = tuple(str(_write(folder / f"{stamp}{name}", text)) for name, text in _texts(given, answer).items())
+    texts = {f"{stamp}{name}": text for name, text in _texts(given, answer).items()}
+    if not _is_own(folder):
+        refuse_replacing(folder, list(texts), "run of AMPeD's formulas")
+    files = tuple(str(_write(folder / name, text)) for name, text in texts.items())
     document = json.dumps(run_document(answer, files), indent=2) if given.format == "json" else run_text(answer, files)
     say(sys.stdout, document.splitlines())
 
 
+def _is_own(folder: Path) -> bool:
+    """Whether a run wrote the summary in ``folder``, by its first line."""
+    try:
+        with (folder / SUMMARY).open("rb") as stream:
+            return stream.read(len(SUMMARY_HEAD)) == SUMMARY_HEAD.encode()
+    except OSError:
+        return False
+
+
 def _texts(given: argparse.Namespace, answer: TrainingTime) -> dict[str, str]:
     """Content by name of each file to write."""
-    texts = {"config_summary.txt": config_summary(answer), "training_time_breakdown.txt": answer.breakdown.text()}
+    texts = {SUMMARY: config_summary(answer), "training_time_breakdown.txt": answer.breakdown.text()}
     if given.gemm:
         texts["gemm_breakdown.txt"] = gemm_breakdown(answer.table)
     if given.compute_graph:

@@ -21,6 +21,8 @@ from third_party.transformer_perf_estimates.values import mapping_of, refuse_unk
 
 MOST_GPUS, MOST_BATCH = 2**24, 2**24
 QUESTION = ("strategy", "model_name", "model", "system_name", "system", "nvlink_size", "n_gpus", "global_batch_size")
+ANSWER = ("config", "nv", "t", "mem", "stats", "layers", "candidates", "feasible_candidates", "best", "as_published")
+KNOWN = frozenset((*QUESTION, *ANSWER))
 Found = TypeVar("Found", TransformerModel, System)
 
 
@@ -47,6 +49,9 @@ def read_training(case: Mapping[str, Any], folder: Path) -> Training:
     Raises:
         InputError: a key is missing or wrong, or a name unknown.
     """
+    for key in case.keys() - KNOWN:
+        if meant := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
+            raise InputError(f"a case has no key {as_given(key)}; {meant}")
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)

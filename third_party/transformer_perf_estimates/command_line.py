@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from Common.echo import say
-from Common.errors import InputError, PhazeError
+from Common.errors import InfeasibleError, InputError, PhazeError
 from Common.files import output_file, write_output
 from third_party.transformer_perf_estimates.answers import Answer, compared, evaluated, searched
 from third_party.transformer_perf_estimates.case_files import read_case_file
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answers = [_answered(answer, case, place, path) for place, case in enumerate(read_case_file(path), start=1)]
         _print(answers, as_table=given.command == "compare" and given.format == "table")
         sys.stdout.flush()
+        if given.command == "search" and not any(each["best"] for each in answers):
+            raise InfeasibleError(f"{path}: {_why_none(answers)}")
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
         return error.exit_status
@@ -47,6 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return 0
+
+
+def _why_none(answers: Sequence[Answer]) -> str:
+    """Why no case has an answer."""
+    candidates = sum(each["candidates"] for each in answers)
+    if candidates:
+        return f"none of {candidates:,} configurations fits in memory; give more GPUs, or a system with more memory"
+    return (
+        "no configuration is possible: degrees multiply to n_gpus and divide layers, heads and the batch, and those in the fast "
+        "domain multiply to nvlink_size; give other numbers"
+    )
 
 
 def _print(answers: Sequence[Answer], *, as_table: bool) -> None:
