@@ -258,8 +258,8 @@ def _check_pinned(request: Request) -> None:
         )
     if layouts == {LayoutName.TWO_D} and False not in request.sequence_parallel:
         raise InputError(
-            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave sequence_parallel "
-            "out, or give another layout"
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave "
+            "sequence_parallel out, or give another layout"
         )
 
 

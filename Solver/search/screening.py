@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
-MOST_WITHOUT = 64  # of them, where no plan of any fits
+MOST_WITHOUT = 32  # of them, where no plan of any fits
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good plan
 
 
