@@ -60,7 +60,9 @@ class Kernel:
                     given.append(self.tensors.of(node))
             return mapped[node]
 
-        outside = dict.fromkeys(each for node in self.nodes_in_order(closure) for each in node.all_input_nodes if each not in closure)
+        outside = dict.fromkeys(
+            each for node in self.nodes_in_order(closure) for each in node.all_input_nodes if each not in closure
+        )
         for node in outside:  # placeholders come first
             copied(node)
         for node in self.nodes_in_order(closure):
