@@ -20,7 +20,8 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from Estimator.profiled.cost_model import ProfiledModel, SourceCounts, operator_model, source_counts
+from Estimator.profiled.cost_model import ProfiledModel, operator_model, source_counts
+from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
 from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups

@@ -133,8 +133,8 @@ class ProfileSource:
 class Device:
     """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives.
 
-    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet. One that was profiled is priced
-    from what was measured (``profile``).
+    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet. One that was profiled is
+    priced from what was measured (``profile``).
     """
 
     name: str
@@ -158,8 +158,8 @@ class Device:
         """
         if number_format not in self.matrix.peak and self.profile is not None:
             raise InputError(
-                f"{self.profile.folder} has no operators measured in {number_format}, only in {', '.join(self.matrix.peak)}; give "
-                f"--precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile --dtype {number_format}"
+                f"{self.profile.folder} has no operators measured in {number_format}, only in {', '.join(self.matrix.peak)}; "
+                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile --dtype {number_format}"
             )
         if number_format not in self.matrix.peak:
             raise InputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 
 from Common.errors import InputError
@@ -16,15 +15,8 @@ from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits
 from Estimator.profiled.overhead import Overhead, overhead_of
 from Estimator.profiled.rows import OperatorRow, anonymous
+from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
-
-
-class PriceSource(StrEnum):
-    """Where the seconds of an operator are from."""
-
-    MEASURED = "measured"
-    INTERPOLATED = "interpolated"  # between measured sizes of the same kind, pass and functions
-    FITTED = "fitted"  # beyond them, or by what other operators take
 
 
 @dataclass(frozen=True)
@@ -99,25 +91,6 @@ def operator_model(device: Device, software: Software, number_format: str) -> De
     if database.digest != device.profile.digest:
         raise InputError(f"{device.profile.folder} has changed since it was read; ask again, or give the database as it was then")
     return ProfiledModel(device, software, number_format, database)
-
-
-@dataclass(frozen=True)
-class SourceCounts:
-    """How much of a training step was measured: distinct operators, and the part of all their seconds, by source."""
-
-    database: str
-    operators: dict[str, int]
-    share_of_seconds: dict[str, float]
-
-    @property
-    def words(self) -> str:
-        """As a sentence."""
-        parts = [
-            f"{count} of {sum(self.operators.values())} operators {name} ({self.share_of_seconds[name]:.0%} of their seconds)"
-            for name, count in self.operators.items()
-            if count
-        ]
-        return ", ".join(parts) or "no operators"
 
 
 def source_counts(operators: Iterable[tuple[Operator, int]], model: ProfiledModel) -> SourceCounts:

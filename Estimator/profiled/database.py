@@ -1,7 +1,7 @@
 """Databases on disk: a folder with ``machine.yaml`` and tables of operators, collectives and passes.
 
-A table is ``<name>.parquet``, with what was measured since in ``<name>.csv``: every row is appended there, and on disk, as soon as
-it is measured, so that a profile which was cut off goes on where it was. A folder of CSV files alone is a database too. A last
+A table is ``<name>.parquet``, with what was measured since in ``<name>.csv``: every row is appended there, and on disk, as soon
+as it is measured, so that a profile which was cut off goes on where it was. A folder of CSV files alone is a database too. A last
 line without its end, which a killed process leaves, is passed over.
 """
 

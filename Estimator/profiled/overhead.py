@@ -1,8 +1,8 @@
 """What a framework adds to operators that run one after another, from whole passes that were measured beside their operators.
 
 A pass takes its operators' seconds, some part more (operands that were in the cache when an operator was repeated alone are not
-when it follows others), and so many seconds for every operator (modules, the graph of gradients, views): two constants of a machine
-for each direction, at least zero, of the least relative error over all passes of the database, whatever the model.
+when it follows others), and so many seconds for every operator (modules, the graph of gradients, views): two constants of a
+machine for each direction, at least zero, of the least relative error over all passes of the database, whatever the model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Seconds of collectives and messages between processes of this machine: gloo on CPUs, NCCL with one process per GPU.
 
-The processes are started once, as many as the largest group; smaller groups are their first ones. Each ends by itself when the process
-that started it is gone.
+The processes are started once, as many as the largest group; smaller groups are their first ones. Each ends by itself when the
+process that started it is gone.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def measured_exchanges(wanted: Sequence[Wanted], device_kind: DeviceKind, repeat
                 timing = _received(results, members)
                 if timing is not None:
                     yield CollectiveRow(each.kind, each.payload_bytes, each.group_size, 1, timing)
+            for member in members:
+                member.join(WATCH_S)
         finally:
             for member in members:
                 member.terminate()

@@ -1,7 +1,7 @@
 """The operators of a training graph as functions that run: the traced nodes behind each, on tensors of the machine.
 
-A fused operator runs its nodes one after another, as torch does, with the views through which it reads. What it reads is random, of the
-sizes, strides and types of the trace; integers (positions of tokens, rows of a table) are what the model's own nodes make them.
+A fused operator runs its nodes one after another, as torch does, with the views through which it reads. What it reads is random, of
+the sizes, strides and types of the trace; integers (positions of tokens, rows of a table) are what the model's own nodes make them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Tensors:
         value = getattr(owner, str(node.target), None) if owner is not None else None
         if isinstance(value, torch.Tensor) and not _is_fake(value):
             return value.to(self._device)
-        return self._like(node.meta["val"] if "val" in node.meta else value)
+        return self._like(node.meta.get("val", value))
 
     def _computed(self, node: Node) -> Any:
         """Integers, which are places in other tensors: run for real, on what leads to them."""
@@ -201,10 +201,13 @@ def _nodes(group: Group) -> tuple[Node, ...]:
 
 
 def real_inputs(key: GraphKey, family: ModelFamily) -> dict[str, Any]:
-    """Inputs of one micro-batch: the model's own, integers spread over its vocabulary, so that tables are read all over."""
+    """Inputs of one micro-batch: the model's own, integers spread over a device's part of the vocabulary.
+
+    So tables are read all over.
+    """
     generator = torch.Generator().manual_seed(0)
     inputs = family.inputs(key)
-    most = max(family.vocabulary, 1)
+    most = max(family.vocabulary // key.tp, 1)
     return {
         name: torch.randint(0, most, value.shape, generator=generator, dtype=value.dtype)
         if value.dtype in (torch.int64, torch.int32)

@@ -1,7 +1,7 @@
 """What operators that a trace keeps whole do when they are run: attention, norms and losses, by torch's own kernels.
 
-A trace has shapes only for them (``GraphExtractor.custom_operators``). Backward operators run the gradient of the forward one, whose
-graph is made at the first call and kept, since an operator is always run on the same tensors.
+A trace has shapes only for them (``GraphExtractor.custom_operators``). Backward operators run the gradient of the forward one,
+whose graph is made at the first call and kept, since an operator is always run on the same tensors.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from GraphExtractor.graph import Attention, GraphKey, Operator, Phase
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.storage import traced_key
+from Runtime.allocator import keep_freed_memory
 from Runtime.profiling.exchanges import measured_exchanges, wanted_exchanges
 from Runtime.profiling.kernels import NotRunnableError, kernels_of
 from Runtime.profiling.passes import measured_passes
@@ -122,6 +123,8 @@ def profile(request: ProfileRequest, progress: Progress) -> ProfileSummary:
     with _locked(request.folder):
         if profile_folder(request.folder) is None:
             write_machine(request.folder, machine)
+        if request.device_kind is DeviceKind.CPU:
+            keep_freed_memory()
         threads = torch.get_num_threads()
         torch.set_num_threads(request.threads)
         try:
@@ -235,7 +238,7 @@ class _Profile:
             logger.debug("%s is not measured: %s", name, error)
         except (torch.OutOfMemoryError, MemoryError):
             logger.warning("%s needs more memory than there is; it is not measured", name)
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             logger.warning("%s is not measured, since it does not run alone: %s", name, str(error).splitlines()[0])
         finally:
             gc.collect() if self._request.device_kind is DeviceKind.CUDA else None
@@ -315,14 +318,13 @@ class _Profile:
         )
 
 
+def _words(operator: Operator) -> str:
+    functions = "+".join(each.function for each in operator.vector)
+    return f"{operator.phase.value} {operator.kind.value} {functions}".strip()
+
+
 def _noisy(database: ProfileDatabase, allowed: float) -> Iterator[NoisyRow]:
-    named: list[tuple[str, Timing]] = [
-        (
-            f"{row.operator.phase.value} {row.operator.kind.value} {'+'.join(each.function for each in row.operator.vector)}".strip(),
-            row.timing,
-        )
-        for row in database.operators
-    ]
+    named: list[tuple[str, Timing]] = [(_words(row.operator), row.timing) for row in database.operators]
     named += [
         (f"{row.kind.value} of {row.payload_bytes} bytes, {row.group_size} processes", row.timing) for row in database.collectives
     ]

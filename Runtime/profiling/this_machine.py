@@ -38,7 +38,7 @@ def this_machine(name: str, device_kind: DeviceKind, threads: int, devices: int 
         description = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
         memory_bytes = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / count
         clock = Clock.THREAD if threads == 1 else Clock.WALL
-    versions = {"torch": torch.__version__, "transformers": version("transformers"), "python": platform.python_version()}
+    versions = {"torch": str(torch.__version__), "transformers": version("transformers"), "python": platform.python_version()}
     if on_cuda:
         versions |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
     return MachineRecord(
