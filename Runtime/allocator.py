@@ -1,8 +1,8 @@
 """Memory of this process as a caching allocator has it: what was freed is kept for what comes next.
 
-The C library gives large blocks back to the system when they are freed, and clears their pages when they are asked for again, or
-does not, depending on what else the process did before: the same operator takes once, twice or four times as long. With its memory
-kept, as torch keeps that of GPUs, seconds repeat. Whatever is measured, and whatever is compared with it, runs so.
+The C library gives large blocks back to the system when they are freed, and clears their pages when they are asked for again,
+or does not, depending on what else the process did before: the same operator takes once, twice or four times as long. With its
+memory kept, as torch keeps that of GPUs, seconds repeat. Whatever is measured, and whatever is compared with it, runs so.
 """
 
 from __future__ import annotations

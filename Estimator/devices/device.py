@@ -159,7 +159,7 @@ class Device:
         if number_format not in self.matrix.peak and self.profile is not None:
             raise InputError(
                 f"{self.profile.folder} has no operators measured in {number_format}, only in {', '.join(self.matrix.peak)}; "
-                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile --dtype {number_format}"
+                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile it with --dtype"
             )
         if number_format not in self.matrix.peak:
             raise InputError(

@@ -1,8 +1,8 @@
 """Seconds of operators that were not measured, from those of their kind that were.
 
 ``work_s`` says how much an operator has to do: its products at the best measured rate, its operands at the measured bandwidth,
-one after the other. Within a family (the same kind, pass and functions) seconds grow with the work: between two measured sizes they
-are interpolated in logarithms of both, beyond them a line ``a + b * work`` of the least relative error goes on from the last one.
+one after the other. Within a family (the same kind, pass and functions) seconds grow with the work: between two measured sizes
+they are interpolated in logarithms of both, beyond them a line ``a + b * work`` of the least relative error goes on from there.
 Families that were not measured are taken for the nearest wider one that was, by its line alone.
 """
 

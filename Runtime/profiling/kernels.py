@@ -1,7 +1,8 @@
 """The operators of a training graph as functions that run: the traced nodes behind each, on tensors of the machine.
 
-A fused operator runs its nodes one after another, as torch does, with the views through which it reads. What it reads is random, of
-the sizes, strides and types of the trace; integers (positions of tokens, rows of a table) are what the model's own nodes make them.
+A fused operator runs its nodes one after another, as torch does, with the views through which it reads. What it reads is random,
+of the sizes, strides and types of the trace; integers (positions of tokens, rows of a table) are what the model's own nodes make
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from Common.errors import PhazeError
 from GraphExtractor.extract import traced_blocks
-from GraphExtractor.fusion import Group, fuse
+from GraphExtractor.fusion import fuse
 from GraphExtractor.graph import GraphKey, Operator, OperatorKind
 from GraphExtractor.layers import GraphBuilder
 from GraphExtractor.linking import linked
@@ -36,11 +37,12 @@ class NotRunnableError(PhazeError):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """An operator of a graph, and the traced nodes that it is made of."""
+    """An operator of a graph, and the traced nodes that it is made of; ``block`` is the path of the module it is in, if any."""
 
     operator: Operator
     nodes: tuple[Node, ...]
     tensors: Tensors
+    block: str = ""
 
     def prepared(self) -> Callable[[], object]:
         """A function that runs it once, on tensors that are made now.
@@ -176,14 +178,19 @@ def kernels_of(key: GraphKey, family: ModelFamily, device: str) -> tuple[Kernel,
     """
     step = linked(traced_blocks(key, family))
     tensors = Tensors(step, real_inputs(key, family), device)
-    return tuple(Kernel(operator, nodes, tensors) for operator, nodes in _operators(step) if _runs_alone(operator))
+    return tuple(
+        Kernel(operator, nodes, tensors, step.places[layer].path)
+        for layer, operator, nodes in _operators(step)
+        if _runs_alone(operator)
+    )
 
 
 def _runs_alone(operator: Operator) -> bool:
     return operator.kind is not OperatorKind.COLLECTIVE and not operator.streamed
 
 
-def _operators(step: TracedStep) -> Iterator[tuple[Operator, tuple[Node, ...]]]:
+def _operators(step: TracedStep) -> Iterator[tuple[int, Operator, tuple[Node, ...]]]:
+    """Layer, operator and nodes, layer after layer, forward pass first."""
     values = ValueTable(step)
     traced = traced_operators(step, values)
     users = readers(traced)
@@ -193,11 +200,8 @@ def _operators(step: TracedStep) -> Iterator[tuple[Operator, tuple[Node, ...]]]:
         passes = [fuse(tuple(each for each in here if each.backward == backward), users) for backward in (False, True)]
         builder = GraphBuilder(users, results, passes[0])
         for groups in passes:
-            yield from zip(builder.graph(groups).operators, map(_nodes, groups), strict=True)
-
-
-def _nodes(group: Group) -> tuple[Node, ...]:
-    return tuple(member.node for member in group.members)
+            for operator, group in zip(builder.graph(groups).operators, groups, strict=True):
+                yield layer, operator, tuple(member.node for member in group.members)
 
 
 def real_inputs(key: GraphKey, family: ModelFamily) -> dict[str, Any]:

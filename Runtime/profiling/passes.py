@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,14 +29,13 @@ TORCH_ATTENTION = "sdpa"  # of Hugging Face models: torch's own fused attention
 
 @dataclass(frozen=True)
 class MeasuredPasses:
-    """Seconds of the forward pass, loss included, and of the backward pass of one micro-batch."""
+    """Seconds of one micro-batch by phase: of the whole model, loss included, and of each block, by path.
 
-    forward: Timing
-    backward: Timing
+    What a model does around its blocks (masks, checks of arguments) is no part of them, and not of a stage of a pipeline either.
+    """
 
-    def of(self, phase: Phase) -> Timing:
-        """Those of one phase."""
-        return self.forward if phase is Phase.FORWARD else self.backward
+    whole: Mapping[Phase, Timing]
+    blocks: Mapping[Phase, Mapping[str, Timing]]
 
 
 def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Module:
@@ -52,9 +51,12 @@ def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Modu
     return model.to(device).train()
 
 
-def measured_passes(key: GraphKey, family: ModelFamily, device: str, clock: Clock, repeats: Repeats) -> MeasuredPasses:
-    """Seconds of both passes of a micro-batch through ``real_model``."""
+def measured_passes(
+    key: GraphKey, family: ModelFamily, device: str, clock: Clock, repeats: Repeats, blocks: Sequence[str] = ()
+) -> MeasuredPasses:
+    """Seconds of both passes of a micro-batch through ``real_model``, and forward of its ``blocks``."""
     model = real_model(key, family, device)
+    watches = [_Watch(model.get_submodule(path), clock) for path in blocks]
     inputs = {name: value.to(device) for name, value in real_inputs(key, family).items()}
     seconds: dict[Phase, list[float]] = {phase: [] for phase in Phase}
     started = time.monotonic()
@@ -71,7 +73,50 @@ def measured_passes(key: GraphKey, family: ModelFamily, device: str, clock: Cloc
             break
     del model
     gc.collect()
-    return MeasuredPasses(timing_of(seconds[Phase.FORWARD]), timing_of(seconds[Phase.BACKWARD]))
+    return MeasuredPasses(
+        {phase: timing_of(each) for phase, each in seconds.items()},
+        {phase: _timings(phase, blocks, watches, repeats.warm_up) for phase in Phase},
+    )
+
+
+def _timings(phase: Phase, blocks: Sequence[str], watches: Sequence[_Watch], warm_up: int) -> dict[str, Timing]:
+    """Of the blocks that were seen in every step."""
+    of_blocks = {path: watch.seconds[phase][warm_up:] for path, watch in zip(blocks, watches, strict=True)}
+    return {path: timing_of(seconds) for path, seconds in of_blocks.items() if seconds}
+
+
+class _Watch:
+    """Seconds of a module's passes: from its call to its result, and from the gradient of its result to that of its input."""
+
+    def __init__(self, module: torch.nn.Module, clock: Clock) -> None:
+        self.seconds: dict[Phase, list[float]] = {phase: [] for phase in Phase}
+        self._clock = clock
+        self._started = 0.0
+        self._input: Any = None
+        module.register_forward_pre_hook(self._begin, with_kwargs=True)
+        module.register_forward_hook(self._end)
+
+    def _begin(self, _: torch.nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        self._input = next((each for each in (*arguments, *named.values()) if _differentiable(each)), None)
+        self._started = _now(self._clock)
+
+    def _end(self, _: torch.nn.Module, __: object, result: Any) -> None:
+        self.seconds[Phase.FORWARD].append(_now(self._clock) - self._started)
+        results = result if isinstance(result, tuple) else (result,)
+        output = next((each for each in results if _differentiable(each)), None)
+        if output is not None and self._input is not None:
+            output.register_hook(self._begin_backward)
+            self._input.register_hook(self._end_backward)
+
+    def _begin_backward(self, _: object) -> None:
+        self._started = _now(self._clock)
+
+    def _end_backward(self, _: object) -> None:
+        self.seconds[Phase.BACKWARD].append(_now(self._clock) - self._started)
+
+
+def _differentiable(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _step(model: torch.nn.Module, family: ModelFamily, inputs: Mapping[str, Any], clock: Clock) -> tuple[float, float]:

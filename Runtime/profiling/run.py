@@ -35,7 +35,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.storage import traced_key
 from Runtime.allocator import keep_freed_memory
 from Runtime.profiling.exchanges import measured_exchanges, wanted_exchanges
-from Runtime.profiling.kernels import NotRunnableError, kernels_of
+from Runtime.profiling.kernels import Kernel, NotRunnableError, kernels_of
 from Runtime.profiling.passes import measured_passes
 from Runtime.profiling.probes import probes
 from Runtime.profiling.this_machine import this_machine
@@ -202,7 +202,7 @@ class _Profile:
             name = f"operators of {key.label}, tp {key.tp}, micro-batch {key.micro_batch_size}"
             self._operators(name, kernels, key)
             if request.passes and key.tp == 1:
-                self._pass(key, [anonymous(kernel.operator) for kernel in kernels])
+                self._pass(key, kernels)
         self._collectives()
         pack_tables(request.folder)
         return self._summary()
@@ -245,36 +245,36 @@ class _Profile:
         self._not_run[name] = None
         return None
 
-    def _pass(self, key: GraphKey, operators: Sequence[Operator]) -> None:
+    def _pass(self, key: GraphKey, kernels: Sequence[Kernel]) -> None:
+        """Passes beside their operators: those through each block, or through all where there are none."""
         done = [(key.model, key.micro_batch_size, key.sequence_length, key.dtype, phase) in self._passes for phase in Phase]
-        rows = [self._rows.get(operator) for operator in operators]
         if all(done) or not self._fits(key):
             return
-        if any(row is None for row in rows):
+        if any(anonymous(kernel.operator) not in self._rows for kernel in kernels):
             logger.info("no whole pass of %s is measured, since some of its operators do not run alone", key.label)
             return
+        parts: dict[tuple[Phase, str], list[OperatorRow]] = {}
+        for kernel in kernels:
+            parts.setdefault((kernel.operator.phase, kernel.block), []).append(self._rows[anonymous(kernel.operator)])
+        blocks = tuple(dict.fromkeys(kernel.block for kernel in kernels if kernel.block))
         with self._progress.phase(f"passes of {key.label}, micro-batch {key.micro_batch_size}", 1) as advance:
             repeats = replace(self._request.repeats, cap_s=4 * self._request.repeats.cap_s)
-            traced = traced_key(key)
-            found = measured_passes(
-                traced, self._traced_family(key), self._request.device_kind.value, self._machine.clock, repeats
-            )
+            family, kind = self._traced_family(key), self._request.device_kind.value
+            found = measured_passes(traced_key(key), family, kind, self._machine.clock, repeats, blocks)
             for phase in Phase:
-                mine = [row for row in rows if row is not None and row.operator.phase is phase]
-                timing = found.of(phase)
-                row = PassRow(
-                    phase,
-                    len(mine),
-                    sum(each.timing.seconds for each in mine),
-                    timing,
-                    key.dtype,
-                    key.model,
-                    key.micro_batch_size,
-                    key.sequence_length,
-                )
-                append_pass(self._request.folder, row)
-                self._measured += 1
+                of_blocks = found.blocks[phase]
+                for block, timing in of_blocks.items():
+                    self._keep_pass(key, phase, parts[phase, block], timing)
+                if not of_blocks:
+                    whole = [row for (each, _), rows in parts.items() if each is phase for row in rows]
+                    self._keep_pass(key, phase, whole, found.whole[phase])
             advance(1)
+
+    def _keep_pass(self, key: GraphKey, phase: Phase, rows: Sequence[OperatorRow], timing: Timing) -> None:
+        alone_s = sum(row.timing.seconds for row in rows)
+        sizes = key.dtype, key.model, key.micro_batch_size, key.sequence_length
+        append_pass(self._request.folder, PassRow(phase, len(rows), alone_s, timing, *sizes))
+        self._measured += 1
 
     def _fits(self, key: GraphKey) -> bool:
         """Whether the weights of a pass find room, roughly; a pass that does not is left out."""
