@@ -15,7 +15,6 @@ import numpy as np
 from Common.errors import InputError
 from Estimator.chips.technology import FloatArray, Quantity
 from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, ProfileSource, Scans, Tile
-from Estimator.network.calibration_tables import CollectiveSample
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.collectives import collective_s
 from Estimator.profiled.database import ProfileDatabase, read_database
@@ -168,15 +167,3 @@ def _fitted(rows: tuple[CollectiveRow, ...]) -> tuple[float, float]:
     found = least_squares(lambda x: np.log(predicted(x) / seconds), start, loss="soft_l1", f_scale=0.3)
     bandwidth, latency_s = np.exp(found.x)
     return float(bandwidth), float(latency_s)
-
-
-def collective_samples(database: ProfileDatabase) -> tuple[CollectiveSample, ...]:
-    """The collectives of a database as measurements that a cluster is fitted to."""
-    fitted = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    return tuple(
-        CollectiveSample(
-            CollectiveKind(row.kind.value), row.payload_bytes, row.nodes, row.group_size // row.nodes, row.timing.seconds
-        )
-        for row in database.collectives
-        if row.kind.value in {kind.value for kind in fitted}
-    )
