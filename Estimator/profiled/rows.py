@@ -132,7 +132,7 @@ def operator_row(columns: Columns, where: str) -> OperatorRow:
     operator = _operator(_text(columns, "operator", where), where)
     for name, value in _described(operator).items():
         given = _number(columns, name, where) if isinstance(value, int) else str(columns.get(name) or "")
-        if given != value:
+        if given != (float(value) if isinstance(value, int) else value):
             raise InputError(f"{where}: {name} is {given!r}, the operator of the row has {value!r}; profile the machine again")
     return OperatorRow(
         operator=operator,
