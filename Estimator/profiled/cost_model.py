@@ -69,7 +69,7 @@ class ProfiledModel(DeviceModel):
         if estimate is None:
             return SourcedTime(super()._priced(operator, 1).total, PriceSource.FITTED)
         source = PriceSource.INTERPOLATED if estimate.between else PriceSource.FITTED
-        seconds = max(estimate.seconds, self._rates.arithmetic_s(operator))  # none is faster than the best measured rate
+        seconds = max(estimate.seconds, self._rates.least_s(operator))
         return SourcedTime(self._split(operator, seconds, self.software.host_issue.value), source)
 
     def _split(self, operator: Operator, seconds: float, host_s: float) -> KernelTime:

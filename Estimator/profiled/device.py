@@ -8,6 +8,7 @@ exchanges (least squares of the logarithm of predicted over measured seconds).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,7 @@ def profiled_device(text: str | Path) -> Device:
         ),
         memory=Memory(
             capacity=given(machine.memory_bytes, "bytes", "as the machine says"),
-            bandwidth=best(stream_bytes_per_s(database.operators), "bytes/s"),
+            bandwidth=best(long_stream(database.operators).bytes_per_s, "bytes/s"),
             efficiency=whole,
             cache=given(1, "bytes", "not asked for"),
         ),
@@ -90,7 +91,8 @@ def profiled_device(text: str | Path) -> Device:
 def rates_of(database: ProfileDatabase, number_format: str) -> Rates:
     """What the work of operators is measured by."""
     peaks = _peaks(database)
-    return Rates(peaks.get(number_format) or max(peaks.values()), stream_bytes_per_s(database.operators))
+    stream = long_stream(database.operators)
+    return Rates(peaks.get(number_format) or max(peaks.values()), stream.bytes_per_s, stream.long_bytes)
 
 
 def measured_formats(database: ProfileDatabase) -> tuple[str, ...]:
@@ -107,16 +109,21 @@ def _peaks(database: ProfileDatabase) -> dict[str, float]:
     return dict(sorted(peaks.items()))
 
 
-def stream_bytes_per_s(rows: Iterable[OperatorRow]) -> float:
-    """Bandwidth of element-wise work over long arrays: that of the fastest among the rows that move at least half of the most.
+@dataclass(frozen=True)
+class LongStream:
+    """Bandwidth of element-wise work over long arrays, which are of so many bytes and more."""
 
-    Rows of other kinds stand in where there is none.
-    """
+    bytes_per_s: float
+    long_bytes: float
+
+
+def long_stream(rows: Iterable[OperatorRow]) -> LongStream:
+    """That of the fastest among the rows that move at least half of the most; where there is none, of rows of other kinds."""
     found = tuple(rows)
     streams = [row for row in found if row.operator.kind in STREAMS] or list(found)
     moved = [(row.operator.bytes_read + row.operator.bytes_written, row.timing.seconds) for row in streams]
     most = max(size for size, _ in moved)
-    return max(size / seconds for size, seconds in moved if 2 * size >= most)
+    return LongStream(max(size / seconds for size, seconds in moved if 2 * size >= most), float(most))
 
 
 def _attention_share(rows: Iterable[OperatorRow], phase: Phase, peaks: dict[str, float]) -> float:

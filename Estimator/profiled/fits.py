@@ -8,6 +8,7 @@ Families that were not measured are taken for the nearest wider one that was, by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,14 +36,24 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Rates:
-    """What the work of operators is measured by."""
+    """What the work of operators is measured by: the best rates that were seen, of bytes in arrays of ``long_bytes`` and more."""
 
     flops_per_s: float
     bytes_per_s: float
+    long_bytes: float = math.inf
 
     def work_s(self, operator: Operator) -> float:
         """Seconds at these rates: products, half of those that a causal mask hides left out, and all operands."""
-        return self.arithmetic_s(operator) + (operator.bytes_read + operator.bytes_written) / self.bytes_per_s
+        return self.arithmetic_s(operator) + self._bytes(operator) / self.bytes_per_s
+
+    def least_s(self, operator: Operator) -> float:
+        """What nothing goes below that was not measured itself; what fits in a cache may beat the bandwidth."""
+        moved = self._bytes(operator)
+        return max(self.arithmetic_s(operator), moved / self.bytes_per_s if moved >= self.long_bytes else 0.0)
+
+    @staticmethod
+    def _bytes(operator: Operator) -> int:
+        return operator.bytes_read + operator.bytes_written
 
     def arithmetic_s(self, operator: Operator) -> float:
         """Seconds of the products alone."""
