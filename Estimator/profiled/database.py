@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from io import BufferedRandom
 from pathlib import Path
 from typing import TypeVar
 
 from Common.errors import ArtefactError, InputError
-from Common.files import read_text, write_atomically
+from Common.files import append_line, read_text, write_atomically
 from Common.parquet import read_parquet
 from Common.sealed import digest_of
 from Estimator.profiled.machine import MACHINE, MachineRecord, profile_folder, read_machine
@@ -139,32 +137,13 @@ def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def _append(path: Path, columns: Mapping[str, object]) -> None:
+    append_line(path, _line(repr(value) if isinstance(value, float) else value for value in columns.values()), _line(columns))
+
+
+def _line(cells: Iterable[object]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    try:
-        with path.open("a+b") as stream:
-            if _cut_unfinished_line(stream) == 0:
-                writer.writerow(columns)
-            writer.writerow([repr(value) if isinstance(value, float) else value for value in columns.values()])
-            stream.write(text.getvalue().encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from error
-
-
-def _cut_unfinished_line(stream: BufferedRandom) -> int:
-    """Take away the end of a line that was being written when a process was killed; returns the bytes that are left."""
-    size = stream.seek(0, os.SEEK_END)
-    if size == 0:
-        return 0
-    stream.seek(size - 1)
-    if stream.read(1) != b"\n":
-        stream.seek(0)
-        size = stream.read(size).rfind(b"\n") + 1
-        stream.truncate(size)
-    stream.seek(0, os.SEEK_END)
-    return size
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
 
 
 def _rows(folder: Path, name: str, row: Callable[[Mapping[str, object], str], Row]) -> list[Row]:
