@@ -22,9 +22,8 @@ from GraphExtractor.extract import default_dtype, reduced
 from GraphExtractor.graph import Attention, GraphKey, Phase
 from GraphExtractor.models.base import ModelFamily
 from Runtime.profiling.kernels import real_inputs
+from Runtime.profiling.real_operators import register_torch_attention
 from Runtime.profiling.timing import Repeats, spread_of, timing_of
-
-TORCH_ATTENTION = "sdpa"  # of Hugging Face models: torch's own fused attention
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class MeasuredPasses:
 
 def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Module:
     """The blocks that are traced for ``key``, on one device, with weights of ``device``; of one of several equal blocks one."""
-    attention = TORCH_ATTENTION if key.attention is Attention.FLASH else register_attention(key.attention)
+    attention = register_torch_attention() if key.attention is Attention.FLASH else register_attention(key.attention)
     with default_dtype(key.dtype):
         model = reduced(family.build(key, family.padded_vocabulary(1), attention), family)
     for path, module in list(model.named_modules()):

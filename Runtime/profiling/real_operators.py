@@ -32,29 +32,58 @@ class _Gradient:
         return torch.autograd.grad(result, leaves, gradient, retain_graph=True)
 
 
-def _attention(
-    q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None, sinks: Any = None, window: Any = None, *others: Any
-) -> Any:
-    """(batch, rows, heads, width) of queries, keys and values of (batch, heads, rows, width)."""
-    if sinks is not None or window is not None or (others and others[0]):
-        raise NotImplementedError("attention with sinks, windows or capped scores")
+def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, dropout: float, scale: float | None = None) -> Any:
+    """(batch, rows, heads, width) of queries, keys and values of (batch, heads, rows, width); ``bias`` is added to the scores."""
+    if bias is not None and causal:
+        hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+        bias, causal = bias.masked_fill(hidden, float("-inf")), False
     grouped = q.shape[1] != k.shape[1]
-    out = functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, enable_gqa=grouped)
+    out = functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, enable_gqa=grouped)
     return out.transpose(1, 2)
 
 
+def register_torch_attention() -> str:
+    """Make torch's fused attention known to Hugging Face models, with their biases, and return the name it goes by."""
+    from transformers import AttentionInterface
+
+    def routed(
+        module: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout: float = 0.0, scaling: float | None = None, **settings: Any
+    ) -> Any:
+        told, bias = settings.get("is_causal"), settings.get("position_bias")
+        causal = (
+            mask is None and bool(getattr(module, "is_causal", True) if told is None else told) and q.shape[-2] == k.shape[-2]
+        )
+        added = bias if mask is None else mask if bias is None else mask + bias
+        return _attention(q, k, v, added, causal, dropout, scaling), None
+
+    name = "phaze_torch"
+    AttentionInterface.register(name, routed)
+    return name
+
+
+def _check_scores(sinks: Any = None, window: Any = None, capped: bool = False, *_: Any) -> None:
+    if sinks is not None or window is not None or capped:
+        raise NotImplementedError("attention with sinks, windows or capped scores")
+
+
 def _attention_forward() -> Function:
-    def forward(q: Any, *others: Any) -> Any:
-        return _attention(q, *others), None
+    def forward(q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None, *others: Any) -> Any:
+        _check_scores(*others)
+        return _attention(q, k, v, bias, causal, dropout), None
 
     return forward
 
 
 def _attention_backward() -> Function:
-    gradient_of = _Gradient(_attention, 3)
+    gradients_of, with_bias = _Gradient(_attention, 3), _Gradient(_attention, 4)
 
-    def backward(gradient: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *settings: Any) -> Any:
-        return *gradient_of(gradient, q, k, v, *settings), None, None
+    def backward(
+        gradient: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, dropout: float, bias: Any = None, *others: Any
+    ) -> Any:
+        _check_scores(*others)
+        if bias is None:
+            return *gradients_of(gradient, q, k, v, None, causal, dropout), None, None
+        return *with_bias(gradient, q, k, v, bias, causal, dropout), None
 
     return backward
 

@@ -260,7 +260,12 @@ class _Profile:
         with self._progress.phase(f"passes of {key.label}, micro-batch {key.micro_batch_size}", 1) as advance:
             repeats = replace(self._request.repeats, cap_s=4 * self._request.repeats.cap_s)
             family, kind = self._traced_family(key), self._request.device_kind.value
-            found = measured_passes(traced_key(key), family, kind, self._machine.clock, repeats, blocks)
+            try:
+                found = measured_passes(traced_key(key), family, kind, self._machine.clock, repeats, blocks)
+            except (RuntimeError, ValueError, TypeError, NotImplementedError, AttributeError) as error:
+                said = str(error).splitlines()[0] if str(error) else type(error).__name__
+                logger.warning("no whole pass of %s is measured: %s", key.label, said)
+                return
             for phase in Phase:
                 of_blocks = found.blocks[phase]
                 for block, timing in of_blocks.items():
