@@ -52,21 +52,25 @@ class KeyExchange(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16."""
+    """Number format of the matrix products; fp8 is for products with weights, the rest of such a step runs in bf16.
+
+    In ``fp32`` everything is, weights and gradients too.
+    """
 
     FP16 = "fp16"
     BF16 = "bf16"
     FP8 = "fp8"
+    FP32 = "fp32"
 
     @property
     def graph_dtype(self) -> str:
         """Format of the tensors between operators."""
-        return "float16" if self is Precision.FP16 else "bfloat16"
+        return {"fp16": "float16", "fp32": "float32"}.get(self.value, "bfloat16")
 
     @property
     def matrix_format(self) -> str:
         """Format of products with weights."""
-        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8"}[self.value]
+        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}[self.value]
 
 
 class GroupOrder(StrEnum):

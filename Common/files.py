@@ -170,6 +170,30 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             temporary.unlink(missing_ok=True)
 
 
+def append_line(path: Path, line: bytes, header: bytes) -> None:
+    """Append ``line``, which ends with a line break, to a file that begins with ``header``; it is on disk when this returns.
+
+    The end of a line that a killed process was writing is taken away first.
+
+    Raises:
+        InputError: nothing can be written there.
+        PhazeError: the disk is full or fails.
+    """
+    try:
+        with path.open("a+b") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - 1, 0))
+            if size and stream.read(1) != b"\n":
+                stream.seek(0)
+                size = stream.read(size).rfind(b"\n") + 1
+                stream.truncate(size)
+            stream.write(line if size else header + line)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise unwritable(path, error, "choose another place") from error
+
+
 def write_output(path: Path, content: bytes, *, named: bool) -> None:
     """As ``write_atomically``; at a path that a person ``named`` (``--output``) what is there must begin as what replaces it.
 

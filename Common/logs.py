@@ -13,6 +13,7 @@ PACKAGES = (
     "Plans",
     "Solver",
     "Validation",
+    "Runtime",
     "Studies",
     "Reporter",
     "FrontDoor",

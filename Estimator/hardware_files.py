@@ -16,6 +16,8 @@ from Common.suggestions import nearest
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
+from Estimator.profiled.device import profiled_cluster
+from Estimator.profiled.machine import profile_folder
 
 LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64  # bytes; times 2^40 elements of a core they stay in 64 bits
 HARDWARE = Path(__file__).parent / "hardware"
@@ -190,7 +192,12 @@ def load_vector_functions(name_or_path: str, relative_to: Path | None = None) ->
 
 
 def load_cluster(name_or_path: str) -> Cluster:
-    """Read a cluster. Any number may be given as ``{value, source}``, and those of a file that ships are."""
+    """Read a cluster, or make one of a database of measured exchanges.
+
+    Any number may be given as ``{value, source}``, and those of a file that ships are.
+    """
+    if profile_folder(name_or_path) is not None and name_or_path not in hardware_names("clusters"):
+        return profiled_cluster(name_or_path)
     path = hardware_path("clusters", name_or_path)
     cluster = to_record(Cluster, _without_sources(read_yaml(path)), str(path))
     check_cluster(cluster, path)

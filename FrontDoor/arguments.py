@@ -25,7 +25,7 @@ class Command:
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
-    serve, explain, sweep, validate, calibrate and models.
+    serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` to profile.
     """
 
     mode: str
@@ -51,6 +51,13 @@ class Command:
     names: tuple[str, ...] = ()
     run_code: tuple[str, ...] = ()
     force: bool = False
+    dtype: str | None = None
+    device_kind: str = "cpu"
+    threads: int = 1
+    processes: tuple[int, ...] = ()
+    no_passes: bool = False
+    noise: float = 0.2
+    cap: float = 1.0
     wide: bool = False
     verbose: bool = False
     quiet: bool = False

@@ -33,8 +33,9 @@ class Calibrated:
 
 def calibrate(command: Command) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
-    from Common.files import named_file, user_path, write_atomically
+    from Common.files import user_path, write_atomically
     from Common.sealed import text_with_digest
+    from Studies.hardware import HardwareFiles
 
     named = settings_for(Mode.EVALUATE).read(command.given, "command line")
     if len(named) != 1:
@@ -49,7 +50,7 @@ def calibrate(command: Command) -> int:
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
     (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster, "software": _software}
-    fitted = fit[key](named_file(key, text), tables, output.stem)
+    fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
     write_atomically(output, text_with_digest(fitted.text).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
     print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
@@ -80,9 +81,14 @@ def _device(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.devices.calibration import read_measurements
     from Estimator.devices.files import load_device
     from Estimator.devices.written_yaml import written_yaml
+    from Estimator.profiled.database import read_database
+    from Estimator.profiled.machine import profile_folder
+    from Estimator.profiled.tables import operator_table
 
-    measured = [read_measurements(table) for table in tables]
-    fitted = replace(fit(load_device(start), measured).device, name=name)
+    measured = [
+        read_measurements(table) if profile_folder(table) is None else operator_table(read_database(table)) for table in tables
+    ]
+    fitted = replace(fit(load_device(start), measured).device, name=name, profile=None)
     own = {table.name for table in measured}
     return Calibrated(written_yaml(fitted), tuple(each for each in fitted.calibration if each.table.partition(": ")[0] in own))
 
@@ -93,8 +99,17 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.network.calibration import cluster_yaml, fit_collectives
     from Estimator.network.calibration_errors import LARGE_BYTES, network_errors
     from Estimator.network.calibration_tables import read_collectives
+    from Estimator.profiled.database import read_database
+    from Estimator.profiled.machine import profile_folder
+    from Estimator.profiled.tables import collective_samples
 
-    measured = [(table.name, read_collectives(table)) for table in tables]
+    measured = [
+        (
+            table.name,
+            read_collectives(table) if profile_folder(table) is None else collective_samples(read_database(table)),
+        )
+        for table in tables
+    ]
     cluster = load_cluster(start)
     fit = fit_collectives([sample for _, samples in measured for sample in samples], cluster)
     fit = replace(fit, cluster=replace(fit.cluster, name=name))

@@ -46,6 +46,17 @@ def add_modes(parser: Parser) -> dict[str, Parser]:
     return modes
 
 
+DTYPES = ("float32", "bfloat16", "float16")
+_PROFILED = {
+    "model": "model whose operators are measured, as for run_solver",
+    "sequence_length": "tokens per sample (default: the model's own)",
+    "tp": "tensor parallel widths (default 1)",
+    "micro_batch_size": "samples per micro-batch (default 1)",
+    "sequence_parallel": "whether what tensor parallelism leaves whole is split along the sequence (default false)",
+    "attention": "fused and tiled, or separate products (default flash)",
+}
+
+
 def _named(text: str) -> str:
     """What a flag names, which is something."""
     if not text.strip():
@@ -115,6 +126,22 @@ def _add_calibrate(parser: Parser) -> None:
     )
     parser.add_argument("--output", metavar="FILE", help="YAML file to write")
     parser.add_argument("--force", action="store_true", help="write it even where there is such a file")
+
+
+def _add_profile(parser: Parser) -> None:
+    for name in ("model", "sequence_length", "tp", "micro_batch_size", "sequence_parallel", "attention"):
+        add_one(parser, Mode.SEARCH, name, _PROFILED.get(name))
+    add_one(parser, Mode.SEARCH, "devices", "devices of a cluster of this machine (default: its GPUs, or 8 processes)")
+    parser.add_argument("--output", metavar="DIR", help="database to write, or to go on with")
+    parser.add_argument("--dtype", choices=DTYPES, help="number format (default float32 on CPUs, bfloat16 on GPUs)")
+    parser.add_argument("--device-kind", choices=("cpu", "cuda"), default="cpu", help="what runs the operators (default cpu)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of an operator on CPUs (default 1)")
+    parser.add_argument(
+        "--processes", type=int, nargs="*", default=[2, 4], metavar="N", help="group sizes of exchanges (default 2 4; none: no)"
+    )
+    parser.add_argument("--no-passes", action="store_true", help="measure no whole passes beside the operators")
+    parser.add_argument("--noise", type=float, default=0.2, metavar="X", help="spread that is said to be noise (default 0.2)")
+    parser.add_argument("--cap", type=float, default=1.0, metavar="S", help="seconds to repeat one operator at most (default 1)")
 
 
 RUN_HELP = "folder of a finished run, as run_solver wrote it"
@@ -251,6 +278,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     "evaluate": _add_evaluate,
     "training-time": _add_training_time,
     "validate": _add_validate,
+    "profile": _add_profile,
     "calibrate": _add_calibrate,
     "sweep": _add_sweep,
     "report": _add_report,

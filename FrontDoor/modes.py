@@ -20,6 +20,7 @@ from FrontDoor.explain import explain
 from FrontDoor.listing import listing
 from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
+from FrontDoor.profile import profile
 from FrontDoor.report import report
 from FrontDoor.serve import serve
 from FrontDoor.sweep import sweep
@@ -159,6 +160,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "evaluate": evaluate,
     "training-time": training_time,
     "validate": validate,
+    "profile": profile,
     "calibrate": calibrate,
     "sweep": sweep,
     "report": report,

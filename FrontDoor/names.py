@@ -16,6 +16,7 @@ OTHER_MODES = {
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",
     "validate": "compare predictions with measured training runs",
+    "profile": "measure the operators of a model and exchanges between processes on this machine, as a device to search on",
     "calibrate": "fit a device, a cluster or a framework to measured operators, collectives or both at once and write its YAML",
     "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
     "models": "tell the sizes and tensor parallel widths of models, of listed ones or of your own",

@@ -114,7 +114,7 @@ def load_or_extract(
     if graph is not None:
         return graph
     key = replace(key, model=canonical_name(key.model))
-    family, traced = find_model(key.model), _traced(key)
+    family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     code.check(traced.model)
     from GraphExtractor.extract import extract_graph  # imports torch, which a stored graph does not need
@@ -133,7 +133,7 @@ def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
         InputError: there is no such model, or it has no such graph.
     """
     key = replace(key, model=canonical_name(key.model))
-    family, traced = find_model(key.model), _traced(key)
+    family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     graph = _on_disk(traced, folder, force=False)
     if graph is None or traced == key:
@@ -151,7 +151,7 @@ def _of_depth(graph: ModelGraph, key: GraphKey) -> ModelGraph:
     return replace(with_layers(graph, dimensions.layers), key=key)
 
 
-def _traced(key: GraphKey) -> GraphKey:
+def traced_key(key: GraphKey) -> GraphKey:
     """The graph that is traced for ``key``: of models named by dimensions that of a few blocks."""
     dimensions = parse_dimensions(key.model)
     if dimensions is None or dimensions.layers in (1, dimensions.shared_trace.layers):

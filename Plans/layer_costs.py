@@ -246,6 +246,15 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     return ()
 
 
+def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
+    """Operators of a training step of one micro-batch, each with the number of layers that run it."""
+    distinct, sequence = moded_layers(graph, recompute)
+    for place, count in Counter(sequence).items():
+        layer = graph.layers[distinct[place].index]
+        operators = (*layer.forward.operators, *run_again(layer, distinct[place].mode), *layer.backward.operators)
+        yield from ((operator, count) for operator in operators)
+
+
 class GraphNetwork:
     """Prices the collectives of ``graph`` where the ``groups`` of devices that communicate within its layers lie so.
 

@@ -81,7 +81,7 @@ class PreparedPlans:
         self.plans, self.sizes, self._crossing, self._machine = plans, sizes, crossing, machine
         self._rates = many_rates(plans, machine)
         self._tied_s = many_tied_s(plans, sizes.all_tied, self._rates.gradient_bytes, machine.cluster)
-        self._whole_bytes = whole_bytes(plans.shape.optimizer, machine)
+        self._whole_bytes = whole_bytes(plans.shape, machine)
         self._groups = self._grouped() if len(plans) else []
 
     def priced(self, costs: LayerCosts, configuration: int, rows: IntArray | None = None) -> ManyPrices:

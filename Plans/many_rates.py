@@ -83,7 +83,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     shape, software = plans.shape, machine.software
     together = plans.dp * shape.sequence_devices
     copies = np.stack([together, together // shape.divided_by], axis=1)
-    policies = [training_policy(shape.optimizer, zero).with_gradients_of(software.gradient_bytes.value) for zero in range(4)]
+    gradient_bytes = software.gradient_bytes.value
+    policies = [training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(gradient_bytes) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
     for zero, policy in enumerate(policies):
         rows = plans.zero_stage == zero

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import Precision
 from Common.records import read_yaml, to_record
 
 FloatArray = NDArray[np.float64]
@@ -30,9 +31,9 @@ class TrainingPolicy:
     zero_stage: int
 
     def with_gradients_of(self, gradient_bytes: float) -> TrainingPolicy:
-        """The policy of a framework that keeps, reduces and reads gradients of ``gradient_bytes`` each."""
-        more = gradient_bytes - self.gradient_bytes
-        return replace(self, gradient_bytes=gradient_bytes, optimizer_step_bytes=self.optimizer_step_bytes + more)
+        """The policy of a framework that keeps, reduces and reads gradients of at least ``gradient_bytes`` each."""
+        more = max(gradient_bytes - self.gradient_bytes, 0.0)
+        return replace(self, gradient_bytes=self.gradient_bytes + more, optimizer_step_bytes=self.optimizer_step_bytes + more)
 
     def resident_bytes(self, copies: IntArray) -> FloatArray:
         """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter (Rajbhandari et al., figure 1)."""
@@ -57,8 +58,9 @@ class TrainingPolicy:
 
 
 @cache  # of the file that ships; a search asks for every plan
-def training_policy(optimizer: str, zero_stage: int) -> TrainingPolicy:
-    """The entry of ``optimizer`` in ``policies.yaml``, sharded as ``zero_stage`` says."""
+def training_policy(optimizer: str, zero_stage: int, precision: Precision = Precision.BF16) -> TrainingPolicy:
+    """The entry of ``optimizer`` in ``policies.yaml``, sharded as ``zero_stage`` says; in fp32 one of its own."""
     path = Path(__file__).with_name("policies.yaml")
-    entry = {**read_yaml(path)[optimizer], "optimizer": optimizer, "zero_stage": zero_stage}
+    name = f"{optimizer}_fp32" if precision is Precision.FP32 else optimizer
+    entry = {**read_yaml(path)[name], "optimizer": optimizer, "zero_stage": zero_stage}
     return to_record(TrainingPolicy, entry, f"{path} ({optimizer})")

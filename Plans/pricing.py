@@ -75,7 +75,7 @@ class PricedPlan:
     @cached_property
     def sizes(self) -> StageSizes:
         """Sizes of every chunk."""
-        whole = whole_bytes(self.plan.optimizer, self.machine)
+        whole = whole_bytes(self.plan, self.machine)
         return chunk_sizes(self.costs.sizes, self._order, self.firsts, whole)
 
     @property

@@ -75,7 +75,7 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     experts that are divided among them over the devices that have the same ones.
     """
     software, cluster = machine.software, machine.cluster
-    policy = training_policy(plan.optimizer, plan.zero_stage).with_gradients_of(software.gradient_bytes.value)
+    policy = training_policy(plan.optimizer, plan.zero_stage, plan.precision).with_gradients_of(software.gradient_bytes.value)
     together = plan.dp * plan.sequence_devices
     copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
@@ -103,10 +103,11 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     )
 
 
-def whole_bytes(optimizer: str, machine: Machine) -> FloatArray:
+def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
     gradient_bytes = machine.software.gradient_bytes.value
-    return np.array([training_policy(optimizer, stage).with_gradients_of(gradient_bytes).whole_bytes for stage in range(4)])
+    policies = (training_policy(plan.optimizer, stage, plan.precision) for stage in range(4))
+    return np.array([policy.with_gradients_of(gradient_bytes).whole_bytes for policy in policies])
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

@@ -65,6 +65,9 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield _explained(label(name), plan)
     if best.accelerator is not None:
         yield ALONG_THE_CRITICAL_PATH
+    for name, plan in best.models.items():
+        if plan.price_sources is not None:
+            yield f"{label(name)}: {plan.price_sources.words}"
     yield from (f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted)
     yield _counted(result)
     yield f"files: {result.run_directory}"

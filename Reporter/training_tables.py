@@ -44,6 +44,8 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
         "plan": {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
+    sources = evaluation.price_sources
+    named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
 
 
@@ -70,6 +72,8 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     }
     if iteration.energy_per_sample_j is not None:
         rows["energy"] = f"{number(iteration.energy_per_sample_j)} J per sample"
+    if evaluation.price_sources is not None:
+        rows["prices"] = evaluation.price_sources.words
     uneven = _uneven_chunks(evaluation)
     if uneven:
         rows["interleaving"] = uneven

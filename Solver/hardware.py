@@ -20,10 +20,12 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
+from Estimator.profiled.cost_model import ProfiledModel, operator_model, source_counts
+from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
 from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups
-from Plans.layer_costs import GraphNetwork, LayerCosts
+from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
@@ -95,6 +97,10 @@ class Hardware(ABC):
         """What a stage of all layers takes for each of ``groups``, (groups,); None where it is as much work as ``price``."""
         return None
 
+    def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
+        """How much of a step was measured; None where nothing is."""
+        return None
+
     @abstractmethod
     def attributed(self, costs: LayerCosts, groups: LayerGroups, row: int) -> LayerCosts:
         """``costs`` of configuration ``row`` alone, every pass attributed to what its seconds go to."""
@@ -143,7 +149,7 @@ class ExistingDevice(Hardware):
 
     @cached_property
     def _model(self) -> DeviceModel:
-        return DeviceModel(self.device, self.software, self.precision.matrix_format)
+        return operator_model(self.device, self.software, self.precision.matrix_format)
 
     @cached_property
     def _costs(self) -> DeviceCosts:
@@ -165,6 +171,10 @@ class ExistingDevice(Hardware):
         """Layer costs of ``graph``."""
         costs = {mode: self._costs.layer_costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, costs)
+
+    def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
+        """How much of a step was measured; None where the device was not profiled."""
+        return source_counts(step_operators(graph, mode), self._model) if isinstance(self._model, ProfiledModel) else None
 
     def model_times(self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``."""

@@ -10,6 +10,7 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.devices.device import Device, Software
 from Estimator.network.cluster import Cluster
+from Estimator.profiled.sources import SourceCounts
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.problem import Objective
@@ -180,6 +181,7 @@ class ModelPlan:
     tp2: int = 1
     exchange: str = "gather"
     panels: int = 1
+    price_sources: SourceCounts | None = None  # of hardware that was profiled
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

@@ -56,8 +56,9 @@ def _check_designed(request: Request) -> None:
             "overlap_tensor is true, but the operators of a designed accelerator already run beside its collectives wherever "
             "their schedule lets them; leave overlap_tensor out"
         )
-    if request.precision is Precision.FP8:
-        raise InputError("precision is fp8, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
+    if request.precision not in (Precision.BF16, Precision.FP16):
+        given = f"precision is {request.precision}"
+        raise InputError(f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
 
 
 def _check_batch(request: Request) -> None:

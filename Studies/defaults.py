@@ -179,8 +179,9 @@ def expert_degrees(where: Situation) -> tuple[int, ...]:
 
 
 def usual_precision(device: Device | None) -> Precision:
-    """What is trained in unless it is said otherwise: bf16, or fp16 on devices without it."""
-    return Precision.BF16 if device is None or Precision.BF16.matrix_format in device.matrix.peak else Precision.FP16
+    """What is trained in unless it is said otherwise: bf16, fp16 on devices without it, fp32 on those that have neither."""
+    usual = (Precision.BF16, Precision.FP16, Precision.FP32)
+    return usual[0] if device is None else next((each for each in usual if each.matrix_format in device.matrix.peak), usual[0])
 
 
 def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int]) -> int:

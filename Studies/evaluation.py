@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from Common.errors import InputError
 from Estimator.coverage import check_functions
+from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
@@ -20,13 +21,17 @@ from Studies.request import Request, StatedChunks
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees."""
+    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees.
+
+    ``price_sources`` say how much was measured, of hardware that was profiled.
+    """
 
     plan: Plan
     degrees: UniformPlan
     hardware: HardwareReport
     machine: Machine
     iteration: Iteration
+    price_sources: SourceCounts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,7 @@ class PreparedPlan:
     degrees: UniformPlan
     costs: LayerCosts
     machine: Machine
+    price_sources: SourceCounts | None = None
 
 
 def evaluated(request: Request) -> Evaluation:
@@ -64,7 +70,8 @@ def prepared(request: Request) -> PreparedPlan:
     check_functions([graph], hardware.known_functions, strict=request.strict)
     groups = layer_groups(degrees, hardware.cluster)
     costs = hardware.attributed(hardware.proven(graph, degrees.recompute, groups), groups, 0)
-    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])))
+    sources = hardware.source_counts(graph, degrees.recompute)
+    return PreparedPlan(degrees, costs, hardware.machine(0, float(memory_sizes(request)[0])), sources)
 
 
 def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
@@ -74,7 +81,7 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.sequence_length[0], chunks)
-    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration)
+    return Evaluation(whole, degrees, hardware_report(request), plan.machine, iteration, plan.price_sources)
 
 
 def _as_stated(request: Request, stated: StatedChunks, degrees: UniformPlan, graph: ModelGraph) -> UniformPlan:

@@ -16,13 +16,15 @@ from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.design_space import DesignSpace, load_chip, load_design_space
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
-from Estimator.hardware_files import load_cluster
+from Estimator.hardware_files import hardware_names, load_cluster
 from Estimator.network.cluster import Cluster
+from Estimator.profiled.machine import MACHINE, profile_folder
 from Studies.request import Request
 
 logger = logging.getLogger(__name__)
 CORES = "cores.json"
 CHIP_SOFTWARE = "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
+PROFILED = frozenset({"device", "cluster"})  # settings that may name a database of measured operators
 Record = TypeVar("Record")
 
 
@@ -37,12 +39,15 @@ class HardwareFiles:
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
-        """What setting ``key`` names, as ``named_file``.
+        """What setting ``key`` names, as ``named_file``; the folder of a profiled database stands for its record.
 
         Raises:
             InputError: a path that is no file.
         """
-        return text if (key, text) in self._kept else named_file(key, text)
+        if (key, text) in self._kept:
+            return text
+        folder = profile_folder(text) if key in PROFILED and not _ships(key, text) else None
+        return named_file(key, text) if folder is None else str(folder.absolute() / MACHINE)
 
     def device(self, name: str) -> Device:
         """A device, as ``load_device``."""
@@ -138,6 +143,10 @@ def chip_named(name: str, space: DesignSpace) -> Accelerator:
         has = f"{nearest(name, known, '')} it has {names}".lstrip()
         raise InputError(f"the design space {space.name} has no known chip {name!r}; {has}, or give a YAML file")
     return known[name]
+
+
+def _ships(key: str, text: str) -> bool:
+    return text in hardware_names(f"{key}s")
 
 
 def content_of(record: object) -> str:

@@ -340,7 +340,9 @@ class Request:
         int, About("samples per iteration, over all replicas", "4096", "one micro-batch per replica", most=2**24)
     ] = 4096
     optimizer: Annotated[Optimizer, About("optimizer", "adam")] = Optimizer.ADAM
-    precision: Annotated[Precision, About("format of matrix products", "bf16, fp16 on devices without it")] = Precision.BF16
+    precision: Annotated[Precision, About("format of matrix products", "bf16; fp16 or fp32 on devices without it")] = (
+        Precision.BF16
+    )
     attention: Annotated[Attention, About("fused and tiled, or separate products with the scores in memory", "flash")] = (
         Attention.FLASH
     )

@@ -9,6 +9,7 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
+from Estimator.profiled.cost_model import operator_model
 from GraphExtractor.depth import with_layers
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.storage import load_or_extract
@@ -85,5 +86,5 @@ class RunPricer:
         """One model per device, software and number format: it remembers the prices of operators."""
         key = (device.name, software, number_format)
         if key not in self._models:
-            self._models[key] = DeviceModel(device, self.software(software), number_format)
+            self._models[key] = operator_model(device, self.software(software), number_format)
         return self._models[key]

@@ -168,7 +168,7 @@ def precision_of(run: MeasuredRun, device: Device, framework: Framework) -> Prec
     return (
         usual
         if usual.matrix_format in device.matrix.peak
-        else next(each for each in (Precision.FP16, Precision.BF16) if each is not usual)
+        else next((each for each in (Precision.FP16, Precision.BF16) if each.matrix_format in device.matrix.peak), Precision.FP32)
     )
 
 

@@ -33,6 +33,7 @@ TRACING = {  # folders and files whose tests trace models, and so need torch in 
     "library",
     "plan_search",
     "report",
+    "runtime",
     "search",
     "sweep",
     "test_traces.py",

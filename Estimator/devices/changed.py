@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from Common.errors import InputError
 from Common.numbers import number
 from Common.units import GIB
 from Estimator.chips.technology import Quantity
@@ -23,7 +24,16 @@ class DeviceSizes:
 
 
 def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
-    """``device`` with ``sizes``; its efficiencies stay, its peaks in other formats grow alike, its title says what differs."""
+    """``device`` with ``sizes``; its efficiencies stay, its peaks in other formats grow alike, its title says what differs.
+
+    Raises:
+        InputError: the device was profiled, and its rates are asked for.
+    """
+    if device.profile is not None and (sizes.memory_bandwidth is not None or sizes.peak_flops is not None):
+        raise InputError(
+            f"{device.title} is priced from what was measured, which no other peak or bandwidth changes; leave peak_flops and "
+            "memory_bandwidth out, or fit a device to it with 'phaze calibrate'"
+        )
     memory, matrix, said = device.memory, device.matrix, []
     if sizes.memory_size is not None:
         memory = replace(memory, capacity=_asked(sizes.memory_size * GIB, memory.capacity))

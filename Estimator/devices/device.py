@@ -1,12 +1,16 @@
 """Records of a device (a chip that exists) and of the software that runs on it. Numbers come from ``hardware/devices``."""
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated
 
+from Common.choices import Precision
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.functions import WHOLE_FUNCTIONS
 from Estimator.network.contention import Contention
+
+PRECISIONS = MappingProxyType({each.matrix_format: each.value for each in Precision})
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,19 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class ProfileSource:
+    """The database of measured operators that a device is priced from: its folder, and the digest of what is in it."""
+
+    folder: str
+    digest: str
+
+
+@dataclass(frozen=True)
 class Device:
     """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives.
 
-    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet.
+    ``board_power`` is the most that it draws for long: the thermal design power of the data sheet. One that was profiled is
+    priced from what was measured (``profile``).
     """
 
     name: str
@@ -136,6 +149,7 @@ class Device:
     scans: Scans | None = None
     board_power: Annotated[Quantity | None, "W"] = None
     calibration: tuple[Calibration, ...] = ()
+    profile: ProfileSource | None = None  # None: priced by the constants alone
 
     def peak_flops(self, number_format: str) -> float:
         """Dense matrix FLOP/s.
@@ -143,6 +157,11 @@ class Device:
         Raises:
             InputError: the device does not compute in that format.
         """
+        if number_format not in self.matrix.peak and self.profile is not None:
+            raise InputError(
+                f"{self.profile.folder} has no operators measured in {number_format}, only in {', '.join(self.matrix.peak)}; "
+                f"give --precision {' or '.join(PRECISIONS[each] for each in self.matrix.peak)}, or profile it with --dtype"
+            )
         if number_format not in self.matrix.peak:
             raise InputError(
                 f"{self.title} has no matrix units for {number_format}; it has them for {', '.join(self.matrix.peak)}"

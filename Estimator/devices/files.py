@@ -16,6 +16,8 @@ from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passe
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 from Estimator.network.contention import ACTIVITIES, Contention
+from Estimator.profiled.device import profiled_device
+from Estimator.profiled.machine import profile_folder
 from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
@@ -23,7 +25,9 @@ MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserve
 
 
 def load_device(name_or_path: str) -> Device:
-    """Read a device."""
+    """Read a device, or make one of a database of measured operators."""
+    if profile_folder(name_or_path) is not None and name_or_path not in device_names():
+        return profiled_device(name_or_path)
     path = hardware_path("devices", _name_of_alias(name_or_path))
     device = to_record(Device, read_yaml(path), str(path))
     file = FileRefusals(path)

@@ -57,7 +57,7 @@ class KernelTime:
 
 
 @dataclass(frozen=True)
-class _InPieces:
+class InPieces:
     """Kernels of an operator: those of its ``first`` piece, of each ``other`` one of ``count``, and what follows the last."""
 
     first: KernelTime
@@ -138,16 +138,16 @@ class DeviceModel(OperatorCostModel):
         pieces = self._price(operator, panels if operator.streamed else 1)
         return PieceTimes(pieces.first.device_s, pieces.other.device_s)
 
-    def _priced(self, operator: Operator, panels: int) -> _InPieces:
+    def _priced(self, operator: Operator, panels: int) -> InPieces:
         if operator.kind is OperatorKind.ATTENTION:
             return self._attention(operator)
         if operator.gemms and operator.kind is not OperatorKind.SCAN:
             return self._product(operator, panels)
         if operator.kind is OperatorKind.COLLECTIVE:
-            return _InPieces(KernelTime(host_s=self.software.host_issue.value))
-        return _InPieces(self._scan(operator) if operator.kind is OperatorKind.SCAN else self._streamed(operator))
+            return InPieces(KernelTime(host_s=self.software.host_issue.value))
+        return InPieces(self._scan(operator) if operator.kind is OperatorKind.SCAN else self._streamed(operator))
 
-    def _product(self, operator: Operator, panels: int) -> _InPieces:
+    def _product(self, operator: Operator, panels: int) -> InPieces:
         """Products, and behind them, or the last panel, the kernels of the tails that the matrix library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
@@ -159,7 +159,7 @@ class DeviceModel(OperatorCostModel):
             made = self._in_panels(gemm, operator, panels, number_format, element_bytes)
         else:
             times = (self._kernel(product_time(gemm, self.device, number_format, element_bytes)) for gemm in operator.gemms)
-            made = _InPieces(sum(times, KernelTime()))
+            made = InPieces(sum(times, KernelTime()))
         tails = [work for work in operator.vector if work.function not in self.software.fused_tails]
         if not tails:
             return made
@@ -171,7 +171,7 @@ class DeviceModel(OperatorCostModel):
         tail = self._stream(raw + others, tuple(work.function for work in tails))
         return replace(made, after=made.after + tail)
 
-    def _in_panels(self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int) -> _InPieces:
+    def _in_panels(self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int) -> InPieces:
         """A product in panels of the linear layer's inputs, over which it sums; they are columns of both its gradients.
 
         All panels but the first are added to the sum so far, which is in memory.
@@ -182,22 +182,22 @@ class DeviceModel(OperatorCostModel):
         messages = sum(each.messages(panels) for each in operator.streamed)
         issued = KernelTime(host_s=messages * self.software.host_issue.value)
         if panels == 1:
-            return _InPieces(first, after=issued)
+            return InPieces(first, after=issued)
         again = self._kernel(product_time(panel, self.device, number_format, element_bytes, added=adds))
-        return _InPieces(first, again, panels, issued)
+        return InPieces(first, again, panels, issued)
 
-    def _attention(self, operator: Operator) -> _InPieces:
+    def _attention(self, operator: Operator) -> InPieces:
         """Fused attention, one kernel, or one and its merging for every piece that passes around a ring."""
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
         backward, piece = operator.phase is Phase.BACKWARD, ring_piece(operator)
         time = attention_time(piece.gemms, self.device, number_format, piece.traffic_bytes, mask_of(operator), backward)
         first = self._kernel(time)
         if operator.ring == 1:
-            return _InPieces(first)
+            return InPieces(first)
         merge = ring_merge(operator)
         other = first + self._stream(merge.traffic_bytes, tuple(work.function for work in merge.vector))
         issued = KernelTime(host_s=ring_messages(operator) * self.software.host_issue.value)
-        return _InPieces(first, other, operator.ring, issued)
+        return InPieces(first, other, operator.ring, issued)
 
     def _scan(self, operator: Operator) -> KernelTime:
         """A recurrence over the tokens.

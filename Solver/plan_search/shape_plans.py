@@ -60,7 +60,7 @@ class ShapePlans:
         stages: StageGraph | None = None,
     ) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
-        self.stages = stages or stage_graph(graph, sizes, whole_bytes(plans.shape.optimizer, machine))
+        self.stages = stages or stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
         self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
@@ -144,7 +144,7 @@ class ShapePlans:
         copies = self.plans.dp * shape.sequence_devices
         resident, step = np.empty(len(self)), np.empty(len(self))
         for zero in np.unique(self.plans.zero_stage).tolist():
-            policy = training_policy(shape.optimizer, zero).with_gradients_of(software.gradient_bytes.value)
+            policy = training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(software.gradient_bytes.value)
             here = self.plans.zero_stage == zero
             resident[here] = policy.resident_bytes(copies[here])
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
@@ -244,7 +244,8 @@ class ShapePlans:
         sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
-        gradient, weight = self._gradient_bytes * left, training_policy(shape.optimizer, 0).weight_bytes * left
+        gradient = self._gradient_bytes * left
+        weight = training_policy(shape.optimizer, 0, shape.precision).weight_bytes * left
         wanted = (
             ({0: CollectiveKind.ALL_REDUCE, 1: CollectiveKind.REDUCE_SCATTER}, gradient),
             ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
@@ -340,7 +341,8 @@ class ShapePlans:
 
     @property
     def _gradient_bytes(self) -> float:
-        return self.machine.software.gradient_bytes.value
+        policy = training_policy(self.plans.shape.optimizer, 0, self.plans.shape.precision)
+        return policy.with_gradients_of(self.machine.software.gradient_bytes.value).gradient_bytes
 
     def _least_messages(self, kind_of: IntArray) -> FloatArray:
         key = kind_of.tobytes()

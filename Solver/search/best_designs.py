@@ -49,6 +49,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
+        price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
         plans_omitted=group.omitted,
     )
 

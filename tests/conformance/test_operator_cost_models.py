@@ -5,6 +5,8 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from operators_by_hand import (
     transformer_layer,
     vector_operator,
 )
+from profiles_by_hand import PASSES as FRAMEWORK_PASSES
+from profiles_by_hand import product, row, stream, written
 
 import Estimator
 from Common.errors import InputError
@@ -29,6 +33,8 @@ from Estimator.cost_model import OperatorCostModel, OperatorCosts
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import device_names, load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.profiled.cost_model import ProfiledModel
+from Estimator.profiled.device import profiled_device
 from GraphExtractor.graph import Gemm, GraphKey, ModelGraph, Operator, OperatorGraph, OperatorKind, Phase, VectorWork
 
 ROUNDING = 1e-12
@@ -87,16 +93,33 @@ def device_case(name: str) -> Case:
     return Case(lambda *_: device(name), device(name).number_format, device_totals_s)
 
 
-CASES = {"phaze_icml24": Case(some_chips, "bfloat16", chip_totals_s)} | {name: device_case(name) for name in device_names()}
+def reduction(id: int, *shape: int) -> Operator:
+    return replace(vector_operator(id, "layer_norm", *shape), kind=OperatorKind.REDUCTION)
+
+
+@cache
+def profiled() -> DeviceModel:
+    """A machine of which some products, streams, norms and attention were measured, in the format of the operators here."""
+    operators = [product(size, 64, 128, phase, "bfloat16") for size in (16, 64, 1024) for phase in Phase]
+    operators += [stream(function, size, "bfloat16") for function in ("add", "gelu") for size in (2**10, 2**22)]
+    operators += [reduction(0, rows, 1024) for rows in (16, 1024)]
+    operators += [attention_operator(0, 2, 16, size, 64, backward) for size in (64, 512) for backward in (False, True)]
+    with TemporaryDirectory() as folder:
+        found = written(Path(folder), list(map(row, operators)), passes=FRAMEWORK_PASSES)
+        machine = profiled_device(folder)
+    return ProfiledModel(machine, load_software(machine.software), "bfloat16", found)
+
+
+CASES = {
+    "phaze_icml24": Case(some_chips, "bfloat16", chip_totals_s),
+    "profiled": Case(lambda *_: profiled(), "bfloat16", device_totals_s),
+    **{name: device_case(name) for name in device_names()},
+}
 
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
-
-
-def reduction(id: int, *shape: int) -> Operator:
-    return replace(vector_operator(id, "layer_norm", *shape), kind=OperatorKind.REDUCTION)
 
 
 SIZES = st.integers(1, 3_000)
@@ -130,7 +153,9 @@ def same(some: OperatorCosts, other: OperatorCosts) -> None:
 def test_every_cost_model_is_tested_here() -> None:
     for module in pkgutil.walk_packages(Estimator.__path__, "Estimator."):
         importlib.import_module(module.name)
-    assert set(OperatorCostModel.__subclasses__()) == {type(case.make(*PASSES)) for case in CASES.values()}
+    assert {model for each in OperatorCostModel.__subclasses__() for model in (each, *each.__subclasses__())} == {
+        type(case.make(*PASSES)) for case in CASES.values()
+    }
 
 
 @settings(max_examples=25)
@@ -212,7 +237,7 @@ def test_no_product_computes_faster_than_the_peak(case: Case, gemm: Gemm) -> Non
 
 
 def test_a_format_the_device_does_not_compute_in_is_refused(case: Case) -> None:
-    with pytest.raises(InputError, match="no matrix units for complex128"):
+    with pytest.raises(InputError, match=r"no (matrix units for|operators measured in) complex128"):
         case.make(*PASSES).peak_flops("complex128")
 
 

@@ -1,0 +1,96 @@
+"""The machine that a database was measured on, as its ``machine.yaml`` states it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.files import write_atomically
+from Common.records import read_yaml, to_record
+
+SCHEMA_VERSION = 1
+MACHINE = "machine.yaml"
+LONGEST_NAME = 100
+
+
+class DeviceKind(StrEnum):
+    """What ran the operators."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Clock(StrEnum):
+    """What seconds of operators are: time of the one thread that ran them, time that passed, or time between CUDA events."""
+
+    THREAD = "thread"
+    WALL = "wall"
+    EVENTS = "events"
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """A machine, and how it was measured.
+
+    ``description`` is its processor or accelerator, ``devices`` how many of it (or processes on it) a cluster of such machines
+    is taken to have. ``threads`` are those of an operator. ``power`` says what was known of clocks and limits.
+    """
+
+    name: str
+    description: str
+    device_kind: DeviceKind
+    memory_bytes: float
+    devices: int
+    threads: int
+    clock: Clock
+    date: str
+    versions: Mapping[str, str]
+    power: str = ""
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+
+def profile_folder(text: str | Path) -> Path | None:
+    """The folder of the database that ``text`` names, itself or by its ``machine.yaml``; None where there is none."""
+    path = Path(text).expanduser()
+    try:
+        if path.name == MACHINE and path.is_file():
+            return path.parent
+        return path if (path / MACHINE).is_file() else None
+    except OSError:  # a name the file system cannot hold
+        return None
+
+
+def read_machine(folder: Path) -> MachineRecord:
+    """The record of a database.
+
+    Raises:
+        InputError: there is none, or it is not as it must be; names the file and the key.
+    """
+    path = folder / MACHINE
+    machine = to_record(MachineRecord, read_yaml(path), str(path))
+    if machine.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            f"{path} is of schema {machine.schema_version}, this version reads {SCHEMA_VERSION}; profile the machine again"
+        )
+    if not 0 < len(machine.name) <= LONGEST_NAME:
+        raise InputError(f"{path}: name has {len(machine.name)} characters; give it 1 to {LONGEST_NAME}")
+    for key, value in (("memory_bytes", machine.memory_bytes), ("devices", machine.devices), ("threads", machine.threads)):
+        if value <= 0:
+            raise InputError(f"{path}: {key} is {value}; it must be positive")
+    return machine
+
+
+def write_machine(folder: Path, machine: MachineRecord) -> None:
+    """Write the record; an interrupted write leaves the old one.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+    import yaml
+
+    stated = {key: value.value if isinstance(value, StrEnum) else value for key, value in asdict(machine).items()}
+    text = "# A machine whose operators were measured (phaze profile).\n" + yaml.safe_dump(stated, sort_keys=False, width=130)
+    write_atomically(folder / MACHINE, text.encode())

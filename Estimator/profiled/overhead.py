@@ -1,0 +1,58 @@
+"""What a framework adds to operators that run one after another, from whole passes that were measured beside their operators.
+
+A pass takes its operators' seconds, some part more (operands that were in the cache when an operator was repeated alone are not
+when it follows others), and so many seconds for every operator (modules, the graph of gradients, views): two constants of a
+machine for each direction, at least zero, of the least relative error over all passes of the database, whatever the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from Estimator.profiled.rows import PassRow
+from GraphExtractor.graph import Phase
+
+
+@dataclass(frozen=True)
+class PhaseOverhead:
+    """Seconds per operator, and per second of an operator."""
+
+    per_operator_s: float = 0.0
+    per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What is added to an operator, by phase; nothing where no pass was measured."""
+
+    phases: Mapping[Phase, PhaseOverhead] = field(default_factory=dict)
+
+    def seconds(self, phase: Phase, operator_s: float) -> float:
+        """What is added to an operator of ``operator_s`` seconds."""
+        found = self.phases.get(phase, PhaseOverhead())
+        return found.per_operator_s + found.per_second * operator_s
+
+
+def overhead_of(passes: Iterable[PassRow]) -> Overhead:
+    """The constants that suit ``passes`` best."""
+    from scipy.optimize import nnls
+
+    by_phase: dict[Phase, list[PassRow]] = {}
+    for row in passes:
+        by_phase.setdefault(row.phase, []).append(row)
+    found = {}
+    for phase, rows in by_phase.items():
+        measured = np.array([row.timing.seconds for row in rows])
+        alone = np.array([row.operators_s for row in rows])
+        counts = np.array([float(row.operators) for row in rows])
+        if len({(row.operators, row.operators_s) for row in rows}) < 2:  # one pass cannot tell the two apart
+            found[phase] = PhaseOverhead(per_operator_s=max(float(np.mean((measured - alone) / counts)), 0.0))
+            continue
+        (per_operator_s, per_second), _ = nnls(
+            np.stack([counts / measured, alone / measured], axis=1), (measured - alone) / measured
+        )
+        found[phase] = PhaseOverhead(float(per_operator_s), float(per_second))
+    return Overhead(found)
