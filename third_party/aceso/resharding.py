@@ -1,7 +1,7 @@
 """How tensors lie between operators, and what changing that costs: Aceso's rules.
 
-A tensor lies over the devices of a stage as so many replicas, and so many parts along each of up to three axes. A change from one to
-the next is a split, an all-gather or an all-to-all over the ratio that changes.
+A tensor lies over the devices of a stage as so many replicas, and so many parts along each of up to three axes. A change from
+one to the next is a split, an all-gather or an all-to-all over the ratio that changes.
 """
 
 import math

@@ -1,0 +1,213 @@
+"""The best way to cut a chain into stages of priced times, over every number of stages at once.
+
+A plan takes (B - 1) slowest stage + sum of all. For a limit on the slowest, the least sum is a dynamic program over (stages behind,
+first operator, devices of the rest); how many devices the rest has fixes where a stage lies, so that it stays within a node and pays
+for what crosses one. The best limit is found by branch and bound over it: the least sum does not grow with the limit.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.kept_code import compiled
+from third_party.aceso.price_tables import TableLayout, place
+from third_party.aceso.spaces import NEVER
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NARROW = 1e-4  # ranges of limits within which they are gone through one by one
+TIE = 1e-12
+
+
+class Machine(NamedTuple):
+    """Devices in all and of a node."""
+
+    devices: int
+    per_node: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A stage of a partition: flag of the nodes it crosses, which number of devices, stages behind, first operator, length."""
+
+    flag: int
+    at: int
+    behind: int
+    first: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition, its slowest stage and the sum of its stages in microseconds."""
+
+    cuts: tuple[Cut, ...]
+    slowest_us: float
+    sum_us: float
+
+    def us(self, micro_batches: int) -> float:
+        """Of one iteration."""
+        return (micro_batches - 1) * self.slowest_us + self.sum_us
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """What the search over limits found: no partition takes less than ``bound_us``; all that were met, the best first.
+
+    ``least_limit_us``: no partition has all its stages at most this slow.
+    """
+
+    bound_us: float
+    least_limit_us: float
+    met: tuple[Partition, ...]
+
+
+@compiled(nogil=True)
+def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
+    if layout.flags == 1:
+        return 0
+    enters = begin > 0 and begin % machine.per_node == 0
+    return int(enters) + 2 * int((begin + count) % machine.per_node == 0)
+
+
+@compiled(nogil=True)
+def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Flags:
+    """(operators + 1, devices + 1) which prefixes can be covered by how many of the first devices, at most this slow."""
+    n = layout.operators
+    reached = np.zeros((n + 1, machine.devices + 1), np.bool_)
+    reached[0, 0] = True
+    for begin in range(machine.devices):
+        for at in range(len(layout.devices)):
+            count = layout.devices[at]
+            if begin + count > machine.devices or begin // machine.per_node != (begin + count - 1) // machine.per_node:
+                continue
+            flag = _flag(layout, machine, begin, count)
+            for first in range(n):
+                if reached[first, begin]:
+                    for length in range(1, min(layout.longest[at], n - first) + 1):
+                        if not reached[first + length, begin + count]:
+                            where = place(layout, flag, at, 0, first, length)
+                            if prices[where] <= limit_us:
+                                reached[first + length, begin + count] = True
+    return reached
+
+
+@compiled(nogil=True)
+def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> tuple[Floats, Integers]:
+    """Least sums (stages behind, operators + 1, devices + 1) of the rest from an operator on, and the first stage of each.
+
+    Of rests that no prefix reaches, nothing is found.
+    """
+    n = layout.operators
+    reached = _reached(prices, layout, machine, limit_us)
+    sums = np.full((layout.behind, n + 1, machine.devices + 1), NEVER)
+    stage = np.zeros(sums.shape, np.int64)
+    if not reached[n, machine.devices]:
+        return sums, stage
+    span = n + 1
+    for behind in range(layout.behind):
+        for rest in range(behind + 1, machine.devices + 1):
+            begin = machine.devices - rest
+            for at in range(len(layout.devices)):
+                count = layout.devices[at]
+                if count > rest or begin // machine.per_node != (begin + count - 1) // machine.per_node:
+                    continue
+                flag = _flag(layout, machine, begin, count)
+                for first in range(n - 1, -1, -1):
+                    if not reached[first, begin]:
+                        continue
+                    best, found = sums[behind, first, rest], stage[behind, first, rest]
+                    if behind == 0:
+                        if count == rest and n - first <= layout.longest[at]:
+                            price = prices[place(layout, flag, at, 0, first, n - first)]
+                            if price <= limit_us and price < best:
+                                best, found = price, at * span + n - first
+                    else:
+                        for length in range(1, min(layout.longest[at], n - first - 1) + 1):
+                            after = sums[behind - 1, first + length, rest - count]
+                            if after < best:
+                                price = prices[place(layout, flag, at, behind, first, length)]
+                                if price <= limit_us and price + after < best:
+                                    best, found = price + after, at * span + length
+                    sums[behind, first, rest], stage[behind, first, rest] = best, found
+    return sums, stage
+
+
+def least_sum(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Partition | None:
+    """The partition of the least sum whose stages are at most ``limit_us`` slow; absent where there is none."""
+    sums, stage = least_sums(prices, layout, machine, limit_us)
+    totals = sums[:, 0, machine.devices]
+    behind = int(totals.argmin())
+    total = float(totals[behind])
+    if total >= NEVER:
+        return None
+    cuts = []
+    first, rest = 0, machine.devices
+    slowest = 0.0
+    for left in range(behind, -1, -1):
+        at, length = divmod(int(stage[left, first, rest]), layout.operators + 1)
+        count = int(layout.devices[at])
+        flag = int(_flag(layout, machine, machine.devices - rest, count))
+        slowest = max(slowest, float(prices[place(layout, flag, at, left, first, length)]))
+        cuts.append(Cut(flag, at, left, first, length))
+        first, rest = first + length, rest - count
+    return Partition(tuple(cuts), slowest, total)
+
+
+def best_partitions(
+    prices: Floats,
+    layout: TableLayout,
+    machine: Machine,
+    micro_batches: int,
+    limits_us: tuple[float, float],
+    best_us: float,
+    tolerance: float,
+) -> Partitions:
+    """Bound on all partitions with a slowest stage between the two limits, to a relative tolerance.
+
+    ``best_us``: of a plan that is known; what cannot be better is not looked at. Slower stages than the upper limit cost
+    ``micro_batches`` times as much at least, which counts in the bound.
+    """
+    low, high = limits_us
+    beyond = micro_batches * high
+    first = least_sum(prices, layout, machine, high)
+    if first is None:
+        return Partitions(beyond, high, ())
+    met = [first]
+    target = min(best_us, first.us(micro_batches))
+    closed = beyond
+    least = low
+    open_ranges = [(low, first)]
+    while open_ranges:
+        low, top = min(open_ranges, key=lambda each: _bound(each[0], each[1], micro_batches))
+        open_ranges.remove((low, top))
+        bound = _bound(low, top, micro_batches)
+        if bound >= target * (1.0 - tolerance):
+            closed = min(closed, bound)
+            continue
+        narrow = top.slowest_us - low < NARROW * top.slowest_us
+        middle = top.slowest_us * (1.0 - TIE) if narrow else 0.5 * (low + top.slowest_us)
+        if middle <= low:
+            closed = min(closed, bound)
+            continue
+        below = least_sum(prices, layout, machine, middle)
+        if below is None:
+            least = max(least, middle)
+            open_ranges.append((middle, top))
+            continue
+        met.append(below)
+        target = min(target, below.us(micro_batches))
+        open_ranges.append((low, below))
+        if below.sum_us > top.sum_us:
+            open_ranges.append((middle, top))
+    met.sort(key=lambda each: each.us(micro_batches))
+    return Partitions(closed, least, tuple(met))
+
+
+def _bound(low_us: float, top: Partition, micro_batches: int) -> float:
+    """On all partitions whose slowest stage is above ``low_us`` and at most the slowest of ``top``, which has the least sum."""
+    return max((micro_batches - 1) * low_us + top.sum_us, micro_batches * low_us)
