@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
+from third_party.aceso.compiled import outer
 from third_party.aceso.models import Model, operator_chain
 
 Integers = NDArray[np.int64]
@@ -61,7 +61,7 @@ def first_alike(chain: Chain, longest: int) -> Integers:
     return found
 
 
-@compiled(nogil=True)
+@outer
 def _first_alike(rows: Integers, body: int, longest: int) -> Integers:
     n = len(rows)
     first = np.arange(n)

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
+from third_party.aceso.compiled import inner, outer
 from third_party.aceso.spaces import NEVER, StageArrays
 from third_party.aceso.stage_paths import Stretch, best_path, fill_rests, first_value, least_reserved, path_price
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
 US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(8)  # of a label; LOW: no way that it stands for is faster
 TIE = 1e-9
@@ -33,7 +34,7 @@ class ExactStage(NamedTuple):
     labels: int
 
 
-@compiled(nogil=True)
+@outer
 def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us: float, many: int, most_labels: int) -> ExactStage:
     """The fastest stage below ``most_us``; labels of one last choice beyond ``many`` are thinned, beyond ``most_labels`` given up."""
     n = len(stretch.rows)
@@ -51,7 +52,7 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
             multiplier = densities[count // 2] / (stretch.behind + 1)
             heavier = float(count % 2)
         elif refined < 8:  # between the best and its neighbours
-            multiplier, heavier = _between(tried[:count], refined)
+            multiplier, heavier = _between(tried, count, refined)
             refined += 1
         else:
             break
@@ -60,7 +61,7 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
         fill_rests(rests, space, stretch, 1.0, keep, heavy)
         value = first_value(rests, space, stretch, 1.0, keep, heavy)
         value -= multiplier * (stretch.limit_mib - (0.0 if heavier else reserved))
-        tried[count] = multiplier, heavier, value
+        tried[count, 0], tried[count, 1], tried[count, 2] = multiplier, heavier, value
         count += 1
         bound = max(bound, value)
         if bound > most_us:
@@ -69,8 +70,8 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
         us, mib = path_price(space, stretch, choice, again)
         if mib <= stretch.limit_mib and us < best_us:
             best_us = us
-            best_choice[:] = choice
-            best_again[:] = again
+            _copy(choice, best_choice)
+            _copy(again, best_again)
     if best_us <= bound * (1 + TIE):
         return ExactStage(min(bound, best_us), best_us, best_choice, best_again, 0)
     kept = np.empty((KEPT_RESTS + 2, n, widths, choices, 2))
@@ -80,7 +81,7 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
         for i in range(count):
             if tried[i, 2] > tried[top, 2]:
                 top = i
-        terms[j] = 1.0, tried[top, 0], tried[top, 1]
+        terms[j, 0], terms[j, 1], terms[j, 2] = 1.0, tried[top, 0], tried[top, 1]
         tried[top, 2] = -NEVER
     terms[KEPT_RESTS, 0] = 1.0  # time alone
     terms[KEPT_RESTS + 1, 1] = 1.0  # memory alone
@@ -93,21 +94,21 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
     )
     if us < best_us:
         best_us = us
-        best_choice[:] = choice
-        best_again[:] = again
+        _copy(choice, best_choice)
+        _copy(again, best_again)
     return ExactStage(max(bound, min(low, best_us)), best_us, best_choice, best_again, labels)
 
 
-@compiled(nogil=True)
-def _between(tried: Floats, step: int) -> tuple[float, float]:
+@inner
+def _between(tried: Floats, count: int, step: int) -> tuple[float, float]:
     """A multiplier between the best one and one beside it."""
     top = 0
-    for i in range(len(tried)):
+    for i in range(count):
         if tried[i, 2] > tried[top, 2]:
             top = i
     best, heavier = tried[top, 0], tried[top, 1]
     beside = NEVER if step % 2 else 0.0
-    for i in range(len(tried)):
+    for i in range(count):
         if tried[i, 1] == heavier:
             if step % 2 and best < tried[i, 0] < beside:
                 beside = tried[i, 0]
@@ -118,7 +119,7 @@ def _between(tried: Floats, step: int) -> tuple[float, float]:
     return 0.5 * (best + beside), heavier
 
 
-@compiled(nogil=True)
+@inner
 def _labels(
     space: StageArrays,
     stretch: Stretch,
@@ -137,9 +138,10 @@ def _labels(
     widths, choices = rests.shape[2], rests.shape[3]
     states = widths * choices * 2
     u = stretch.rows[0]
-    room = 4096
-    now, now_state = np.empty((room, 8)), np.empty(room, np.int64)
-    count = 0
+    made, made_state, made_parent = np.empty((ROOM, 8)), np.empty(ROOM, np.int64), np.empty(ROOM, np.int64)
+    held_state, held_parent, held = np.empty(ROOM, np.int64), np.empty(ROOM, np.int64), 0
+    begin = np.zeros(n + 1, np.int64)
+    size = 0
     new = np.zeros(8)
     for c in range(choices):
         for r in range(2):
@@ -151,48 +153,50 @@ def _labels(
             new[FORWARD] = space.forward_reserved[u, c] if n > 1 else 0.0
             new[BACKWARD] = space.backward_reserved[u, c] if n > 1 else 0.0
             if _may_end(new, rests, terms, 0, space.width[c], c, r, reserved, stretch.limit_mib, most_us):
-                now[count] = new
-                now_state[count] = (space.width[c] * choices + c) * 2 + r
-                count += 1
-    parents = [np.zeros(0, np.int64)]
-    held = [now_state[:count].copy()]
-    total = count
+                _set(made, size, new)
+                made_state[size] = (space.width[c] * choices + c) * 2 + r
+                made_parent[size] = 0
+                size += 1
+    total = 0
     width = most_us - bound
-    for k in range(1, n):
-        v, p = stretch.rows[k], stretch.pairs[k]
-        made, made_state, made_parent = np.empty((room, 8)), np.empty(room, np.int64), np.empty(room, np.int64)
-        size = 0
-        for i in range(count):
-            state = now_state[i]
-            r, c, t = state % 2, (state // 2) % choices, state // (2 * choices)
-            for d in range(choices):
-                if space.base_us[v, d] + space.resharding_us[p, c, d] > most_us:
-                    continue
-                for s in range(2):
-                    _extend(new, now[i], space, stretch, k, c, r, d, s)
-                    if not _may_end(new, rests, terms, k, t, d, s, reserved, stretch.limit_mib, most_us):
+    now, count = made, size
+    for k in range(n):
+        if k:
+            v, p = stretch.rows[k], stretch.pairs[k]
+            size = 0
+            for i in range(count):
+                state = held_state[begin[k - 1] + i]
+                r, c, t = state % 2, (state // 2) % choices, state // (2 * choices)
+                for d in range(choices):
+                    if space.base_us[v, d] + space.resharding_us[p, c, d] > most_us:
                         continue
-                    if size == room:
-                        room *= 2
-                        made = _longer(made, room)
-                        more_state, more_parent = np.empty(room, np.int64), np.empty(room, np.int64)
-                        more_state[:size], more_parent[:size] = made_state, made_parent
-                        made_state, made_parent = more_state, more_parent
-                    made[size] = new
-                    made_state[size] = (t * choices + d) * 2 + s
-                    made_parent[size] = i
-                    size += 1
-        keep = _undominated(made[:size], made_state[:size], states, many, width)
-        count = len(keep)
-        now, now_state = made[keep], made_state[keep]
-        held.append(now_state)
-        parents.append(made_parent[keep])
+                    for s in range(2):
+                        _extend(new, now, i, space, stretch, k, c, r, d, s)
+                        if not _may_end(new, rests, terms, k, t, d, s, reserved, stretch.limit_mib, most_us):
+                            continue
+                        if size == len(made):
+                            made = _longer(made)
+                            made_state, made_parent = _longer_list(made_state), _longer_list(made_parent)
+                        _set(made, size, new)
+                        made_state[size] = (t * choices + d) * 2 + s
+                        made_parent[size] = i
+                        size += 1
+        kept, count = _undominated(made, made_state, size, states, many, width)
         total += size
         if total > most_labels:
             return bound, NEVER, total
+        now = np.empty((count, 8))
+        while held + count > len(held_state):
+            held_state, held_parent = _longer_list(held_state), _longer_list(held_parent)
+        for i in range(count):
+            for x in range(8):
+                now[i, x] = made[kept[i], x]
+            held_state[held + i], held_parent[held + i] = made_state[kept[i]], made_parent[kept[i]]
+        begin[k] = held
+        held += count
     low, us, best = most_us, NEVER, -1
     for i in range(count):
-        state = now_state[i]
+        state = held_state[begin[n - 1] + i]
         sent = space.send_us[stretch.sends, stretch.rows[n - 1], state // (2 * choices), (state // 2) % choices]
         memory = now[i, MIB] + now[i, PEAK] + max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
         if memory <= stretch.limit_mib:  # what it stands for ends with no less memory
@@ -201,28 +205,60 @@ def _labels(
                 us, best = now[i, US] + sent, i
     if best >= 0:
         for k in range(n - 1, -1, -1):
-            state = held[k][best]
+            state = held_state[begin[k] + best]
             choice[k], again[k] = (state // 2) % choices, state % 2
-            if k:
-                best = parents[k][best]
+            best = held_parent[begin[k] + best]
     return low, us, total
 
 
-@compiled(nogil=True)
-def _longer(labels: Floats, room: int) -> Floats:
-    more = np.empty((room, 8))
-    more[: len(labels)] = labels
+@inner
+def _copy(source: Integers, target: Integers) -> None:
+    for i in range(len(source)):
+        target[i] = source[i]
+
+
+@inner
+def _set(labels: Floats, at: int, new: Floats) -> None:
+    for x in range(8):
+        labels[at, x] = new[x]
+
+
+@inner
+def _longer(labels: Floats) -> Floats:
+    more = np.empty((2 * len(labels), 8))
+    for i in range(len(labels)):
+        for x in range(8):
+            more[i, x] = labels[i, x]
     return more
 
 
-@compiled(nogil=True)
+@inner
+def _longer_list(values: Integers) -> Integers:
+    more = np.empty(2 * len(values), np.int64)
+    for i in range(len(values)):
+        more[i] = values[i]
+    return more
+
+
+@inner
 def _extend(
-    new: Floats, old: Floats, space: StageArrays, stretch: Stretch, k: int, c: int, r: int, d: int, s: int
+    new: Floats,
+    labels: Floats,
+    at: int,
+    space: StageArrays,
+    stretch: Stretch,
+    k: int,
+    c: int,
+    r: int,
+    d: int,
+    s: int,
 ) -> None:
     """The label after operator ``k`` with choice ``d`` and flag ``s``, from one with ``c`` and ``r`` before it."""
+    old = labels[at]
     u, v, p = stretch.rows[k - 1], stretch.rows[k], stretch.pairs[k]
     own = space.resharding_us[p, c, d] + space.base_us[v, d] + s * space.recompute_us[v, d]
-    new[:] = old
+    for x in range(8):
+        new[x] = old[x]
     new[US] += own
     new[LOW] += own
     new[WEIGHT] += space.weights[v, d]
@@ -240,7 +276,7 @@ def _extend(
         new[PEAK], new[SEGMENT] = max(old[PEAK], old[SEGMENT]), 0.0
 
 
-@compiled(nogil=True)
+@inner
 def _may_end(
     label: Floats,
     rests: Floats,
@@ -256,7 +292,7 @@ def _may_end(
     """Whether some rest may lead to an end within the limit and below ``most_us``."""
     held = max(label[FORWARD] + label[BACKWARD], reserved)
     for j in range(len(terms)):
-        clock, multiplier, heavier = terms[j]
+        clock, multiplier, heavier = terms[j, 0], terms[j, 1], terms[j, 2]
         value = rests[j, k, t, c, r] + clock * label[LOW]
         value += multiplier * (label[MIB] + label[PEAK] + (label[WEIGHT] if heavier else held) - limit_mib)
         if value > clock * most_us * (1.0 - TIE) + (1.0 - clock) * 1e-6:
@@ -264,29 +300,31 @@ def _may_end(
     return True
 
 
-@compiled(nogil=True)
-def _undominated(labels: Floats, state: Integers, states: int, many: int, width: float) -> Integers:
-    """Which labels stay, per state by time; thins ``LOW`` of those that stand for others."""
-    order = np.argsort(labels[:, US])
+@inner
+def _undominated(
+    labels: Floats, state: Integers, size: int, states: int, many: int, width: float
+) -> tuple[Integers, int]:
+    """Which labels stay, and how many, per state by time; lowers ``LOW`` of those that stand for others."""
     begin = np.zeros(states + 1, np.int64)
-    for i in range(len(state)):
+    for i in range(size):
         begin[state[i] + 1] += 1
     for i in range(states):
         begin[i + 1] += begin[i]
-    at = begin[:-1].copy()
-    by_state = np.empty(len(state), np.int64)
-    for i in order:
-        by_state[at[state[i]]] = i
+    at = begin.copy()
+    order, spare = np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(size):
+        order[at[state[i]]] = i
         at[state[i]] += 1
-    kept = np.empty(len(state), np.int64)
+    kept = np.empty(size, np.int64)
     count = 0
     for one in range(states):
+        _sort(order, spare, begin[one], begin[one + 1], labels)
         first = count
         for x in range(begin[one], begin[one + 1]):
-            i = by_state[x]
+            i = order[x]
             dominated = False
             for y in range(count - 1, first - 1, -1):
-                if _no_more_memory(labels[kept[y]], labels[i]):
+                if _no_more_memory(labels, kept[y], i):
                     labels[kept[y], LOW] = min(labels[kept[y], LOW], labels[i, LOW])
                     dominated = True
                     break
@@ -294,15 +332,33 @@ def _undominated(labels: Floats, state: Integers, states: int, many: int, width:
                 kept[count] = i
                 count += 1
         near = width / many
-        while count - first > many:
+        while count - first > many and near <= 4.0 * width:
             count = _thinned(labels, kept, first, count, near)
             near *= 2.0
-            if near > 4.0 * width:
-                break
-    return kept[:count].copy()
+    return kept, count
 
 
-@compiled(nogil=True)
+@inner
+def _sort(order: Integers, spare: Integers, begin: int, end: int, labels: Floats) -> None:
+    """Sort a part of the order by time: runs merged two by two."""
+    run = 1
+    while run < end - begin:
+        for left in range(begin, end, 2 * run):
+            middle, right = min(left + run, end), min(left + 2 * run, end)
+            i, j = left, middle
+            for x in range(left, right):
+                if i < middle and (j >= right or labels[order[i], US] <= labels[order[j], US]):
+                    spare[x] = order[i]
+                    i += 1
+                else:
+                    spare[x] = order[j]
+                    j += 1
+        for x in range(begin, end):
+            order[x] = spare[x]
+        run *= 2
+
+
+@inner
 def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float) -> int:
     """Let slower labels stand for faster ones that are within ``near`` us; returns the new count."""
     write = count
@@ -311,7 +367,7 @@ def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float
         stands = False
         for y in range(write, min(count, write + 8)):
             other = kept[y]
-            if labels[other, US] - labels[i, US] <= near and _no_more_memory(labels[other], labels[i]):
+            if labels[other, US] - labels[i, US] <= near and _no_more_memory(labels, other, i):
                 labels[other, LOW] = min(labels[other, LOW], labels[i, LOW])
                 stands = True
                 break
@@ -323,9 +379,11 @@ def _thinned(labels: Floats, kept: Integers, first: int, count: int, near: float
     return first + count - write
 
 
-@compiled(nogil=True)
-def _no_more_memory(one: Floats, other: Floats) -> bool:
-    """Whether ``one`` ends with no more memory than ``other`` whatever follows."""
-    peak = max(0.0, one[PEAK] - other[PEAK], one[SEGMENT] - other[SEGMENT])
-    blocks = max(0.0, one[FORWARD] - other[FORWARD]) + max(0.0, one[BACKWARD] - other[BACKWARD])
-    return bool(one[MIB] - other[MIB] + peak + max(blocks, one[WEIGHT] - other[WEIGHT]) <= TIE)
+@inner
+def _no_more_memory(labels: Floats, one: int, other: int) -> bool:
+    """Whether a label ends with no more memory than another whatever follows."""
+    peak = max(0.0, labels[one, PEAK] - labels[other, PEAK], labels[one, SEGMENT] - labels[other, SEGMENT])
+    blocks = max(0.0, labels[one, FORWARD] - labels[other, FORWARD])
+    blocks += max(0.0, labels[one, BACKWARD] - labels[other, BACKWARD])
+    blocks = max(blocks, labels[one, WEIGHT] - labels[other, WEIGHT])
+    return bool(labels[one, MIB] - labels[other, MIB] + peak + blocks <= TIE)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
+from third_party.aceso.compiled import inner, outer
 from third_party.aceso.price_tables import TableLayout, place
 from third_party.aceso.spaces import NEVER
 
@@ -66,7 +66,7 @@ class Partitions:
     met: tuple[Partition, ...]
 
 
-@compiled(nogil=True)
+@outer
 def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
     if layout.flags == 1:
         return 0
@@ -74,7 +74,7 @@ def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
     return int(enters) + 2 * int((begin + count) % machine.per_node == 0)
 
 
-@compiled(nogil=True)
+@inner
 def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Flags:
     """(operators + 1, devices + 1) which prefixes can be covered by how many of the first devices, at most this slow."""
     n = layout.operators
@@ -96,7 +96,7 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
     return reached
 
 
-@compiled(nogil=True)
+@outer
 def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> tuple[Floats, Integers]:
     """Least sums (stages behind, operators + 1, devices + 1) of the rest from an operator on, and the first stage of each.
 
@@ -104,8 +104,12 @@ def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: 
     """
     n = layout.operators
     reached = _reached(prices, layout, machine, limit_us)
-    sums = np.full((layout.behind, n + 1, machine.devices + 1), NEVER)
-    stage = np.zeros(sums.shape, np.int64)
+    sums = np.empty((layout.behind, n + 1, machine.devices + 1))
+    stage = np.zeros((layout.behind, n + 1, machine.devices + 1), np.int64)
+    for behind in range(layout.behind):
+        for first in range(n + 1):
+            for rest in range(machine.devices + 1):
+                sums[behind, first, rest] = NEVER
     if not reached[n, machine.devices]:
         return sums, stage
     span = n + 1
@@ -135,6 +139,38 @@ def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: 
                                     best, found = price + after, at * span + length
                     sums[behind, first, rest], stage[behind, first, rest] = best, found
     return sums, stage
+
+
+@outer
+def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags) -> tuple[Integers, int]:
+    """Which rows of prices any partition may use, that are not ``known`` yet, and how many.
+
+    Each: which number of devices, start, stages behind, whether it receives from another node.
+
+    ``known`` (device counts, starts, stages behind, 2) is filled. Stages without a rest that can be covered are left out.
+    """
+    size = len(layout.devices) * len(layout.starts) * layout.behind * 2
+    found = np.empty((size, 4), np.int64)
+    count = 0
+    for behind in range(layout.behind):
+        for rest in range(behind + 1, machine.devices + 1):
+            begin = machine.devices - rest
+            receives = 1 if layout.flags == 4 and begin > 0 and begin % machine.per_node == 0 else 0
+            for first in range(layout.operators):
+                if sums[behind, first, rest] >= NEVER:
+                    continue
+                for at in range(len(layout.devices)):
+                    taken = layout.devices[at]
+                    if taken > rest or begin // machine.per_node != (begin + taken - 1) // machine.per_node:
+                        continue
+                    if behind == 0 and taken != rest:
+                        continue
+                    start = layout.start_index[first]
+                    if not known[at, start, behind, receives]:
+                        known[at, start, behind, receives] = True
+                        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = at, start, behind, receives
+                        count += 1
+    return found, count
 
 
 def least_sum(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Partition | None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
 from third_party.aceso.chains import Chain, first_alike
+from third_party.aceso.compiled import outer
 from third_party.aceso.spaces import NEVER
 
 Floats = NDArray[np.float64]
@@ -65,7 +65,7 @@ def table_layout(chain: Chain, devices: Integers, longest: Integers, behind: int
     )
 
 
-@compiled(nogil=True)
+@outer
 def place(layout: TableLayout, flag: int, at: int, behind: int, first: int, length: int) -> int:
     """Where the price of a stage lies; ``at``: which number of devices, ``first``: its first operator."""
     if first + length <= layout.body:

@@ -7,10 +7,12 @@ is kept. Reserved memory, max(largest forward + largest backward, weights), is r
 first part can be; the peak of what is recomputed at once by zero; the width at which the output is measured by the best one.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
+from third_party.aceso.compiled import inner, outer
 from third_party.aceso.price_tables import TableLayout, place
 from third_party.aceso.spaces import NEVER, StageArrays
 
@@ -18,7 +20,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-@compiled(nogil=True)
+@outer
 def longest_stage(space: StageArrays, rows: Integers, pairs: Integers, starts: Integers, most_us: float) -> int:
     """Operators of the longest stage that can be as fast as ``most_us`` whatever its memory."""
     choices = space.base_us.shape[1]
@@ -28,7 +30,12 @@ def longest_stage(space: StageArrays, rows: Integers, pairs: Integers, starts: I
         for c in range(choices):
             now[c] = space.base_us[rows[i], c] + space.receive_us[0, rows[i], c]
         k = i
-        while now.min() <= most_us:
+        while True:
+            least = NEVER
+            for c in range(choices):
+                least = min(least, now[c])
+            if least > most_us:
+                break
             longest = max(longest, k + 1 - i)
             k += 1
             if k == len(rows):
@@ -42,7 +49,15 @@ def longest_stage(space: StageArrays, rows: Integers, pairs: Integers, starts: I
     return longest
 
 
-@compiled(nogil=True)
+class Rows(NamedTuple):
+    """Stages to bound, all lengths of each at once: number of the start, stages behind, and whether the input crosses nodes."""
+
+    start: Integers
+    behind: Integers
+    receives: Integers
+
+
+@outer
 def bound_stages(
     prices: Floats,
     layout: TableLayout,
@@ -50,12 +65,11 @@ def bound_stages(
     space: StageArrays,
     rows: Integers,
     pairs: Integers,
-    of: Integers,
+    of: Rows,
     limit_mib: float,
-    most_us: float,
     densities: Floats,
 ) -> None:
-    """Raise the prices of all stages on ``devices[at]`` devices from the starts numbered ``of`` to their bounds.
+    """Raise the prices of stages on ``devices[at]`` devices to their bounds.
 
     ``densities``: us per MiB of what one micro-batch keeps, the multipliers times (stages behind + 1).
     """
@@ -64,10 +78,9 @@ def bound_stages(
     for f in range(2):
         for u in range(len(space.base_us)):
             for c in range(choices):
-                sends[f, u, c] = space.send_us[f, u, :, c].min()
-    free = np.zeros(len(space.resharding_us), np.bool_)
-    for p in range(len(free)):
-        free[p] = np.abs(space.resharding_us[p]).max() == 0.0
+                sends[f, u, c] = NEVER
+                for t in range(space.send_us.shape[2]):
+                    sends[f, u, c] = min(sends[f, u, c], space.send_us[f, u, t, c])
     least_forward, least_backward = np.empty(len(space.base_us)), np.empty(len(space.base_us))
     for u in range(len(space.base_us)):
         least_forward[u] = least_backward[u] = NEVER
@@ -75,64 +88,32 @@ def bound_stages(
             if space.base_us[u, c] < NEVER:
                 least_forward[u] = min(least_forward[u], space.forward_reserved[u, c])
                 least_backward[u] = min(least_backward[u], space.backward_reserved[u, c])
-    for number in of:
-        first = layout.starts[number]
+    for row in range(len(of.start)):
+        first = layout.starts[of.start[row]]
         reach = min(layout.longest[at], layout.operators - first)
-        for behind in range(layout.behind):
-            for flag in range(min(2, layout.flags)):
-                for step in range(len(densities)):
-                    multiplier = densities[step] / (behind + 1)
-                    for reserved in range(2 if step else 1):
-                        _chain(
-                            prices,
-                            layout,
-                            at,
-                            space,
-                            rows,
-                            pairs,
-                            first,
-                            reach,
-                            behind,
-                            flag,
-                            multiplier,
-                            reserved,
-                            limit_mib,
-                            sends,
-                            free,
-                            least_forward,
-                            least_backward,
-                        )
-            reach = _within(prices, layout, at, first, reach, behind, most_us)
+        for step in range(len(densities)):
+            for reserved in range(2 if densities[step] > 0.0 else 1):
+                _chain(
+                    prices,
+                    layout,
+                    at,
+                    space,
+                    rows,
+                    pairs,
+                    first,
+                    reach,
+                    of.behind[row],
+                    of.receives[row],
+                    densities[step] / (of.behind[row] + 1),
+                    reserved,
+                    limit_mib,
+                    sends,
+                    least_forward,
+                    least_backward,
+                )
 
 
-@compiled(nogil=True)
-def _within(
-    prices: Floats, layout: TableLayout, at: int, first: int, reach: int, behind: int, most_us: float
-) -> int:
-    """Operators of the longest stage below ``most_us``, which no stage with more behind it exceeds."""
-    longest = 0
-    for length in range(1, reach + 1):
-        if _least(prices, layout, at, first, length, behind) <= most_us:
-            longest = length
-    for start in range(layout.tail_from, layout.body):  # like stretches that run into the tail are priced with this one
-        length = layout.body - start
-        if layout.start_index[start] == layout.start_index[first] and longest < length <= reach:
-            for tail in range(1, layout.operators - layout.body + 1):
-                if length + tail <= layout.longest[at]:
-                    if _least(prices, layout, at, start, length + tail, behind) <= most_us:
-                        longest = length
-    return longest
-
-
-@compiled(nogil=True)
-def _least(prices: Floats, layout: TableLayout, at: int, first: int, length: int, behind: int) -> float:
-    least = NEVER
-    for flag in range(layout.flags):
-        least = min(least, prices[place(layout, flag, at, behind, first, length)])
-    return least
-
-
-@compiled(nogil=True)
+@inner
 def _chain(
     prices: Floats,
     layout: TableLayout,
@@ -148,7 +129,6 @@ def _chain(
     reserved: int,
     limit_mib: float,
     sends: Floats,
-    free: NDArray[np.bool_],
     least_forward: Floats,
     least_backward: Floats,
 ) -> None:
@@ -170,7 +150,7 @@ def _chain(
     forward = backward = 0.0
     for k in range(first, first + reach):
         if k > first:
-            _step(space, rows[k - 1], rows[k], pairs[k], free[pairs[k]], keep, heavy, now, after, saved)
+            _step(space, rows[k - 1], rows[k], pairs[k], keep, heavy, now, after, saved)
             now, after = after, now
         shift = multiplier * (limit_mib - (forward + backward if reserved == 0 else 0.0))
         length = k + 1 - first
@@ -179,26 +159,27 @@ def _chain(
         backward = max(backward, least_backward[rows[k]])
         start = layout.body - length
         if start > first and layout.start_index[start] == layout.start_index[first] and start >= layout.tail_from:
-            forked[:] = now
+            for c in range(choices):
+                forked[0, c], forked[1, c] = now[0, c], now[1, c]
             more_forward, more_backward = forward, backward
             for tail in range(layout.body, layout.operators):
                 if tail + 1 - start > layout.longest[at]:
                     break
-                _step(space, rows[tail - 1], rows[tail], pairs[tail], free[pairs[tail]], keep, heavy, forked, after, saved)
-                forked[:] = after
+                _step(space, rows[tail - 1], rows[tail], pairs[tail], keep, heavy, forked, after, saved)
+                for c in range(choices):
+                    forked[0, c], forked[1, c] = after[0, c], after[1, c]
                 shift = multiplier * (limit_mib - (more_forward + more_backward if reserved == 0 else 0.0))
                 _write(prices, layout, at, behind, start, tail + 1 - start, flag, rows[tail], forked, sends, shift)
                 more_forward = max(more_forward, least_forward[rows[tail]])
                 more_backward = max(more_backward, least_backward[rows[tail]])
 
 
-@compiled(nogil=True)
+@inner
 def _step(
     space: StageArrays,
     before: int,
     u: int,
     pair: int,
-    free: bool,
     keep: float,
     heavy: float,
     now: Floats,
@@ -215,7 +196,7 @@ def _step(
         least_recomputed = min(least_recomputed, saved[c])
     for d in range(choices):
         plain, recomputed = least_plain, least_recomputed
-        if not free:
+        if not space.free[pair]:
             plain = recomputed = NEVER
             for c in range(choices):
                 change = space.resharding_us[pair, c, d]
@@ -226,7 +207,7 @@ def _step(
         after[1, d] = recomputed + own + space.recompute_us[u, d]
 
 
-@compiled(nogil=True)
+@inner
 def _write(
     prices: Floats,
     layout: TableLayout,

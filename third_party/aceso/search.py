@@ -10,31 +10,27 @@ of, until the bound meets the best plan, time is up, or another micro-batch has 
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Common.errors import InfeasibleError, InputError
 from third_party.aceso.chains import Chain, model_chain
 from third_party.aceso.database import Database
 from third_party.aceso.evaluation import DEVICES_PER_NODE, US, evaluate
-from third_party.aceso.exact_stages import ExactStage, exact_stage
-from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions, least_sum
-from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.price_tables import TableLayout, empty_prices, place, table_layout
-from third_party.aceso.relaxed_stages import bound_stages, longest_stage
+from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
+from third_party.aceso.plans import Plan
+from third_party.aceso.pricing import Pricing
 from third_party.aceso.spaces import NEVER, StageSpace, stage_space
-from third_party.aceso.stage_paths import Stretch
 
 logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
-
+FIRST_SLACK = 1.12  # how much slower than the least limit stages may be that have a place in the first tables
+GROWTH = 1.02  # of the limit on the slowest stage, until there is a partition
+NEAR = 1.004  # stages this much slower than the limit are still found
+ROUND = 48  # stages priced before the partitions are looked at again
+CLOSE = 1e-6  # relative tolerance on the limit while prices still change
 OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
-THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -71,38 +67,169 @@ class Found:
 
 
 @dataclass
-class Pricing:
-    """All stages of one micro-batch: bounds from below, prices of stages that were found, and how these run."""
+class Branch:
+    """The plans of one micro-batch size: none takes less than ``bound_us``.
+
+    ``limit_us``: no plan has all its stages at most this slow.
+    """
 
     question: Question
     chain: Chain
     micro_batch: int
-    spaces: list[StageSpace]
-    layout: TableLayout
-    most_us: float
-    lower: Floats
-    upper: Floats
-    ways: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
-    exact: set[int] = field(default_factory=set)
-    least_us: float = 0.0
-    bound_us: float = 0.0
+    spaces: tuple[StageSpace, ...]
+    limit_us: float
+    bound_us: float
+    pricing: Pricing | None = None
+    stuck: bool = False
 
     @property
     def micro_batches(self) -> int:
         """Of one iteration."""
         return self.question.global_batch // self.micro_batch
 
+    def prices(self, most_us: float) -> Pricing:
+        """Prices of stages up to ``most_us``, kept from before where they reach so far."""
+        if self.pricing is None or self.pricing.most_us < most_us:
+            question = self.question
+            self.pricing = Pricing.made(
+                self.chain,
+                self.spaces,
+                question.machine(),
+                question.memory_limit_mib,
+                question.most_stages,
+                max(most_us, self.limit_us * FIRST_SLACK),
+            )
+        return self.pricing
 
-def densities(spaces: Sequence[StageSpace], steps: int) -> Floats:
-    """Multipliers to try: none, and from the cheapest memory that recomputation frees to well beyond the dearest."""
-    ratios = []
-    for space in spaces:
-        arrays = space.arrays
-        frees = (arrays.activations > 1.0) & (arrays.base_us < NEVER)
-        ratios.append((arrays.recompute_us[frees] / arrays.activations[frees]))
-    flat = np.concatenate(ratios) if ratios else np.zeros(0)
-    flat = flat[flat > 0]
-    if not flat.size:
-        return np.array([0.0, 1.0, 10.0, 100.0])
-    low, high = float(np.quantile(flat, 0.02)), float(flat.max())
-    return np.concatenate([[0.0], np.geomspace(0.5 * low, 2.0 * high, steps), [10.0 * high, 100.0 * high]])
+
+def branches(question: Question, chain: Chain) -> list[Branch]:
+    """The micro-batch sizes that divide the batch, each with the bound that its devices at their best give."""
+    machine = question.machine()
+    found = []
+    for micro_batch in question.database.micro_batch_sizes:
+        if question.global_batch % micro_batch:
+            continue
+        spaces = []
+        devices = 1
+        while devices <= machine.per_node:
+            space = stage_space(question.database, chain, micro_batch, devices)
+            if space is not None:
+                spaces.append(space)
+            devices *= 2
+        if not spaces:
+            continue
+        least = np.min([space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0)
+        limit = float(least[chain.row_array].sum()) / machine.devices * (1.0 - 1e-12)
+        number = question.global_batch // micro_batch
+        found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit))
+    return found
+
+
+@dataclass
+class Search:
+    """A search at work."""
+
+    question: Question
+    started: float
+    best: Plan | None = None
+    best_us: float = NEVER
+
+    def out_of_time(self) -> bool:
+        """Whether the time that was given is spent."""
+        return time.monotonic() - self.started > self.question.time_limit_s
+
+    def grow(self, branch: Branch, until_us: float) -> bool:
+        """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
+        while True:
+            limit = branch.limit_us * GROWTH
+            partition = branch.prices(limit).tighten(limit)
+            if partition is not None:
+                return True
+            branch.limit_us = limit
+            branch.bound_us = max(branch.bound_us, branch.micro_batches * limit)
+            if branch.bound_us > until_us or self.out_of_time():
+                return False
+
+    def refine(self, branch: Branch) -> None:
+        """Price the stages of the best partitions once more, which raises the bound or finds a better plan."""
+        number = branch.micro_batches
+        high = branch.limit_us * GROWTH
+        if self.best_us < NEVER:
+            high = max(high, self.best_us / number)
+        pricing = branch.prices(high)
+        pricing.tighten(high)
+        found = best_partitions(
+            pricing.lower, pricing.layout, pricing.machine, number, (branch.limit_us, high), self.best_us, CLOSE
+        )
+        branch.bound_us = max(branch.bound_us, found.bound_us)
+        branch.limit_us = max(branch.limit_us, found.least_limit_us)
+        if branch.bound_us >= self.best_us:
+            return
+        cuts: dict[int, Cut] = {}
+        for partition in found.met:
+            if partition.us(number) < self.best_us:
+                for cut in partition.cuts:
+                    where = pricing.place(cut)
+                    if where not in pricing.exact and len(cuts) < ROUND:
+                        cuts.setdefault(where, cut)
+        branch.stuck = not cuts
+        most = self.best_us / number if self.best_us < NEVER else high * 1.05
+        pricing.price(list(cuts.values()), most)
+        for partition in found.met:
+            self.consider(branch, pricing, partition)
+        fastest = found.met[0].slowest_us if found.met else high
+        for slack in (1.0, NEAR):
+            partition = pricing.best_found(min(fastest * slack, most))
+            if partition is not None:
+                self.consider(branch, pricing, partition)
+
+    def consider(self, branch: Branch, pricing: Pricing, partition: Partition) -> None:
+        """Take the plan of a partition if it is better than the best, at the price of the exact cost model."""
+        if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
+            return
+        plan = Plan(
+            self.question.database.model, self.question.global_batch, branch.micro_batch, pricing.stages(partition)
+        )
+        priced = evaluate(plan, self.question.database, self.question.devices_per_node)
+        if priced.memory_mib <= self.question.memory_limit_mib and priced.iteration_s / US < self.best_us:
+            self.best, self.best_us = plan, priced.iteration_s / US
+            logger.info("micro-batch %d: %d stages, %.6g s", branch.micro_batch, len(plan.stages), priced.iteration_s)
+
+
+def search(question: Question) -> Found:
+    """The best plan that is found in the time given, with a bound on all plans.
+
+    Raises:
+        InputError: the question cannot be asked of this database.
+        InfeasibleError: no plan fits the memory.
+    """
+    started = time.monotonic()
+    database = question.database
+    chain = model_chain(database.model, database.names)
+    open_branches = branches(question, chain)
+    if not open_branches:
+        sizes = ", ".join(map(str, database.micro_batch_sizes))
+        raise InputError(
+            f"a global batch of {question.global_batch} is not a whole number of any profiled micro-batch ({sizes}); give one that is"
+        )
+    at_work = Search(question, started)
+    while not at_work.out_of_time():
+        open_branches.sort(key=lambda each: each.bound_us)
+        branch = open_branches[0]
+        if branch.bound_us >= at_work.best_us * (1.0 - max(question.gap, OPTIMAL)) or branch.stuck:
+            break
+        others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
+        if at_work.grow(branch, others):
+            at_work.refine(branch)
+        logger.info(
+            "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s",
+            branch.micro_batch,
+            branch.bound_us * US,
+            at_work.best_us * US,
+            len(branch.pricing.exact) if branch.pricing else 0,
+            time.monotonic() - started,
+        )
+    bound = min(each.bound_us for each in open_branches)
+    if at_work.best is None:
+        raise InfeasibleError(f"no plan was found within {question.memory_limit_mib:g} MB per GPU")
+    return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, time.monotonic() - started)

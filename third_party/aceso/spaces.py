@@ -48,6 +48,7 @@ class StageArrays(NamedTuple):
     send_us: Floats  # (2, U, T, C); T: width of the first operator of the stage
     width: Integers  # (C) which of the T widths
     resharding_us: Floats  # (P, C, C)
+    free: Flags  # (P) no change between the two costs anything
     before_layer: Flags  # (P) the first of the pair is kept as the input of a layer: recomputing both saves nothing
     plain: Flags  # (U) its activations are counted once, and a run of recomputed operators may end behind it
     weight_copies: float  # MiB held per MiB of weights without what is reserved
@@ -110,6 +111,7 @@ def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int
         send_us=np.array([_sends(database, micro_batch, choices, widths, between) for between in (False, True)]),
         width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
         resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
+        free=np.array([not change.any() for change in resharding], dtype=bool),
         before_layer=np.array([factors[a] == 1.0 and starts[b] for a, b in pairs], dtype=bool),
         plain=factors == 1.0,
         weight_copies=1.0 + family.weight_copies + family.optimizer_copies,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.kept_code import compiled
+from third_party.aceso.compiled import inner
 from third_party.aceso.spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     limit_mib: float
 
 
-@compiled(nogil=True)
+@inner
 def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> None:
     """Fill (operators, widths, choices, 2 flags) with the least of ``clock`` time + ``keep`` kept + ``heavy`` weights of all that
     follows an operator, for a width of the first operator.
@@ -35,11 +35,11 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
     widths, choices = rests.shape[1], rests.shape[2]
     for t in range(widths):
         for c in range(choices):
-            rests[n - 1, t, c, :] = clock * space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
+            sent = clock * space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
+            rests[n - 1, t, c, 0], rests[n - 1, t, c, 1] = sent, sent
     plain, again = np.empty(choices), np.empty(choices)
     for k in range(n - 2, -1, -1):
         u, v, p = stretch.rows[k], stretch.rows[k + 1], stretch.pairs[k + 1]
-        free = space.resharding_us[p].max() == 0.0
         for t in range(widths):
             all_plain = all_again = NEVER
             for d in range(choices):
@@ -49,7 +49,7 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
                 all_plain, all_again = min(all_plain, plain[d]), min(all_again, again[d])
             for c in range(choices):
                 least_plain, least_again = all_plain, all_again
-                if not free:
+                if not space.free[p]:
                     least_plain = least_again = NEVER
                     for d in range(choices):
                         change = clock * space.resharding_us[p, c, d]
@@ -60,7 +60,7 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
                 rests[k, t, c, 1] = min(least_plain, least_again - saving)
 
 
-@compiled(nogil=True)
+@inner
 def least_reserved(space: StageArrays, stretch: Stretch) -> float:
     """The least that the largest forward and backward reserved MiB of a stage add up to."""
     forward = backward = 0.0
@@ -75,7 +75,7 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> float:
     return forward + backward
 
 
-@compiled(nogil=True)
+@inner
 def first_value(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> float:
     """The least value of a whole path."""
     least = NEVER
@@ -91,7 +91,7 @@ def first_value(rests: Floats, space: StageArrays, stretch: Stretch, clock: floa
     return least
 
 
-@compiled(nogil=True)
+@inner
 def best_path(
     rests: Floats, space: StageArrays, stretch: Stretch, keep: float, heavy: float, choice: Integers, again: Integers
 ) -> None:
@@ -129,7 +129,7 @@ def best_path(
                     least, choice[k], again[k] = value, d, r
 
 
-@compiled(nogil=True)
+@inner
 def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: Integers) -> tuple[float, float]:
     """Microseconds and MiB of a path, as the cost model has them."""
     n = len(stretch.rows)
