@@ -20,6 +20,7 @@ Integers = NDArray[np.int64]
 
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
+FIRST_SLACK, MORE_SLACK = 5e-4, 3.0  # how far above the bound labels are looked at, first and each further time
 US, LOW, MIB, WEIGHT, FORWARD, BACKWARD, SEGMENT, PEAK = range(8)  # of a label; LOW: no way that it stands for is faster
 TIE = 1e-9
 
@@ -42,7 +43,8 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
     best_choice, best_again = np.zeros(n, np.int64), np.zeros(n, np.int64)
     choice, again = np.zeros(n, np.int64), np.zeros(n, np.int64)
     best_us, bound = NEVER, 0.0
-    reserved = least_reserved(space, stretch)
+    forward, backward = least_reserved(space, stretch)
+    reserved = forward + backward
     rests = np.empty((n, widths, choices, 2))
     tried = np.empty((2 * len(densities) + 8, 3))  # multiplier, part of the weights that counts as reserved, bound
     count = 0
@@ -88,15 +90,21 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
     for j in range(KEPT_RESTS + 2):
         keep = terms[j, 1] * (stretch.behind + 1)
         fill_rests(kept[j], space, stretch, terms[j, 0], keep, terms[j, 1] * (space.weight_copies + terms[j, 2]))
-    most = min(most_us, best_us)
-    low, us, labels = _labels(
-        space, stretch, kept, terms, reserved, most, bound, many, most_labels, choice, again
-    )
-    if us < best_us:
-        best_us = us
-        _copy(choice, best_choice)
-        _copy(again, best_again)
-    return ExactStage(max(bound, min(low, best_us)), best_us, best_choice, best_again, labels)
+    slack, labels = FIRST_SLACK, 0
+    while True:  # most labels are within a little of the bound: look no further than needed
+        most = min(most_us, best_us, bound * (1.0 + slack))
+        low, us, more = _labels(
+            space, stretch, kept, terms, forward, backward, most, bound, many, most_labels, choice, again
+        )
+        labels += more
+        bound = max(bound, min(low, best_us))
+        if us < best_us:
+            best_us = us
+            _copy(choice, best_choice)
+            _copy(again, best_again)
+        if us < NEVER or more > most_labels or most >= min(most_us, best_us):
+            return ExactStage(min(bound, best_us), best_us, best_choice, best_again, labels)
+        slack *= MORE_SLACK
 
 
 @inner
@@ -125,7 +133,8 @@ def _labels(
     stretch: Stretch,
     rests: Floats,
     terms: Floats,
-    reserved: float,
+    least_forward: float,
+    least_backward: float,
     most_us: float,
     bound: float,
     many: int,
@@ -150,9 +159,9 @@ def _labels(
             new[WEIGHT] = space.weights[u, c]
             new[MIB] = (stretch.behind + 1) * (space.activations[u, c] + space.inputs[u, c])
             new[MIB] += space.weight_copies * new[WEIGHT]
-            new[FORWARD] = space.forward_reserved[u, c] if n > 1 else 0.0
-            new[BACKWARD] = space.backward_reserved[u, c] if n > 1 else 0.0
-            if _may_end(new, rests, terms, 0, space.width[c], c, r, reserved, stretch.limit_mib, most_us):
+            new[FORWARD] = max(least_forward, space.forward_reserved[u, c] if n > 1 else 0.0)
+            new[BACKWARD] = max(least_backward, space.backward_reserved[u, c] if n > 1 else 0.0)
+            if _may_end(new, rests, terms, 0, space.width[c], c, r, stretch.limit_mib, most_us):
                 _set(made, size, new)
                 made_state[size] = (space.width[c] * choices + c) * 2 + r
                 made_parent[size] = 0
@@ -172,7 +181,7 @@ def _labels(
                         continue
                     for s in range(2):
                         _extend(new, now, i, space, stretch, k, c, r, d, s)
-                        if not _may_end(new, rests, terms, k, t, d, s, reserved, stretch.limit_mib, most_us):
+                        if not _may_end(new, rests, terms, k, t, d, s, stretch.limit_mib, most_us):
                             continue
                         if size == len(made):
                             made = _longer(made)
@@ -285,12 +294,11 @@ def _may_end(
     t: int,
     c: int,
     r: int,
-    reserved: float,
     limit_mib: float,
     most_us: float,
 ) -> bool:
     """Whether some rest may lead to an end within the limit and below ``most_us``."""
-    held = max(label[FORWARD] + label[BACKWARD], reserved)
+    held = label[FORWARD] + label[BACKWARD]
     for j in range(len(terms)):
         clock, multiplier, heavier = terms[j, 0], terms[j, 1], terms[j, 2]
         value = rests[j, k, t, c, r] + clock * label[LOW]

@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 THREADS = 2
-MANY_LABELS = 300  # of one last choice, beyond which they are thinned
-MOST_LABELS = 3_000_000
+MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
+MOST_LABELS = 8_000_000
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 

@@ -61,8 +61,8 @@ def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float
 
 
 @inner
-def least_reserved(space: StageArrays, stretch: Stretch) -> float:
-    """The least that the largest forward and backward reserved MiB of a stage add up to."""
+def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
+    """The least that the largest forward and the largest backward reserved MiB of a stage can be."""
     forward = backward = 0.0
     for k in range(len(stretch.rows) - 1):
         u = stretch.rows[k]
@@ -72,7 +72,7 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> float:
                 least_forward = min(least_forward, space.forward_reserved[u, c])
                 least_backward = min(least_backward, space.backward_reserved[u, c])
         forward, backward = max(forward, least_forward), max(backward, least_backward)
-    return forward + backward
+    return forward, backward
 
 
 @inner
