@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Common.errors import InfeasibleError, InputError
-from third_party.aceso.chains import Chain, model_chain
-from third_party.aceso.database import Database
-from third_party.aceso.evaluation import DEVICES_PER_NODE, US, evaluate
+from Common.errors import InfeasibleError
+from third_party.aceso.chains import Chain
+from third_party.aceso.evaluation import US, evaluate
 from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
 from third_party.aceso.plans import Plan
 from third_party.aceso.pricing import Pricing
+from third_party.aceso.questions import Question
 from third_party.aceso.spaces import NEVER, StageSpace, stage_space
 
 logger = logging.getLogger(__name__)
@@ -31,24 +31,6 @@ NEAR = 1.004  # stages this much slower than the limit are still found
 ROUND = 48  # stages priced before the partitions are looked at again
 CLOSE = 1e-6  # relative tolerance on the limit while prices still change
 OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is searched: a database, a cluster, a batch and a limit on the memory of a device."""
-
-    database: Database
-    devices: int
-    global_batch: int
-    memory_limit_mib: float
-    devices_per_node: int = DEVICES_PER_NODE
-    most_stages: int = 16
-    time_limit_s: float = 50.0
-    gap: float = 0.0  # relative, at which the search may end
-
-    def machine(self) -> Machine:
-        """Devices in all and per node."""
-        return Machine(self.devices, min(self.devices_per_node, self.devices))
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ class Branch:
             self.pricing = Pricing.made(
                 self.chain,
                 self.spaces,
-                question.machine(),
+                Machine(question.devices, question.per_node),
                 question.memory_limit_mib,
                 question.most_stages,
                 max(most_us, self.limit_us * FIRST_SLACK),
@@ -104,14 +86,11 @@ class Branch:
 
 def branches(question: Question, chain: Chain) -> list[Branch]:
     """The micro-batch sizes that divide the batch, each with the bound that its devices at their best give."""
-    machine = question.machine()
     found = []
-    for micro_batch in question.database.micro_batch_sizes:
-        if question.global_batch % micro_batch:
-            continue
+    for micro_batch in question.micro_batch_sizes:
         spaces = []
         devices = 1
-        while devices <= machine.per_node:
+        while devices <= question.per_node:
             space = stage_space(question.database, chain, micro_batch, devices)
             if space is not None:
                 spaces.append(space)
@@ -119,7 +98,7 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
         if not spaces:
             continue
         least = np.min([space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0)
-        limit = float(least[chain.row_array].sum()) / machine.devices * (1.0 - 1e-12)
+        limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
         number = question.global_batch // micro_batch
         found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit))
     return found
@@ -200,18 +179,10 @@ def search(question: Question) -> Found:
     """The best plan that is found in the time given, with a bound on all plans.
 
     Raises:
-        InputError: the question cannot be asked of this database.
         InfeasibleError: no plan fits the memory.
     """
     started = time.monotonic()
-    database = question.database
-    chain = model_chain(database.model, database.names)
-    open_branches = branches(question, chain)
-    if not open_branches:
-        sizes = ", ".join(map(str, database.micro_batch_sizes))
-        raise InputError(
-            f"a global batch of {question.global_batch} is not a whole number of any profiled micro-batch ({sizes}); give one that is"
-        )
+    open_branches = branches(question, question.chain())
     at_work = Search(question, started)
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
