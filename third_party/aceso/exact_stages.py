@@ -36,7 +36,9 @@ class ExactStage(NamedTuple):
 
 
 @outer
-def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us: float, many: int, most_labels: int) -> ExactStage:
+def exact_stage(
+    space: StageArrays, stretch: Stretch, densities: Floats, most_us: float, many: int, most_labels: int
+) -> ExactStage:
     """The fastest stage below ``most_us``; labels of one last choice beyond ``many`` are thinned, beyond ``most_labels`` given up."""
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
@@ -93,9 +95,7 @@ def exact_stage(space: StageArrays, stretch: Stretch, densities: Floats, most_us
     slack, labels = FIRST_SLACK, 0
     while True:  # most labels are within a little of the bound: look no further than needed
         most = min(most_us, best_us, bound * (1.0 + slack))
-        low, us, more = _labels(
-            space, stretch, kept, terms, forward, backward, most, bound, many, most_labels, choice, again
-        )
+        low, us, more = _labels(space, stretch, kept, terms, forward, backward, most, bound, many, most_labels, choice, again)
         labels += more
         bound = max(bound, min(low, best_us))
         if us < best_us:
@@ -309,9 +309,7 @@ def _may_end(
 
 
 @inner
-def _undominated(
-    labels: Floats, state: Integers, size: int, states: int, many: int, width: float
-) -> tuple[Integers, int]:
+def _undominated(labels: Floats, state: Integers, size: int, states: int, many: int, width: float) -> tuple[Integers, int]:
     """Which labels stay, and how many, per state by time; lowers ``LOW`` of those that stand for others."""
     begin = np.zeros(states + 1, np.int64)
     for i in range(size):

@@ -132,9 +132,7 @@ class Pricing:
                 done.result()
 
     def _price(self, cut: Cut, most_us: float) -> None:
-        found = exact_stage(
-            self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, MOST_LABELS
-        )
+        found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, MOST_LABELS)
         where = self.place(cut)
         self.exact.add(where)
         for behind in range(cut.behind, self.layout.behind):
@@ -211,7 +209,7 @@ def spread_over_behind(prices: Floats, layout: TableLayout) -> None:
 
 
 def multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
-    """us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the dearest, and far more."""
+    """Us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the dearest, and far more."""
     ratios = [np.zeros(0)]
     for space in spaces:
         arrays = space.arrays

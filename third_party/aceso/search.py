@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 FIRST_SLACK = 1.12  # how much slower than the least limit stages may be that have a place in the first tables
 GROWTH = 1.02  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
+STEPS = 24  # raises of the limit before they become larger
 ROUND = 48  # stages priced before the partitions are looked at again
 CLOSE = 1e-6  # relative tolerance on the limit while prices still change
 OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
@@ -52,7 +53,7 @@ class Found:
 class Branch:
     """The plans of one micro-batch size: none takes less than ``bound_us``.
 
-    ``limit_us``: no plan has all its stages at most this slow.
+    ``limit_us``: no plan has all its stages at most this slow; ``most_us``: no stage is slower.
     """
 
     question: Question
@@ -61,8 +62,14 @@ class Branch:
     spaces: tuple[StageSpace, ...]
     limit_us: float
     bound_us: float
+    most_us: float
     pricing: Pricing | None = None
+    steps: int = 0
     stuck: bool = False
+
+    def growth(self) -> float:
+        """Factor by which the limit is raised next: larger where many raises found nothing."""
+        return GROWTH if self.steps < STEPS else GROWTH**4 if self.steps < 2 * STEPS else GROWTH**16
 
     @property
     def micro_batches(self) -> int:
@@ -100,8 +107,21 @@ def branches(question: Question, chain: Chain) -> list[Branch]:
         least = np.min([space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0)
         limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
         number = question.global_batch // micro_batch
-        found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit))
+        found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, slowest_us(chain, spaces)))
     return found
+
+
+def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
+    """More than any stage takes, with every change that was measured before every operator."""
+    total = 0.0
+    for space in spaces:
+        arrays = space.arrays
+        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(axis=1)
+        changes = np.where(arrays.resharding_us < NEVER, arrays.resharding_us, 0.0)
+        sends = np.where(arrays.send_us < NEVER, arrays.send_us, 0.0)
+        whole = times[chain.row_array].sum() + (chain.length * changes.max() if changes.size else 0.0)
+        total = max(total, float(whole + arrays.receive_us.max() + sends.max()))
+    return total
 
 
 @dataclass
@@ -120,19 +140,22 @@ class Search:
     def grow(self, branch: Branch, until_us: float) -> bool:
         """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
         while True:
-            limit = branch.limit_us * GROWTH
+            limit = branch.limit_us * branch.growth()
             partition = branch.prices(limit).tighten(limit)
             if partition is not None:
                 return True
+            branch.steps += 1
             branch.limit_us = limit
             branch.bound_us = max(branch.bound_us, branch.micro_batches * limit)
+            if limit > branch.most_us:  # slower than any stage
+                branch.bound_us = NEVER
             if branch.bound_us > until_us or self.out_of_time():
                 return False
 
     def refine(self, branch: Branch) -> None:
         """Price the stages of the best partitions once more, which raises the bound or finds a better plan."""
         number = branch.micro_batches
-        high = branch.limit_us * GROWTH
+        high = branch.limit_us * branch.growth()
         if self.best_us < NEVER:
             high = max(high, self.best_us / number)
         pricing = branch.prices(high)
@@ -166,9 +189,7 @@ class Search:
         """Take the plan of a partition if it is better than the best, at the price of the exact cost model."""
         if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
             return
-        plan = Plan(
-            self.question.database.model, self.question.global_batch, branch.micro_batch, pricing.stages(partition)
-        )
+        plan = Plan(self.question.database.model, self.question.global_batch, branch.micro_batch, pricing.stages(partition))
         priced = evaluate(plan, self.question.database, self.question.devices_per_node)
         if priced.memory_mib <= self.question.memory_limit_mib and priced.iteration_s / US < self.best_us:
             self.best, self.best_us = plan, priced.iteration_s / US
@@ -187,7 +208,7 @@ def search(question: Question) -> Found:
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
         branch = open_branches[0]
-        if branch.bound_us >= at_work.best_us * (1.0 - max(question.gap, OPTIMAL)) or branch.stuck:
+        if branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL))) or branch.stuck:
             break
         others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
         if at_work.grow(branch, others):
@@ -200,7 +221,11 @@ def search(question: Question) -> Found:
             len(branch.pricing.exact) if branch.pricing else 0,
             time.monotonic() - started,
         )
-    bound = min(each.bound_us for each in open_branches)
+    bound = min((each.bound_us for each in open_branches), default=NEVER)
     if at_work.best is None:
-        raise InfeasibleError(f"no plan was found within {question.memory_limit_mib:g} MB per GPU")
+        proven = "there is no plan" if bound >= NEVER else f"no plan was found in {question.time_limit_s:g} s"
+        raise InfeasibleError(
+            f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} MB per GPU; "
+            "give more memory, GPUs, stages or time"
+        )
     return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, time.monotonic() - started)

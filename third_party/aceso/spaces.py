@@ -84,10 +84,7 @@ def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int
     values = np.where(np.isfinite(values), values, 0.0)
     family = database.model.family
     possible = np.array(
-        [
-            [_is_possible(database, micro_batch, row, choice) for choice in choices]
-            for row in range(len(database.names))
-        ]
+        [[_is_possible(database, micro_batch, row, choice) for choice in choices] for row in range(len(database.names))]
     )
     factors = np.array([activation_factor(name) for name in database.names])
     widths = sorted({choice.tp for choice in choices})
@@ -134,9 +131,7 @@ def _transfers(database: Database, sizes: Floats, between: bool) -> Floats:
     return np.array([[database.transfer_us(float(size), between_nodes=between) for size in row] for row in sizes])
 
 
-def _sends(
-    database: Database, micro_batch: int, choices: tuple[Choice, ...], widths: list[int], between: bool
-) -> Floats:
+def _sends(database: Database, micro_batch: int, choices: tuple[Choice, ...], widths: list[int], between: bool) -> Floats:
     """(U, T, C): the output has the last operator's rows and algorithm, and the width of the first."""
     table = np.full((len(database.names), len(widths), len(choices)), NEVER)
     for t, width in enumerate(widths):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from third_party.aceso.compiled import inner
+from third_party.aceso.compiled import inner, outer
 from third_party.aceso.spaces import NEVER, StageArrays
 
 Floats = NDArray[np.float64]
@@ -116,10 +116,7 @@ def best_path(
         least = NEVER
         for d in range(space.base_us.shape[1]):
             own = (
-                space.resharding_us[p, c, d]
-                + space.base_us[v, d]
-                + keep * space.activations[v, d]
-                + heavy * space.weights[v, d]
+                space.resharding_us[p, c, d] + space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
             )
             for r in range(2):
                 value = own + r * space.recompute_us[v, d] + rests[k, t, d, r]
@@ -129,7 +126,7 @@ def best_path(
                     least, choice[k], again[k] = value, d, r
 
 
-@inner
+@outer
 def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: Integers) -> tuple[float, float]:
     """Microseconds and MiB of a path, as the cost model has them."""
     n = len(stretch.rows)
