@@ -1,4 +1,4 @@
-"""The search under Aceso's cost model against trying every plan, and the bounds of single stages against every way to run them."""
+"""The search under Aceso's cost model against trying every plan; bounds of single stages against every way to run them."""
 
 import random
 from pathlib import Path

@@ -1,8 +1,9 @@
 """The plans of simpler searches, under the same cost model: Megatron-LM's grid, and stages cut at layers alone.
 
-Megatron-LM's grid: every stage the same tensor and data parallel degrees, layers split as evenly as they can be, everything within
-the layers recomputed or nothing. Stages cut at layers alone, as Alpa's inter-operator pass forms them: each stage its own devices and
-one pair of degrees for all its operators, recomputed as a whole or not; the best of these by the same dynamic program as the search.
+Megatron-LM's grid: every stage the same tensor and data parallel degrees, layers split as evenly as they can be, everything
+within the layers recomputed or nothing. Stages cut at layers alone, as Alpa's inter-operator pass forms them: each stage its
+own devices and one pair of degrees for all its operators, recomputed as a whole or not; the best of these by the same dynamic
+program as the search.
 """
 
 import math

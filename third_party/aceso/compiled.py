@@ -1,6 +1,7 @@
 """How the inner loops of this search are compiled.
 
-Whole arrays are copied and compared element by element in them: numba compiles what checks shapes many times longer than the loop.
+Whole arrays are copied and compared element by element in them: numba compiles what checks shapes many times longer than the
+loop.
 """
 
 from Common.kept_code import compiled

@@ -1,9 +1,9 @@
 """The fastest stage of given operators within the memory limit: labels along its operators, with a proof.
 
-A label is a way to run the operators so far: its time and everything that decides the memory in the end. It is dropped where a rest
-of any multiplier shows that it cannot end below the time that is asked for, and where another with the same last choice is as fast
-and cannot end with more memory. Where labels are too many, those that are slower by a little and need less memory stand for the
-faster ones too; how much that may hide is kept with them, so that the bound stays one.
+A label is a way to run the operators so far: its time and everything that decides the memory in the end. It is dropped where a
+rest of any multiplier shows that it cannot end below the time that is asked for, and where another with the same last choice is
+as fast and cannot end with more memory. Where labels are too many, those that are slower by a little and need less memory stand
+for the faster ones too; how much that may hide is kept with them, so that the bound stays one.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,10 @@ class ExactStage(NamedTuple):
 def exact_stage(
     space: StageArrays, stretch: Stretch, densities: Floats, most_us: float, many: int, most_labels: int
 ) -> ExactStage:
-    """The fastest stage below ``most_us``; labels of one last choice beyond ``many`` are thinned, beyond ``most_labels`` given up."""
+    """The fastest stage below ``most_us``.
+
+    Labels of one last choice beyond ``many`` are thinned; beyond ``most_labels`` of all together no more are looked at.
+    """
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
     best_choice, best_again = np.zeros(n, np.int64), np.zeros(n, np.int64)

@@ -1,8 +1,9 @@
 """The best way to cut a chain into stages of priced times, over every number of stages at once.
 
-A plan takes (B - 1) slowest stage + sum of all. For a limit on the slowest, the least sum is a dynamic program over (stages behind,
-first operator, devices of the rest); how many devices the rest has fixes where a stage lies, so that it stays within a node and pays
-for what crosses one. The best limit is found by branch and bound over it: the least sum does not grow with the limit.
+A plan takes (B - 1) slowest stage + sum of all. For a limit on the slowest, the least sum is a dynamic program over (stages
+behind, first operator, devices of the rest); how many devices the rest has fixes where a stage lies, so that it stays within a
+node and pays for what crosses one. The best limit is found by branch and bound over it: the least sum does not grow with the
+limit.
 """
 
 from dataclasses import dataclass

@@ -19,9 +19,9 @@ Integers = NDArray[np.int64]
 class TableLayout(NamedTuple):
     """Places of prices.
 
-    ``start_index`` (operators): which of the ``starts`` a stretch is priced as. ``longest`` (device counts): operators of the longest
-    stage; ``offset`` (device counts): where its prices begin. ``flags``: 1, or 4 where a stage may receive from (1) or send to (2)
-    another node.
+    ``start_index`` (operators): which of the ``starts`` a stretch is priced as. ``longest`` (device counts): operators of the
+    longest stage; ``offset`` (device counts): where its prices begin. ``flags``: 1, or 4 where a stage may receive from (1) or
+    send to (2) another node.
     """
 
     operators: int

@@ -1,10 +1,11 @@
 """Lower bounds on the time of every stage: its memory limit priced by a multiplier instead of kept.
 
-For a multiplier m >= 0 (us per MiB) no stage within the limit is faster than the least of time + m (memory - limit) over all choices and
-flags, where memory may be replaced by anything that is not larger. Time and such a memory add up over operators and neighbours, so
-the least is a shortest path over (choice, recomputed or not) of one operator after the other. The largest over several multipliers
-is kept. Reserved memory, max(largest forward + largest backward, weights), is replaced by its second part or by the least that its
-first part can be; the peak of what is recomputed at once by zero; the width at which the output is measured by the best one.
+For a multiplier m >= 0 (us per MiB) no stage within the limit is faster than the least of time + m (memory - limit) over all
+choices and flags, where memory may be replaced by anything that is not larger. Time and such a memory add up over operators and
+neighbours, so the least is a shortest path over (choice, recomputed or not) of one operator after the other. The largest over
+several multipliers is kept. Reserved memory, max(largest forward + largest backward, weights), is replaced by its second part
+or by the least that its first part can be; the peak of what is recomputed at once by zero; the width at which the output is
+measured by the best one.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,12 @@
 """The fastest plan under Aceso's cost model, with a bound that proves how far from the best it can be.
 
-Space: everything that a plan file can say. Micro-batches are the profiled ones that divide the global batch; a stage has 1, 2, 4 ...
-devices of one node; operators of a stage may differ in tensor and data parallel degree, algorithm and recomputation.
+Space: everything that a plan file can say. Micro-batches are the profiled ones that divide the global batch; a stage has 1, 2,
+4 ... devices of one node; operators of a stage may differ in tensor and data parallel degree, algorithm and recomputation.
 
-For every micro-batch all stages get a lower bound (``relaxed_stages``); the best partition under these bounds (``partitions``) is a
-bound on all plans. Its stages are then priced exactly (``exact_stages``), which raises their bounds and gives stages to build plans
-of, until the bound meets the best plan, time is up, or another micro-batch has the lowest bound. Plans are priced by ``evaluation``.
+For every micro-batch all stages get a lower bound (``relaxed_stages``); the best partition under these bounds (``partitions``)
+is a bound on all plans. Its stages are then priced exactly (``exact_stages``), which raises their bounds and gives stages to
+build plans of, until the bound meets the best plan, time is up, or another micro-batch has the lowest bound. Plans are priced
+by ``evaluation``.
 """
 
 import logging
@@ -181,9 +182,9 @@ class Search:
             self.consider(branch, pricing, partition)
         fastest = found.met[0].slowest_us if found.met else high
         for slack in (1.0, NEAR):
-            partition = pricing.best_found(min(fastest * slack, most))
-            if partition is not None:
-                self.consider(branch, pricing, partition)
+            of_found = pricing.best_found(min(fastest * slack, most))
+            if of_found is not None:
+                self.consider(branch, pricing, of_found)
 
     def consider(self, branch: Branch, pricing: Pricing, partition: Partition) -> None:
         """Take the plan of a partition if it is better than the best, at the price of the exact cost model."""

@@ -1,6 +1,7 @@
 """Paths through the operators of one stage: the least that a rest of a stage can add, and what a whole path costs.
 
-Of a stage with multiplier m the value of a path is its time + m memory; ``rests`` holds the least value of what follows an operator.
+Of a stage with multiplier m the value of a path is its time + m memory; ``rests`` holds the least value of what follows an
+operator.
 """
 
 from typing import NamedTuple
@@ -28,8 +29,9 @@ class Stretch(NamedTuple):
 
 @inner
 def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> None:
-    """Fill (operators, widths, choices, 2 flags) with the least of ``clock`` time + ``keep`` kept + ``heavy`` weights of all that
-    follows an operator, for a width of the first operator.
+    """Fill (operators, widths, choices, 2 flags) with the least that can follow an operator, for a width of the first one.
+
+    What is least: ``clock`` time + ``keep`` kept activations + ``heavy`` weights.
     """
     n = len(stretch.rows)
     widths, choices = rests.shape[1], rests.shape[2]
