@@ -16,7 +16,7 @@ from third_party.aceso.evaluation import evaluate
 from third_party.aceso.exact_stages import exact_stage
 from third_party.aceso.models import find_model
 from third_party.aceso.partitions import Cut, Machine
-from third_party.aceso.pricing import MANY_LABELS, MOST_LABELS, Pricing
+from third_party.aceso.pricing import LABELS, MANY_LABELS, Pricing
 from third_party.aceso.questions import Question
 from third_party.aceso.search import search
 from third_party.aceso.spaces import NEVER, stage_space
@@ -87,10 +87,10 @@ def test_no_way_to_run_a_stage_is_below_its_bound_and_one_is_at_its_exact_time(t
             cut = Cut(0, at, behind, first, end - first)
             assert pricing.lower[pricing.place(cut)] <= least * (1 + 1e-12)
             stretch = pricing.stretch(cut)
-            exact = exact_stage(spaces[at].arrays, stretch, pricing.densities, NEVER, MANY_LABELS, MOST_LABELS)
+            exact = exact_stage(spaces[at].arrays, stretch, pricing.densities, NEVER, MANY_LABELS, LABELS[-1])
             assert exact.us == pytest.approx(least, rel=1e-12)
             assert exact.least_us == pytest.approx(least, rel=1e-9) or not fit
-            thinned = exact_stage(spaces[at].arrays, stretch, np.array([0.0, 1.0]), NEVER, 1, MOST_LABELS)
+            thinned = exact_stage(spaces[at].arrays, stretch, np.array([0.0, 1.0]), NEVER, 1, LABELS[-1])
             assert thinned.least_us <= least * (1 + 1e-12) <= thinned.us * (1 + 1e-9)
             tight += exact.us < NEVER and max(fit) > least
     assert tight > 5  # in most there was a choice

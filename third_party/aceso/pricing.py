@@ -23,7 +23,9 @@ Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
-MOST_LABELS = 8_000_000
+LABELS = (200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
+COARSE = 4  # every so manieth multiplier is tried first
+EXACT = 1e-9
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 
@@ -52,9 +54,9 @@ class Pricing:
     layout: TableLayout
     lower: Floats
     densities: Floats
-    known: NDArray[np.bool_]
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # stages bounded with few and with all multipliers
     ways: dict[int, Way] = field(default_factory=dict)
-    exact: set[int] = field(default_factory=set)
+    tries: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def made(
@@ -68,7 +70,7 @@ class Pricing:
         flags = 4 if machine.devices > machine.per_node else 1
         behind = min(most_stages, machine.devices)
         layout = table_layout(chain, devices, np.maximum(np.array(longest, dtype=np.int64), 1), behind, flags)
-        known = np.zeros((len(spaces), len(layout.starts), behind, 2), dtype=bool)
+        shape = (len(spaces), len(layout.starts), behind, 2)
         pricing = cls(
             chain,
             spaces,
@@ -78,8 +80,8 @@ class Pricing:
             most_us,
             layout,
             empty_prices(layout),
-            multipliers(spaces),
-            known,
+            tried_multipliers(spaces),
+            (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
         )
         pricing._bound_times()
         return pricing
@@ -91,10 +93,10 @@ class Pricing:
         starts = np.tile(np.arange(number), len(receives) // number)
         rows = Rows(starts, np.zeros_like(starts), receives)
         for at, space in enumerate(self.spaces):
-            self._bound(at, space, rows, np.zeros(1))
+            self._bound(at, space, rows, np.zeros(1), 1)
         spread_over_behind(self.lower, self.layout)
 
-    def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats) -> None:
+    def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
         bound_stages(
             self.lower,
             self.layout,
@@ -105,15 +107,21 @@ class Pricing:
             rows,
             self.limit_mib,
             densities,
+            ways,
         )
 
     def tighten(self, limit_us: float) -> Partition | None:
         """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of the least sum then."""
+        fine = False
         while True:
             sums, _ = least_sums(self.lower, self.layout, self.machine, limit_us)
-            used, count = used_rows(sums, self.layout, self.machine, self.known)
-            if not count:
+            used, count = used_rows(sums, self.layout, self.machine, self.known[int(fine)])
+            if not count and fine:
                 return least_sum(self.lower, self.layout, self.machine, limit_us)
+            if not count:
+                fine = True
+                continue
+            multipliers, ways = (self.densities[1:], 2) if fine else (self.densities[2::COARSE], 1)
             ats, starts, behind, receives = (np.ascontiguousarray(each) for each in used[:count].T)
             jobs = []
             for at, space in enumerate(self.spaces):
@@ -122,7 +130,7 @@ class Pricing:
                     mine = of[part::THREADS]
                     jobs.append((at, space, Rows(starts[mine], behind[mine], receives[mine])))
             with ThreadPoolExecutor(THREADS) as pool:
-                for done in [pool.submit(self._bound, *job, self.densities) for job in jobs]:
+                for done in [pool.submit(self._bound, *job, multipliers, ways) for job in jobs]:
                     done.result()
 
     def price(self, cuts: list[Cut], most_us: float) -> None:
@@ -131,10 +139,18 @@ class Pricing:
             for done in [pool.submit(self._price, cut, most_us) for cut in cuts]:
                 done.result()
 
+    def wanted(self, cut: Cut) -> bool:
+        """Whether a stage is not priced exactly yet."""
+        return self.tries.get(self.place(cut), 0) < len(LABELS)
+
     def _price(self, cut: Cut, most_us: float) -> None:
-        found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, MOST_LABELS)
         where = self.place(cut)
-        self.exact.add(where)
+        tried = self.tries.get(where, 0)
+        found = exact_stage(
+            self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried]
+        )
+        is_exact = found.us <= found.least_us * (1.0 + EXACT)
+        self.tries[where] = len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
         for behind in range(cut.behind, self.layout.behind):
             at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
             self.lower[at] = max(self.lower[at], found.least_us)
@@ -208,7 +224,7 @@ def spread_over_behind(prices: Floats, layout: TableLayout) -> None:
     tail[:, :, 1:] = tail[:, :, :1]
 
 
-def multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
+def tried_multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
     """Us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the dearest, and far more."""
     ratios = [np.zeros(0)]
     for space in spaces:

@@ -69,10 +69,12 @@ def bound_stages(
     of: Rows,
     limit_mib: float,
     densities: Floats,
+    ways: int,
 ) -> None:
     """Raise the prices of stages on ``devices[at]`` devices to their bounds.
 
     ``densities``: us per MiB of what one micro-batch keeps, the multipliers times (stages behind + 1).
+    ``ways``: 1 where reserved memory is only replaced by the least of its first part, 2 where by either.
     """
     choices = space.base_us.shape[1]
     sends = np.empty((2, len(space.base_us), choices))
@@ -93,7 +95,7 @@ def bound_stages(
         first = layout.starts[of.start[row]]
         reach = min(layout.longest[at], layout.operators - first)
         for step in range(len(densities)):
-            for reserved in range(2 if densities[step] > 0.0 else 1):
+            for reserved in range(ways if densities[step] > 0.0 else 1):
                 _chain(
                     prices,
                     layout,

@@ -26,11 +26,13 @@ from third_party.aceso.spaces import NEVER, StageSpace, stage_space
 
 logger = logging.getLogger(__name__)
 
-FIRST_SLACK = 1.12  # how much slower than the least limit stages may be that have a place in the first tables
+FIRST_SLACK = 1.2  # how much slower than the least limit stages may be that have a place in the first tables
 GROWTH = 1.02  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
 STEPS = 24  # raises of the limit before they become larger
-ROUND = 48  # stages priced before the partitions are looked at again
+WINDOW = 1.03  # slowest stages above the limit that are looked at at once
+FURTHER = 1.03  # how far one micro-batch size is followed beyond the next
+ROUND = 24  # stages priced before the partitions are looked at again
 CLOSE = 1e-6  # relative tolerance on the limit while prices still change
 OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
 
@@ -66,6 +68,7 @@ class Branch:
     most_us: float
     pricing: Pricing | None = None
     steps: int = 0
+    window: float = WINDOW
     stuck: bool = False
 
     def growth(self) -> float:
@@ -158,7 +161,7 @@ class Search:
         number = branch.micro_batches
         high = branch.limit_us * branch.growth()
         if self.best_us < NEVER:
-            high = max(high, self.best_us / number)
+            high = min(max(high, branch.limit_us * branch.window), self.best_us / number)
         pricing = branch.prices(high)
         pricing.tighten(high)
         found = best_partitions(
@@ -166,16 +169,17 @@ class Search:
         )
         branch.bound_us = max(branch.bound_us, found.bound_us)
         branch.limit_us = max(branch.limit_us, found.least_limit_us)
+        if found.bound_us >= number * high * (1.0 - CLOSE):  # slower stages are what the bound rests on
+            branch.window *= branch.window
         if branch.bound_us >= self.best_us:
             return
         cuts: dict[int, Cut] = {}
         for partition in found.met:
             if partition.us(number) < self.best_us:
                 for cut in partition.cuts:
-                    where = pricing.place(cut)
-                    if where not in pricing.exact and len(cuts) < ROUND:
-                        cuts.setdefault(where, cut)
-        branch.stuck = not cuts
+                    if pricing.wanted(cut) and len(cuts) < ROUND:
+                        cuts.setdefault(pricing.place(cut), cut)
+        branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = self.best_us / number if self.best_us < NEVER else high * 1.05
         pricing.price(list(cuts.values()), most)
         for partition in found.met:
@@ -212,14 +216,14 @@ def search(question: Question) -> Found:
         if branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL))) or branch.stuck:
             break
         others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
-        if at_work.grow(branch, others):
+        if at_work.grow(branch, others * FURTHER):
             at_work.refine(branch)
         logger.info(
             "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s",
             branch.micro_batch,
             branch.bound_us * US,
             at_work.best_us * US,
-            len(branch.pricing.exact) if branch.pricing else 0,
+            len(branch.pricing.tries) if branch.pricing else 0,
             time.monotonic() - started,
         )
     bound = min((each.bound_us for each in open_branches), default=NEVER)
