@@ -77,9 +77,9 @@ def _flag(layout: TableLayout, machine: Machine, begin: int, count: int) -> int:
 
 @inner
 def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Flags:
-    """(operators + 1, devices + 1) which prefixes can be covered by how many of the first devices, at most this slow."""
+    """(devices + 1, operators + 1) which prefixes so many of the first devices can cover, at most this slow."""
     n = layout.operators
-    reached = np.zeros((n + 1, machine.devices + 1), np.bool_)
+    reached = np.zeros((machine.devices + 1, n + 1), np.bool_)
     reached[0, 0] = True
     for begin in range(machine.devices):
         for at in range(len(layout.devices)):
@@ -88,33 +88,45 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
                 continue
             flag = _flag(layout, machine, begin, count)
             for first in range(n):
-                if reached[first, begin]:
-                    for length in range(1, min(layout.longest[at], n - first) + 1):
-                        if not reached[first + length, begin + count]:
-                            where = place(layout, flag, at, 0, first, length)
-                            if prices[where] <= limit_us:
-                                reached[first + length, begin + count] = True
+                if not reached[begin, first]:
+                    continue
+                longest = min(layout.longest[at], n - first)
+                within = min(longest, layout.body - first)
+                base = place(layout, flag, at, 0, first, 1) - 1 if within > 0 else 0
+                for length in range(1, within + 1):
+                    if prices[base + length] <= limit_us:
+                        reached[begin + count, first + length] = True
+                for length in range(max(1, within + 1), longest + 1):
+                    if prices[place(layout, flag, at, 0, first, length)] <= limit_us:
+                        reached[begin + count, first + length] = True
     return reached
 
 
 @outer
 def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> tuple[Floats, Integers]:
-    """Least sums (stages behind, operators + 1, devices + 1) of the rest from an operator on, and the first stage of each.
+    """Least sums (stages behind, devices + 1, operators + 1) of the rest from an operator on, and the first stage of each.
 
     Of rests that no prefix reaches, nothing is found.
     """
     n = layout.operators
     reached = _reached(prices, layout, machine, limit_us)
-    sums = np.empty((layout.behind, n + 1, machine.devices + 1))
-    stage = np.zeros((layout.behind, n + 1, machine.devices + 1), np.int64)
+    sums = np.empty((layout.behind, machine.devices + 1, n + 1))
+    stage = np.zeros((layout.behind, machine.devices + 1, n + 1), np.int64)
     for behind in range(layout.behind):
-        for first in range(n + 1):
-            for rest in range(machine.devices + 1):
-                sums[behind, first, rest] = NEVER
-    if not reached[n, machine.devices]:
+        for rest in range(machine.devices + 1):
+            for first in range(n + 1):
+                sums[behind, rest, first] = NEVER
+    if not reached[machine.devices, n]:
         return sums, stage
     span = n + 1
+    lowest, highest = np.empty(machine.devices + 1, np.int64), np.empty(machine.devices + 1, np.int64)
     for behind in range(layout.behind):
+        for rest in range(machine.devices + 1):  # where the rests that follow begin
+            lowest[rest], highest[rest] = n, -1
+            if behind:
+                for first in range(n):
+                    if sums[behind - 1, rest, first] < NEVER:
+                        lowest[rest], highest[rest] = min(lowest[rest], first), first
         for rest in range(behind + 1, machine.devices + 1):
             begin = machine.devices - rest
             for at in range(len(layout.devices)):
@@ -122,23 +134,30 @@ def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: 
                 if count > rest or begin // machine.per_node != (begin + count - 1) // machine.per_node:
                     continue
                 flag = _flag(layout, machine, begin, count)
+                after = rest - count
                 for first in range(n - 1, -1, -1):
-                    if not reached[first, begin]:
+                    if not reached[begin, first]:
                         continue
-                    best, found = sums[behind, first, rest], stage[behind, first, rest]
+                    best, found = sums[behind, rest, first], stage[behind, rest, first]
                     if behind == 0:
                         if count == rest and n - first <= layout.longest[at]:
                             price = prices[place(layout, flag, at, 0, first, n - first)]
                             if price <= limit_us and price < best:
                                 best, found = price, at * span + n - first
                     else:
-                        for length in range(1, min(layout.longest[at], n - first - 1) + 1):
-                            after = sums[behind - 1, first + length, rest - count]
-                            if after < best:
-                                price = prices[place(layout, flag, at, behind, first, length)]
-                                if price <= limit_us and price + after < best:
-                                    best, found = price + after, at * span + length
-                    sums[behind, first, rest], stage[behind, first, rest] = best, found
+                        shortest = max(1, lowest[after] - first)
+                        longest = min(layout.longest[at], highest[after] - first)
+                        within = min(longest, layout.body - first)
+                        base = place(layout, flag, at, behind, first, 1) - 1 if within > 0 else 0
+                        for length in range(shortest, longest + 1):
+                            total = sums[behind - 1, after, first + length]
+                            if total < best:
+                                where = base + length
+                                if length > within:
+                                    where = place(layout, flag, at, behind, first, length)
+                                if prices[where] <= limit_us and prices[where] + total < best:
+                                    best, found = prices[where] + total, at * span + length
+                    sums[behind, rest, first], stage[behind, rest, first] = best, found
     return sums, stage
 
 
@@ -158,7 +177,7 @@ def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags)
             begin = machine.devices - rest
             receives = 1 if layout.flags == 4 and begin > 0 and begin % machine.per_node == 0 else 0
             for first in range(layout.operators):
-                if sums[behind, first, rest] >= NEVER:
+                if sums[behind, rest, first] >= NEVER:
                     continue
                 for at in range(len(layout.devices)):
                     taken = layout.devices[at]
@@ -177,7 +196,7 @@ def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags)
 def least_sum(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Partition | None:
     """The partition of the least sum whose stages are at most ``limit_us`` slow; absent where there is none."""
     sums, stage = least_sums(prices, layout, machine, limit_us)
-    totals = sums[:, 0, machine.devices]
+    totals = sums[:, machine.devices, 0]
     behind = int(totals.argmin())
     total = float(totals[behind])
     if total >= NEVER:
@@ -186,7 +205,7 @@ def least_sum(prices: Floats, layout: TableLayout, machine: Machine, limit_us: f
     first, rest = 0, machine.devices
     slowest = 0.0
     for left in range(behind, -1, -1):
-        at, length = divmod(int(stage[left, first, rest]), layout.operators + 1)
+        at, length = divmod(int(stage[left, rest, first]), layout.operators + 1)
         count = int(layout.devices[at])
         flag = int(_flag(layout, machine, machine.devices - rest, count))
         slowest = max(slowest, float(prices[place(layout, flag, at, left, first, length)]))

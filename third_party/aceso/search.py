@@ -27,7 +27,7 @@ from third_party.aceso.spaces import NEVER, StageSpace, stage_space
 logger = logging.getLogger(__name__)
 
 FIRST_SLACK = 1.2  # how much slower than the least limit stages may be that have a place in the first tables
-GROWTH = 1.02  # of the limit on the slowest stage, until there is a partition
+GROWTH = 1.03  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
 STEPS = 24  # raises of the limit before they become larger
 WINDOW = 1.03  # slowest stages above the limit that are looked at at once
