@@ -26,6 +26,7 @@ MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
 LABELS = (200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
+LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 
@@ -121,7 +122,9 @@ class Pricing:
             if not count:
                 fine = True
                 continue
-            multipliers, ways = (self.densities[1:], 2) if fine else (self.densities[2::COARSE], 1)
+            multipliers, ways = (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
+            if fine and self.layout.size > LARGE:  # all of them where a stage is priced
+                multipliers, ways = self.densities[4::COARSE], 1
             ats, starts, behind, receives = (np.ascontiguousarray(each) for each in used[:count].T)
             jobs = []
             for at, space in enumerate(self.spaces):
@@ -146,11 +149,11 @@ class Pricing:
     def _price(self, cut: Cut, most_us: float) -> None:
         where = self.place(cut)
         tried = self.tries.get(where, 0)
-        found = exact_stage(
-            self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried]
-        )
+        found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried])
         is_exact = found.us <= found.least_us * (1.0 + EXACT)
-        self.tries[where] = len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
+        self.tries[where] = (
+            len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
+        )
         for behind in range(cut.behind, self.layout.behind):
             at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
             self.lower[at] = max(self.lower[at], found.least_us)

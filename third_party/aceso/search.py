@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Common.errors import InfeasibleError
+from third_party.aceso.baselines import megatron_grid
 from third_party.aceso.chains import Chain
 from third_party.aceso.evaluation import US, evaluate
 from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
@@ -32,6 +33,7 @@ NEAR = 1.004  # stages this much slower than the limit are still found
 STEPS = 24  # raises of the limit before they become larger
 WINDOW = 1.03  # slowest stages above the limit that are looked at at once
 FURTHER = 1.03  # how far one micro-batch size is followed beyond the next
+SLOWER = 1.05  # stages above the limit that are still priced exactly
 ROUND = 24  # stages priced before the partitions are looked at again
 CLOSE = 1e-6  # relative tolerance on the limit while prices still change
 OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
@@ -180,7 +182,7 @@ class Search:
                     if pricing.wanted(cut) and len(cuts) < ROUND:
                         cuts.setdefault(pricing.place(cut), cut)
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
-        most = self.best_us / number if self.best_us < NEVER else high * 1.05
+        most = min(self.best_us / number, high * SLOWER)
         pricing.price(list(cuts.values()), most)
         for partition in found.met:
             self.consider(branch, pricing, partition)
@@ -209,7 +211,8 @@ def search(question: Question) -> Found:
     """
     started = time.monotonic()
     open_branches = branches(question, question.chain())
-    at_work = Search(question, started)
+    simple = megatron_grid(question)  # whatever the time, there is a plan
+    at_work = Search(question, started, simple.plan, NEVER if simple.iteration_s is None else simple.iteration_s / US)
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
         branch = open_branches[0]
