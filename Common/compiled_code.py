@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 SETTING = "NUMBA_CACHE_DIR"
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("Plans", "Solver")  # that have compiled code
+ROOMS = ("Plans", "Solver", "third_party")  # that have compiled code
 PREFIX = "compiled-"
 IN_USE_S = 24 * 3600.0  # a run that lasts longer than this compiles nothing new of what it began with
 

@@ -1,0 +1,8 @@
+"""``python -m third_party.aceso``."""
+
+import sys
+
+from third_party.aceso.command_line import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The command line: plans and questions of Aceso, answers as JSON to standard output."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from Common.compiled_code import find_place
+from Common.echo import say
+from Common.errors import PhazeError
+from third_party.aceso.database import read_database
+from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
+from third_party.aceso.models import find_model
+from third_party.aceso.plans import plan_document, read_plan
+from third_party.aceso.questions import MOST_STAGES, TIME_LIMIT_S, Question
+
+PROGRAM = "python -m third_party.aceso"
+ABOUT = "Training plans whose stages differ, under Aceso's cost model and its profiled operators."
+MOST = 2**31
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        say(sys.stdout, [json.dumps(_answer(given))])
+        sys.stdout.flush()
+    except PhazeError as error:
+        say(sys.stderr, [" ".join(str(error).split())])
+        return error.exit_status
+    except BrokenPipeError:  # the reader of our output has seen enough
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return 0
+
+
+def _answer(given: argparse.Namespace) -> dict[str, Any]:
+    if given.command == "evaluate":
+        plan = read_plan(given.plan)
+        return evaluate(plan, read_database(given.database, plan.model), given.gpus_per_node).document()
+    question = _question(given)
+    find_place()  # before anything is compiled
+    if given.command == "search":
+        from third_party.aceso.search import search
+
+        found = search(question)
+        return {
+            "iteration_s": found.iteration_s,
+            "bound_s": found.bound_s,
+            "status": found.status,
+            "gap": 1.0 - found.bound_s / found.iteration_s,
+            "search_s": found.seconds,
+            "plan": plan_document(found.plan),
+        }
+    from third_party.aceso.baselines import baselines
+
+    return {
+        name: {
+            "iteration_s": each.iteration_s,
+            "search_s": each.seconds,
+            "plans": each.plans,
+            "plan": None if each.plan is None else plan_document(each.plan),
+        }
+        for name, each in baselines(question).items()
+    }
+
+
+def _question(given: argparse.Namespace) -> Question:
+    model = find_model(given.model, given.size, given.layers)
+    return Question(
+        read_database(given.database, model),
+        given.gpus,
+        given.global_batch_size,
+        given.memory_limit_mb,
+        devices_per_node=given.gpus_per_node,
+        most_stages=given.max_stages,
+        time_limit_s=given.time_limit,
+        gap=given.gap,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    price = commands.add_parser("evaluate", help="price a plan as Aceso's cost model does")
+    price.add_argument("plan", type=Path, metavar="PLAN.json")
+    find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
+    simple = commands.add_parser("baselines", help="find the plans of Megatron-LM's grid, and of stages cut at layers alone")
+    for command in (find, simple):
+        command.add_argument("--model", required=True, metavar="NAME", help="gpt, t5 or resnet")
+        command.add_argument("--size", required=True, metavar="SIZE", help="as in the names of the files: 1_3B, scale-layer")
+        command.add_argument("--layers", type=_count, metavar="N", help="of a size that has any number, or another than its own")
+        command.add_argument("--gpus", type=_count, required=True, metavar="N")
+        command.add_argument("--global-batch-size", type=_count, required=True, metavar="N")
+        command.add_argument("--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU")
+        command.add_argument("--max-stages", type=_count, default=MOST_STAGES, metavar="N", help=f"default {MOST_STAGES}")
+        command.add_argument(
+            "--time-limit", type=_positive, default=TIME_LIMIT_S, metavar="S", help=f"seconds to search, default {TIME_LIMIT_S:g}"
+        )
+        command.add_argument("--gap", type=_fraction, default=0.0, metavar="X", help="relative, that is good enough; default 0")
+    for command in (price, find, simple):
+        command.add_argument("--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators")
+        command.add_argument(
+            "--gpus-per-node", type=_count, default=DEVICES_PER_NODE, metavar="N", help=f"default {DEVICES_PER_NODE}"
+        )
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number from 1 to {MOST}")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number above 0 and up to {MOST}")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number from 0 to below 1")
+    return value

@@ -1,0 +1,242 @@
+"""Prices of all stages of one micro-batch size, made better where partitions use them."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from third_party.aceso.chains import Chain
+from third_party.aceso.exact_stages import exact_stage
+from third_party.aceso.partitions import Cut, Machine, Partition, least_sum, least_sums, used_rows
+from third_party.aceso.plans import StagePlan
+from third_party.aceso.price_tables import TableLayout, empty_prices, place, table_layout
+from third_party.aceso.relaxed_stages import Rows, bound_stages, longest_stage
+from third_party.aceso.spaces import NEVER, StageSpace
+from third_party.aceso.stage_paths import Stretch
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+THREADS = 2
+MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
+LABELS = (200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
+COARSE = 4  # every so manieth multiplier is tried first
+EXACT = 1e-9
+LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
+STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a stage was found to run: for each operator a number of its choice, and whether it is recomputed."""
+
+    us: float
+    choice: Integers
+    again: Integers
+
+
+@dataclass
+class Pricing:
+    """Bounds on the times of all stages that may be as fast as ``most_us``, and how the fastest of some of them run.
+
+    ``lower``: no such stage is faster; beyond ``most_us`` nothing is said but that. ``ways`` and ``exact`` are by place in it.
+    """
+
+    chain: Chain
+    spaces: tuple[StageSpace, ...]
+    machine: Machine
+    limit_mib: float
+    most_stages: int
+    most_us: float
+    layout: TableLayout
+    lower: Floats
+    densities: Floats
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # stages bounded with few and with all multipliers
+    ways: dict[int, Way] = field(default_factory=dict)
+    tries: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def made(
+        cls, chain: Chain, spaces: tuple[StageSpace, ...], machine: Machine, limit_mib: float, most_stages: int, most_us: float
+    ) -> "Pricing":
+        """Prices that know nothing of memory yet."""
+        rows, pairs = chain.row_array, chain.pair_array
+        starts = _distinct_starts(chain)
+        longest = [longest_stage(space.arrays, rows, pairs, starts, most_us) for space in spaces]
+        devices = np.array([space.devices for space in spaces], dtype=np.int64)
+        flags = 4 if machine.devices > machine.per_node else 1
+        behind = min(most_stages, machine.devices)
+        layout = table_layout(chain, devices, np.maximum(np.array(longest, dtype=np.int64), 1), behind, flags)
+        shape = (len(spaces), len(layout.starts), behind, 2)
+        pricing = cls(
+            chain,
+            spaces,
+            machine,
+            limit_mib,
+            most_stages,
+            most_us,
+            layout,
+            empty_prices(layout),
+            tried_multipliers(spaces),
+            (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
+        )
+        pricing._bound_times()
+        return pricing
+
+    def _bound_times(self) -> None:
+        """Bounds from time alone, for any number of stages behind."""
+        number = len(self.layout.starts)
+        receives = np.repeat(np.arange(2 if self.layout.flags == 4 else 1), number)
+        starts = np.tile(np.arange(number), len(receives) // number)
+        rows = Rows(starts, np.zeros_like(starts), receives)
+        for at, space in enumerate(self.spaces):
+            self._bound(at, space, rows, np.zeros(1), 1)
+        spread_over_behind(self.lower, self.layout)
+
+    def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
+        bound_stages(
+            self.lower,
+            self.layout,
+            at,
+            space.arrays,
+            self.chain.row_array,
+            self.chain.pair_array,
+            rows,
+            self.limit_mib,
+            densities,
+            ways,
+        )
+
+    def tighten(self, limit_us: float) -> Partition | None:
+        """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of the least sum then."""
+        fine = False
+        while True:
+            sums, _ = least_sums(self.lower, self.layout, self.machine, limit_us)
+            used, count = used_rows(sums, self.layout, self.machine, self.known[int(fine)])
+            if not count and fine:
+                return least_sum(self.lower, self.layout, self.machine, limit_us)
+            if not count:
+                fine = True
+                continue
+            multipliers, ways = (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
+            if fine and self.layout.size > LARGE:  # all of them where a stage is priced
+                multipliers, ways = self.densities[4::COARSE], 1
+            ats, starts, behind, receives = (np.ascontiguousarray(each) for each in used[:count].T)
+            jobs = []
+            for at, space in enumerate(self.spaces):
+                of = np.flatnonzero(ats == at)
+                for part in range(THREADS):
+                    mine = of[part::THREADS]
+                    jobs.append((at, space, Rows(starts[mine], behind[mine], receives[mine])))
+            with ThreadPoolExecutor(THREADS) as pool:
+                for done in [pool.submit(self._bound, *job, multipliers, ways) for job in jobs]:
+                    done.result()
+
+    def price(self, cuts: list[Cut], most_us: float) -> None:
+        """Price stages exactly where that is possible; what is slower than ``most_us`` is only known to be."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(self._price, cut, most_us) for cut in cuts]:
+                done.result()
+
+    def wanted(self, cut: Cut) -> bool:
+        """Whether a stage is not priced exactly yet."""
+        return self.tries.get(self.place(cut), 0) < len(LABELS)
+
+    def _price(self, cut: Cut, most_us: float) -> None:
+        where = self.place(cut)
+        tried = self.tries.get(where, 0)
+        found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried])
+        is_exact = found.us <= found.least_us * (1.0 + EXACT)
+        self.tries[where] = (
+            len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
+        )
+        for behind in range(cut.behind, self.layout.behind):
+            at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
+            self.lower[at] = max(self.lower[at], found.least_us)
+        if found.us < NEVER:
+            way = Way(found.us, found.choice, found.again)
+            for behind in range(cut.behind + 1):
+                at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
+                if at not in self.ways or self.ways[at].us > found.us:
+                    self.ways[at] = way
+
+    def place(self, cut: Cut) -> int:
+        """Where the price of a stage lies."""
+        return int(place(self.layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
+
+    def stretch(self, cut: Cut) -> Stretch:
+        """The operators of a stage."""
+        part = slice(cut.first, cut.first + cut.length)
+        at_end = cut.first + cut.length == self.chain.length
+        return Stretch(
+            self.chain.row_array[part],
+            self.chain.pair_array[part],
+            cut.behind,
+            cut.flag % 2,
+            cut.flag // 2 if self.layout.flags == 4 else int(at_end),
+            self.limit_mib,
+        )
+
+    def found_us(self, partition: Partition, micro_batches: int) -> float:
+        """What a partition takes with the ways that were found; NEVER where one is missing."""
+        times = [self.ways[at].us if (at := self.place(cut)) in self.ways else NEVER for cut in partition.cuts]
+        return (micro_batches - 1) * max(times) + sum(times) if max(times) < NEVER else NEVER
+
+    def best_found(self, limit_us: float) -> Partition | None:
+        """The partition of the least sum among stages whose ways were found."""
+        upper = empty_prices(self.layout)
+        for at, way in self.ways.items():
+            upper[at] = way.us
+        return least_sum(upper, self.layout, self.machine, limit_us)
+
+    def stages(self, partition: Partition) -> tuple[StagePlan, ...]:
+        """The stages of a plan."""
+        stages = []
+        for cut in partition.cuts:
+            way = self.ways[self.place(cut)]
+            space = self.spaces[cut.at]
+            stages.append(
+                StagePlan(
+                    space.devices,
+                    tuple(space.choices[int(each)] for each in way.choice),
+                    tuple(bool(each) for each in way.again),
+                )
+            )
+        return tuple(stages)
+
+
+def _distinct_starts(chain: Chain) -> Integers:
+    """A start of each kind: where the rows that follow are the longest repetition."""
+    seen: dict[int, int] = {}
+    for at, row in enumerate(chain.rows):
+        seen.setdefault(row, at)
+    return np.array(sorted(seen.values()), dtype=np.int64)
+
+
+def spread_over_behind(prices: Floats, layout: TableLayout) -> None:
+    """Give every number of stages behind the prices of none."""
+    for at, longest in enumerate(layout.longest):
+        shape = (layout.flags, layout.behind, len(layout.starts), int(longest) + 1)
+        block = prices[layout.offset[at] : layout.offset[at + 1]].reshape(shape)
+        block[:, 1:] = block[:, :1]
+    tail = prices[layout.tail_offset :].reshape(layout.flags, len(layout.devices), layout.behind, -1)
+    tail[:, :, 1:] = tail[:, :, :1]
+
+
+def tried_multipliers(spaces: tuple[StageSpace, ...]) -> Floats:
+    """Us per MiB to try: none, from the cheapest memory that recomputation frees to beyond the dearest, and far more."""
+    ratios = [np.zeros(0)]
+    for space in spaces:
+        arrays = space.arrays
+        frees = (arrays.activations > 1.0) & (arrays.base_us < NEVER)
+        ratios.append(arrays.recompute_us[frees] / arrays.activations[frees])
+    flat = np.concatenate(ratios)
+    flat = flat[flat > 0]
+    if not flat.size:
+        return np.array([0.0, 1.0, 10.0, 100.0, 1000.0])
+    low, high = float(np.quantile(flat, 0.02)), float(flat.max())
+    return np.concatenate([[0.0], np.geomspace(0.5 * low, 2.0 * high, STEPS), [10.0 * high, 100.0 * high]])

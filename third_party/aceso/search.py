@@ -1,0 +1,239 @@
+"""The fastest plan under Aceso's cost model, with a bound that proves how far from the best it can be.
+
+Space: everything that a plan file can say. Micro-batches are the profiled ones that divide the global batch; a stage has 1, 2,
+4 ... devices of one node; operators of a stage may differ in tensor and data parallel degree, algorithm and recomputation.
+
+For every micro-batch all stages get a lower bound (``relaxed_stages``); the best partition under these bounds (``partitions``)
+is a bound on all plans. Its stages are then priced exactly (``exact_stages``), which raises their bounds and gives stages to
+build plans of, until the bound meets the best plan, time is up, or another micro-batch has the lowest bound. Plans are priced
+by ``evaluation``.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from Common.errors import InfeasibleError
+from third_party.aceso.baselines import megatron_grid
+from third_party.aceso.chains import Chain
+from third_party.aceso.evaluation import US, evaluate
+from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
+from third_party.aceso.plans import Plan
+from third_party.aceso.pricing import Pricing
+from third_party.aceso.questions import Question
+from third_party.aceso.spaces import NEVER, StageSpace, stage_space
+
+logger = logging.getLogger(__name__)
+
+FIRST_SLACK = 1.2  # how much slower than the least limit stages may be that have a place in the first tables
+GROWTH = 1.03  # of the limit on the slowest stage, until there is a partition
+NEAR = 1.004  # stages this much slower than the limit are still found
+STEPS = 24  # raises of the limit before they become larger
+WINDOW = 1.03  # slowest stages above the limit that are looked at at once
+FURTHER = 1.03  # how far one micro-batch size is followed beyond the next
+SLOWER = 1.05  # stages above the limit that are still priced exactly
+ROUND = 24  # stages priced before the partitions are looked at again
+CLOSE = 1e-6  # relative tolerance on the limit while prices still change
+OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best plan, what it takes, and what no plan of the space is faster than."""
+
+    plan: Plan
+    iteration_s: float
+    bound_s: float
+    seconds: float
+
+    @property
+    def status(self) -> str:
+        """``optimal`` where bound and plan meet, else ``feasible``."""
+        return "optimal" if self.iteration_s - self.bound_s <= OPTIMAL * self.iteration_s else "feasible"
+
+
+@dataclass
+class Branch:
+    """The plans of one micro-batch size: none takes less than ``bound_us``.
+
+    ``limit_us``: no plan has all its stages at most this slow; ``most_us``: no stage is slower.
+    """
+
+    question: Question
+    chain: Chain
+    micro_batch: int
+    spaces: tuple[StageSpace, ...]
+    limit_us: float
+    bound_us: float
+    most_us: float
+    pricing: Pricing | None = None
+    steps: int = 0
+    window: float = WINDOW
+    stuck: bool = False
+
+    def growth(self) -> float:
+        """Factor by which the limit is raised next: larger where many raises found nothing."""
+        return GROWTH if self.steps < STEPS else GROWTH**4 if self.steps < 2 * STEPS else GROWTH**16
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one iteration."""
+        return self.question.global_batch // self.micro_batch
+
+    def prices(self, most_us: float) -> Pricing:
+        """Prices of stages up to ``most_us``, kept from before where they reach so far."""
+        if self.pricing is None or self.pricing.most_us < most_us:
+            question = self.question
+            self.pricing = Pricing.made(
+                self.chain,
+                self.spaces,
+                Machine(question.devices, question.per_node),
+                question.memory_limit_mib,
+                question.most_stages,
+                max(most_us, self.limit_us * FIRST_SLACK),
+            )
+        return self.pricing
+
+
+def branches(question: Question, chain: Chain) -> list[Branch]:
+    """The micro-batch sizes that divide the batch, each with the bound that its devices at their best give."""
+    found = []
+    for micro_batch in question.micro_batch_sizes:
+        spaces = []
+        devices = 1
+        while devices <= question.per_node:
+            space = stage_space(question.database, chain, micro_batch, devices)
+            if space is not None:
+                spaces.append(space)
+            devices *= 2
+        if not spaces:
+            continue
+        least = np.min([space.devices * space.arrays.base_us.min(axis=1) for space in spaces], axis=0)
+        limit = float(least[chain.row_array].sum()) / question.devices * (1.0 - 1e-12)
+        number = question.global_batch // micro_batch
+        found.append(Branch(question, chain, micro_batch, tuple(spaces), limit, number * limit, slowest_us(chain, spaces)))
+    return found
+
+
+def slowest_us(chain: Chain, spaces: list[StageSpace]) -> float:
+    """More than any stage takes, with every change that was measured before every operator."""
+    total = 0.0
+    for space in spaces:
+        arrays = space.arrays
+        times = np.where(arrays.base_us < NEVER, arrays.base_us + arrays.recompute_us, 0.0).max(axis=1)
+        changes = np.where(arrays.resharding_us < NEVER, arrays.resharding_us, 0.0)
+        sends = np.where(arrays.send_us < NEVER, arrays.send_us, 0.0)
+        whole = times[chain.row_array].sum() + (chain.length * changes.max() if changes.size else 0.0)
+        total = max(total, float(whole + arrays.receive_us.max() + sends.max()))
+    return total
+
+
+@dataclass
+class Search:
+    """A search at work."""
+
+    question: Question
+    started: float
+    best: Plan | None = None
+    best_us: float = NEVER
+
+    def out_of_time(self) -> bool:
+        """Whether the time that was given is spent."""
+        return time.monotonic() - self.started > self.question.time_limit_s
+
+    def grow(self, branch: Branch, until_us: float) -> bool:
+        """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
+        while True:
+            limit = branch.limit_us * branch.growth()
+            partition = branch.prices(limit).tighten(limit)
+            if partition is not None:
+                return True
+            branch.steps += 1
+            branch.limit_us = limit
+            branch.bound_us = max(branch.bound_us, branch.micro_batches * limit)
+            if limit > branch.most_us:  # slower than any stage
+                branch.bound_us = NEVER
+            if branch.bound_us > until_us or self.out_of_time():
+                return False
+
+    def refine(self, branch: Branch) -> None:
+        """Price the stages of the best partitions once more, which raises the bound or finds a better plan."""
+        number = branch.micro_batches
+        high = branch.limit_us * branch.growth()
+        if self.best_us < NEVER:
+            high = min(max(high, branch.limit_us * branch.window), self.best_us / number)
+        pricing = branch.prices(high)
+        pricing.tighten(high)
+        found = best_partitions(
+            pricing.lower, pricing.layout, pricing.machine, number, (branch.limit_us, high), self.best_us, CLOSE
+        )
+        branch.bound_us = max(branch.bound_us, found.bound_us)
+        branch.limit_us = max(branch.limit_us, found.least_limit_us)
+        if found.bound_us >= number * high * (1.0 - CLOSE):  # slower stages are what the bound rests on
+            branch.window *= branch.window
+        if branch.bound_us >= self.best_us:
+            return
+        cuts: dict[int, Cut] = {}
+        for partition in found.met:
+            if partition.us(number) < self.best_us:
+                for cut in partition.cuts:
+                    if pricing.wanted(cut) and len(cuts) < ROUND:
+                        cuts.setdefault(pricing.place(cut), cut)
+        branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
+        most = min(self.best_us / number, high * SLOWER)
+        pricing.price(list(cuts.values()), most)
+        for partition in found.met:
+            self.consider(branch, pricing, partition)
+        fastest = found.met[0].slowest_us if found.met else high
+        for slack in (1.0, NEAR):
+            of_found = pricing.best_found(min(fastest * slack, most))
+            if of_found is not None:
+                self.consider(branch, pricing, of_found)
+
+    def consider(self, branch: Branch, pricing: Pricing, partition: Partition) -> None:
+        """Take the plan of a partition if it is better than the best, at the price of the exact cost model."""
+        if pricing.found_us(partition, branch.micro_batches) >= self.best_us:
+            return
+        plan = Plan(self.question.database.model, self.question.global_batch, branch.micro_batch, pricing.stages(partition))
+        priced = evaluate(plan, self.question.database, self.question.devices_per_node)
+        if priced.memory_mib <= self.question.memory_limit_mib and priced.iteration_s / US < self.best_us:
+            self.best, self.best_us = plan, priced.iteration_s / US
+            logger.info("micro-batch %d: %d stages, %.6g s", branch.micro_batch, len(plan.stages), priced.iteration_s)
+
+
+def search(question: Question) -> Found:
+    """The best plan that is found in the time given, with a bound on all plans.
+
+    Raises:
+        InfeasibleError: no plan fits the memory.
+    """
+    started = time.monotonic()
+    open_branches = branches(question, question.chain())
+    simple = megatron_grid(question)  # whatever the time, there is a plan
+    at_work = Search(question, started, simple.plan, NEVER if simple.iteration_s is None else simple.iteration_s / US)
+    while not at_work.out_of_time():
+        open_branches.sort(key=lambda each: each.bound_us)
+        branch = open_branches[0]
+        if branch.bound_us >= min(NEVER, at_work.best_us * (1.0 - max(question.gap, OPTIMAL))) or branch.stuck:
+            break
+        others = min((each.bound_us for each in open_branches[1:]), default=NEVER)
+        if at_work.grow(branch, others * FURTHER):
+            at_work.refine(branch)
+        logger.info(
+            "micro-batch %d: bound %.6g s, best %.6g s, %d stages priced, %.1f s",
+            branch.micro_batch,
+            branch.bound_us * US,
+            at_work.best_us * US,
+            len(branch.pricing.tries) if branch.pricing else 0,
+            time.monotonic() - started,
+        )
+    bound = min((each.bound_us for each in open_branches), default=NEVER)
+    if at_work.best is None:
+        proven = "there is no plan" if bound >= NEVER else f"no plan was found in {question.time_limit_s:g} s"
+        raise InfeasibleError(
+            f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} MB per GPU; "
+            "give more memory, GPUs, stages or time"
+        )
+    return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, time.monotonic() - started)

@@ -1,0 +1,145 @@
+"""What a stage of the search may do on a number of devices, as arrays for the compiled loops: one row per operator of the files.
+
+The space holds everything that a plan file can say of a stage within one node: every operator its own tensor and data parallel
+degrees and algorithm (the second one on operators that have two), every flag of recomputation.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from third_party.aceso.chains import Chain
+from third_party.aceso.database import (
+    ACTIVATIONS,
+    BACKWARD,
+    BACKWARD_RESERVED,
+    FORWARD,
+    FORWARD_RESERVED,
+    INPUT,
+    OUTPUT,
+    WEIGHTS,
+    Database,
+)
+from third_party.aceso.models import activation_factor, is_layer_start, is_tunable
+from third_party.aceso.resharding import Choice, resharding_us
+
+NEVER = 1e30  # microseconds of what cannot be
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class StageArrays(NamedTuple):
+    """Operators (rows of the files, U) by choices (C) for one micro-batch and number of devices; us and MiB per device.
+
+    Pairs (P) are the pairs of rows that follow each other anywhere in the model.
+    """
+
+    base_us: Floats  # (U, C) forward and backward
+    recompute_us: Floats  # (U, C)
+    activations: Floats  # (U, C) as often as the cost model counts them
+    weights: Floats  # (U, C)
+    inputs: Floats  # (U, C)
+    forward_reserved: Floats  # (U, C)
+    backward_reserved: Floats  # (U, C)
+    receive_us: Floats  # (2: between nodes, U, C)
+    send_us: Floats  # (2, U, T, C); T: width of the first operator of the stage
+    width: Integers  # (C) which of the T widths
+    resharding_us: Floats  # (P, C, C)
+    free: Flags  # (P) no change between the two costs anything
+    before_layer: Flags  # (P) the first of the pair is kept as the input of a layer: recomputing both saves nothing
+    plain: Flags  # (U) its activations are counted once, and a run of recomputed operators may end behind it
+    weight_copies: float  # MiB held per MiB of weights without what is reserved
+
+
+class StageSpace(NamedTuple):
+    """The arrays, and what their choices are."""
+
+    devices: int
+    choices: tuple[Choice, ...]
+    arrays: StageArrays
+
+
+def stage_choices(database: Database, micro_batch: int, devices: int) -> tuple[Choice, ...]:
+    """The choices of one operator on a number of devices that were measured."""
+    return tuple(
+        Choice(width, devices // width, algorithm)
+        for width in database.tensor_parallel
+        if devices % width == 0
+        and micro_batch % (devices // width) == 0
+        and database.measured(micro_batch // (devices // width), width)
+        for algorithm in database.algorithms
+        if algorithm in (0, 1)
+    )
+
+
+def stage_space(database: Database, chain: Chain, micro_batch: int, devices: int) -> StageSpace | None:
+    """Everything that a stage on ``devices`` may do; absent where nothing was measured."""
+    choices = stage_choices(database, micro_batch, devices)
+    if not choices:
+        return None
+    values = np.stack([_values(database, micro_batch, choice) for choice in choices], axis=2)  # (fields, U, C)
+    values = np.where(np.isfinite(values), values, 0.0)
+    family = database.model.family
+    possible = np.array(
+        [[_is_possible(database, micro_batch, row, choice) for choice in choices] for row in range(len(database.names))]
+    )
+    factors = np.array([activation_factor(name) for name in database.names])
+    widths = sorted({choice.tp for choice in choices})
+    starts = [is_layer_start(name) for name in database.names]
+    pairs = chain.pairs
+    resharding = np.array(
+        [
+            [[sum(resharding_us(database, a, left, b, right, micro_batch)) for right in choices] for left in choices]
+            for a, b in pairs
+        ]
+    ).reshape(len(pairs), len(choices), len(choices))
+    arrays = StageArrays(
+        base_us=np.where(possible, values[FORWARD] + values[BACKWARD], NEVER),
+        recompute_us=np.ascontiguousarray(values[FORWARD]),
+        activations=values[ACTIVATIONS] * factors[:, None],
+        weights=np.ascontiguousarray(values[WEIGHTS]),
+        inputs=np.ascontiguousarray(values[INPUT]),
+        forward_reserved=np.ascontiguousarray(values[FORWARD_RESERVED]),
+        backward_reserved=np.ascontiguousarray(values[BACKWARD_RESERVED]),
+        receive_us=np.array([_transfers(database, values[INPUT], between) for between in (False, True)]),
+        send_us=np.array([_sends(database, micro_batch, choices, widths, between) for between in (False, True)]),
+        width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
+        resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
+        free=np.array([not change.any() for change in resharding], dtype=bool),
+        before_layer=np.array([factors[a] == 1.0 and starts[b] for a, b in pairs], dtype=bool),
+        plain=factors == 1.0,
+        weight_copies=1.0 + family.weight_copies + family.optimizer_copies,
+    )
+    return StageSpace(devices, choices, arrays)
+
+
+def _values(database: Database, micro_batch: int, choice: Choice) -> Floats:
+    size, width = database.micro_batch_sizes.index(micro_batch // choice.dp), database.tensor_parallel.index(choice.tp)
+    return database.values[:, :, size, width, database.algorithms.index(choice.algorithm)]
+
+
+def _is_possible(database: Database, micro_batch: int, row: int, choice: Choice) -> bool:
+    if choice.algorithm and not is_tunable(database.model.family.name, database.names[row]):
+        return False
+    return bool(np.isfinite(_values(database, micro_batch, choice)[:, row]).all())
+
+
+def _transfers(database: Database, sizes: Floats, between: bool) -> Floats:
+    return np.array([[database.transfer_us(float(size), between_nodes=between) for size in row] for row in sizes])
+
+
+def _sends(database: Database, micro_batch: int, choices: tuple[Choice, ...], widths: list[int], between: bool) -> Floats:
+    """(U, T, C): the output has the last operator's rows and algorithm, and the width of the first."""
+    table = np.full((len(database.names), len(widths), len(choices)), NEVER)
+    for t, width in enumerate(widths):
+        for c, choice in enumerate(choices):
+            size = database.micro_batch_sizes.index(micro_batch // choice.dp)
+            at = database.tensor_parallel.index(width), database.algorithms.index(choice.algorithm)
+            outputs = database.values[OUTPUT, :, size, at[0], at[1]]
+            for row, output in enumerate(outputs):
+                if np.isfinite(output):
+                    table[row, t, c] = database.transfer_us(float(output), between_nodes=between)
+    return table

@@ -1,0 +1,159 @@
+"""Paths through the operators of one stage: the least that a rest of a stage can add, and what a whole path costs.
+
+Of a stage with multiplier m the value of a path is its time + m memory; ``rests`` holds the least value of what follows an
+operator.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from third_party.aceso.compiled import inner, outer
+from third_party.aceso.spaces import NEVER, StageArrays
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Stretch(NamedTuple):
+    """The operators of one stage: their rows, which pair each ends, what lies behind, and whether nodes are crossed (0, 1)."""
+
+    rows: Integers
+    pairs: Integers
+    behind: int
+    receives: int
+    sends: int
+    limit_mib: float
+
+
+@inner
+def fill_rests(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> None:
+    """Fill (operators, widths, choices, 2 flags) with the least that can follow an operator, for a width of the first one.
+
+    What is least: ``clock`` time + ``keep`` kept activations + ``heavy`` weights.
+    """
+    n = len(stretch.rows)
+    widths, choices = rests.shape[1], rests.shape[2]
+    for t in range(widths):
+        for c in range(choices):
+            sent = clock * space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
+            rests[n - 1, t, c, 0], rests[n - 1, t, c, 1] = sent, sent
+    plain, again = np.empty(choices), np.empty(choices)
+    for k in range(n - 2, -1, -1):
+        u, v, p = stretch.rows[k], stretch.rows[k + 1], stretch.pairs[k + 1]
+        for t in range(widths):
+            all_plain = all_again = NEVER
+            for d in range(choices):
+                own = clock * space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
+                plain[d] = own + rests[k + 1, t, d, 0]
+                again[d] = own + clock * space.recompute_us[v, d] + rests[k + 1, t, d, 1]
+                all_plain, all_again = min(all_plain, plain[d]), min(all_again, again[d])
+            for c in range(choices):
+                least_plain, least_again = all_plain, all_again
+                if not space.free[p]:
+                    least_plain = least_again = NEVER
+                    for d in range(choices):
+                        change = clock * space.resharding_us[p, c, d]
+                        least_plain = min(least_plain, change + plain[d])
+                        least_again = min(least_again, change + again[d])
+                saving = 0.0 if space.before_layer[p] else keep * space.activations[u, c]
+                rests[k, t, c, 0] = min(least_plain, least_again)
+                rests[k, t, c, 1] = min(least_plain, least_again - saving)
+
+
+@inner
+def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
+    """The least that the largest forward and the largest backward reserved MiB of a stage can be."""
+    forward = backward = 0.0
+    for k in range(len(stretch.rows) - 1):
+        u = stretch.rows[k]
+        least_forward = least_backward = NEVER
+        for c in range(space.base_us.shape[1]):
+            if space.base_us[u, c] < NEVER:
+                least_forward = min(least_forward, space.forward_reserved[u, c])
+                least_backward = min(least_backward, space.backward_reserved[u, c])
+        forward, backward = max(forward, least_forward), max(backward, least_backward)
+    return forward, backward
+
+
+@inner
+def first_value(rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float) -> float:
+    """The least value of a whole path."""
+    least = NEVER
+    u = stretch.rows[0]
+    for c in range(space.base_us.shape[1]):
+        own = (
+            clock * (space.base_us[u, c] + space.receive_us[stretch.receives, u, c])
+            + keep * (space.activations[u, c] + space.inputs[u, c])
+            + heavy * space.weights[u, c]
+        )
+        t = space.width[c]
+        least = min(least, own + rests[0, t, c, 0], own + clock * space.recompute_us[u, c] + rests[0, t, c, 1])
+    return least
+
+
+@inner
+def best_path(
+    rests: Floats, space: StageArrays, stretch: Stretch, keep: float, heavy: float, choice: Integers, again: Integers
+) -> None:
+    """Write the choices and flags of the path of the least value (with time at its full weight)."""
+    least = NEVER
+    u = stretch.rows[0]
+    for c in range(space.base_us.shape[1]):
+        own = (
+            space.base_us[u, c]
+            + space.receive_us[stretch.receives, u, c]
+            + keep * (space.activations[u, c] + space.inputs[u, c])
+            + heavy * space.weights[u, c]
+        )
+        for r in range(2):
+            value = own + r * space.recompute_us[u, c] + rests[0, space.width[c], c, r]
+            if value < least:
+                least, choice[0], again[0] = value, c, r
+    t = space.width[choice[0]]
+    for k in range(1, len(stretch.rows)):
+        u, v, p = stretch.rows[k - 1], stretch.rows[k], stretch.pairs[k]
+        c = choice[k - 1]
+        least = NEVER
+        for d in range(space.base_us.shape[1]):
+            own = (
+                space.resharding_us[p, c, d] + space.base_us[v, d] + keep * space.activations[v, d] + heavy * space.weights[v, d]
+            )
+            for r in range(2):
+                value = own + r * space.recompute_us[v, d] + rests[k, t, d, r]
+                if r and again[k - 1] and not space.before_layer[p]:
+                    value -= keep * space.activations[u, c]
+                if value < least:
+                    least, choice[k], again[k] = value, d, r
+
+
+@outer
+def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: Integers) -> tuple[float, float]:
+    """Microseconds and MiB of a path, as the cost model has them."""
+    n = len(stretch.rows)
+    u = stretch.rows[0]
+    us = space.receive_us[stretch.receives, u, choice[0]]
+    us += space.send_us[stretch.sends, stretch.rows[n - 1], space.width[choice[0]], choice[n - 1]]
+    kept = space.inputs[u, choice[0]]
+    weights = segment = peak = forward = backward = 0.0
+    for k in range(n):
+        u, c = stretch.rows[k], choice[k]
+        us += space.base_us[u, c] + again[k] * space.recompute_us[u, c]
+        kept += space.activations[u, c]
+        weights += space.weights[u, c]
+        if k == n - 1:
+            break
+        forward, backward = max(forward, space.forward_reserved[u, c]), max(backward, space.backward_reserved[u, c])
+        p = stretch.pairs[k + 1]
+        us += space.resharding_us[p, c, choice[k + 1]]
+        if again[k] and again[k + 1]:
+            segment += space.activations[u, c]
+            if not space.before_layer[p]:
+                kept -= space.activations[u, c]
+            if space.plain[u] and (space.before_layer[p] or k + 2 == n):
+                peak, segment = max(peak, segment), 0.0
+        else:
+            peak, segment = max(peak, segment), 0.0
+    memory = space.weight_copies * weights + (stretch.behind + 1) * kept + peak + max(forward + backward, weights)
+    return us, memory
