@@ -69,7 +69,7 @@ class TracedStep:
         return len(self.places)
 
 
-class _Stamper:
+class Stamper:
     """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of layer modules."""
 
     def __init__(self, model: torch.nn.Module, layer_modules: Sequence[LayerModule]) -> None:
@@ -153,7 +153,7 @@ def trace_step(
         PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
     """
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    stamper = _Stamper(model, layer_modules)
+    stamper = Stamper(model, layer_modules)
 
     class Step(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
