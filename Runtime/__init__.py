@@ -1,0 +1,1 @@
+"""What runs for real: layers that are measured, and plans that are trained."""
