@@ -14,7 +14,7 @@ from Plans.plan import Plan, StagePlan
 from Runtime.training.divided_weights import divided_family
 from Runtime.training.places import StagePlace
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32",)
 SYNTHETIC = "synthetic"
 CHECKED_STEPS = 3
 OPTIMIZERS = ("adam",)
