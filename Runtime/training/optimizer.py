@@ -94,18 +94,28 @@ class StageOptimizer:
         return total, norm
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Weights and Adam's state of the part that this process keeps."""
+        """Adam's state of the part that this process keeps; empty before the first step."""
         state = self.adam.state[self.values]
-        kept = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)} if state else {}
-        return {"values": self.values.detach().clone(), **kept}
+        return {name: value.clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
 
-    def load(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from what ``state`` gave; of replicas that keep parts all must do so together."""
+    def named_weights(self) -> dict[str, torch.Tensor]:
+        """A copy of all weights of this process by name; all replicas must ask together."""
+        self.gather_weights()
+        found = {name: value.detach().clone() for name, value in self.weights.parameters.items()}
+        self.drop_weights()
+        return found
+
+    def load(self, weights: dict[str, torch.Tensor], state: dict[str, torch.Tensor]) -> None:
+        """Go on from what ``named_weights`` and ``state`` gave."""
+        flat = self.weights.values
+        flat.untyped_storage().resize_(flat.nbytes)
         with torch.no_grad():
-            self.values.copy_(state["values"])
-        self.adam.state[self.values] = {name: value for name, value in state.items() if name != "values"}
-        if self.zero_stage in {1, 2}:
-            dist.all_gather_into_tensor(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
+            for name, value in weights.items():
+                place = self.weights.places[name]
+                flat[place.start : place.stop] = value.flatten()
+            self.values.copy_(flat[self.own.start : self.own.stop])
+        self.adam.state[self.values] = dict(state)
+        self.drop_weights()
 
     @property
     def state_bytes(self) -> int:

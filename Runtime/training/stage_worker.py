@@ -7,9 +7,8 @@ runs one forward pass for each stage behind it, then one forward and one backwar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -82,38 +81,43 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
     return CutStage(program, weights)
 
 
-def operators_to_run(group: Any, clock: Clock) -> dict[str, Callable[..., Any]]:
-    """What runs in the place of the trace's operators that have shapes only; ``group`` are the processes that share products."""
-    return {
-        "phaze.rms_norm.default": rms_norm,
-        "phaze.enter_group.default": partial(_Enter.apply, group, clock),
-        "phaze.leave_group.default": partial(_Leave.apply, group, clock),
-    }
+def operators_to_run(group: Sequence[Any], clock: Clock) -> dict[str, Callable[..., Any]]:
+    """What runs in the place of the trace's operators that have shapes only; ``group`` holds the one
+    of the processes that share products as soon as there is one.
+    """
+
+    def enter(x: torch.Tensor, tp: int) -> Any:
+        return _Enter.apply(group[0], clock, x)
+
+    def leave(x: torch.Tensor, tp: int) -> Any:
+        return _Leave.apply(group[0], clock, x)
+
+    return {"phaze.rms_norm.default": rms_norm, "phaze.enter_group.default": enter, "phaze.leave_group.default": leave}
 
 
 class _Enter(torch.autograd.Function):  # type: ignore[misc]
     """Megatron's f: nothing forward, gradients added backward."""
 
     @staticmethod
-    def forward(ctx: Any, group: Any, clock: Clock, x: torch.Tensor, tp: int) -> torch.Tensor:
+    def forward(ctx: Any, group: Any, clock: Clock, x: torch.Tensor) -> torch.Tensor:
         ctx.group, ctx.clock = group, clock
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return None, None, _added(gradient, ctx.group, ctx.clock), None
+        return None, None, _added(gradient, ctx.group, ctx.clock)
 
 
 class _Leave(torch.autograd.Function):  # type: ignore[misc]
     """Megatron's g: parts added forward, nothing backward."""
 
     @staticmethod
-    def forward(ctx: Any, group: Any, clock: Clock, x: torch.Tensor, tp: int) -> torch.Tensor:
+    def forward(ctx: Any, group: Any, clock: Clock, x: torch.Tensor) -> torch.Tensor:
         return _added(x, group, clock)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return None, None, gradient, None
+        return None, None, gradient
 
 
 def _added(x: torch.Tensor, group: Any, clock: Clock) -> torch.Tensor:
