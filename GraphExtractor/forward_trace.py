@@ -26,6 +26,7 @@ from torch.nn import functional
 from Common.errors import InputError
 from GraphExtractor import custom_operators
 from GraphExtractor.custom_operators import cross_entropy, define
+from GraphExtractor.extract import quiet_transformers
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
@@ -66,7 +67,7 @@ def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
     """
     from transformers.initialization import no_init_weights
 
-    with no_init_weights(), shapes_only():
+    with quiet_transformers(), no_init_weights(), shapes_only():
         model = family.build(replace(key, tp=1), family.padded_vocabulary(1), ATTENTION)
     with no_init_weights():
         if hasattr(model, "tie_weights"):
@@ -104,12 +105,19 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
         return loss
 
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.no_grad(), traceback.preserve_node_meta(), plain_operators():
+        with (
+            FakeTensorMode(allow_non_fake_inputs=True) as fake,
+            torch.no_grad(),
+            traceback.preserve_node_meta(),
+            plain_operators(),
+        ):
             weights = [fake.from_tensor(parameter) for parameter in parameters.values()]
             values = [torch.empty(value.shape, dtype=value.dtype) for value in inputs.values()]
             traced = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)(weights, values)
     except DataDependentOutputException as error:
-        raise InputError(f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; give another") from error
+        raise InputError(
+            f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; give another"
+        ) from error
     return _described(traced, tuple(parameters), tuple(inputs), stamper)
 
 

@@ -70,11 +70,15 @@ def read_text(path: str | None, family: ModelFamily, sequence_length: int) -> by
     if path is None:
         return None
     if not isinstance(family, LanguageModelFamily) or family.vocabulary < BYTES:
-        raise InputError(f"--data {path} is a text, whose bytes are tokens, but the model reads no {BYTES} kinds of tokens; give synthetic")
+        raise InputError(
+            f"--data {path} is a text, whose bytes are tokens, but the model reads no {BYTES} kinds of tokens; give synthetic"
+        )
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"--data {path} cannot be read ({(error.strerror or str(error)).lower()}); give a text file, or synthetic") from error
+        raise InputError(
+            f"--data {path} cannot be read ({(error.strerror or str(error)).lower()}); give a text file, or synthetic"
+        ) from error
     if len(text) <= sequence_length:
         raise InputError(f"--data {path} has {len(text)} bytes, but a sequence needs {sequence_length + 1}; give a longer text")
     return text

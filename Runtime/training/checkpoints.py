@@ -45,7 +45,9 @@ def save(job: Job, seat: Seat, optimizer: StageOptimizer, groups: Groups, step: 
     dist.barrier(groups.everyone)
     weights, state = optimizer.named_weights(), optimizer.state()
     if seat.replica == 0:
-        save_file({name: value.contiguous() for name, value in weights.items()}, partial / _weights_file(seat.place.stage, seat.part))
+        save_file(
+            {name: value.contiguous() for name, value in weights.items()}, partial / _weights_file(seat.place.stage, seat.part)
+        )
     if seat.replica == 0 or optimizer.zero_stage:
         save_file(state, partial / _state_file(seat, optimizer.zero_stage))
     dist.barrier(groups.everyone)
@@ -75,7 +77,9 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
     """
     places = [path] if (path / RECORD).is_file() else sorted((path / FOLDER).glob("step-*"))
     if not places or not (places[-1] / RECORD).is_file():
-        raise InputError(f"--resume {path} holds no checkpoint; give the folder of a run that was told --checkpoint-every, or of a checkpoint")
+        raise InputError(
+            f"--resume {path} holds no checkpoint; give the folder of a run that was told --checkpoint-every, or of a checkpoint"
+        )
     record = to_record(Checkpoint, read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1]))
     for name, now in (("plan", job.plan), ("data", job.data), ("seed", job.seed)):
         if getattr(record, name) != now:

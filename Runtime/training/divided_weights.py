@@ -59,7 +59,9 @@ def divided_family(family: ModelFamily, model: str, tp: int) -> None:
     """
     if not isinstance(family, TransformerFamily) or family.folder not in _JOINED:
         known = ", ".join(sorted(_JOINED))
-        raise InputError(f"{model} cannot be trained with tp {tp}: of its modules it is not known how they divide; use tp 1, or one of {known}")
+        raise InputError(
+            f"{model} cannot be trained with tp {tp}: of its modules it is not known how they divide; use tp 1, or one of {known}"
+        )
     for name, size in family.divided_sizes.items():
         if size % tp:
             raise InputError(f"tp {tp} does not divide the {size} {name} of {model}; give a divisor")

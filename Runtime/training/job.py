@@ -114,7 +114,9 @@ def check_job(job: Job, most_processes: int) -> ModelFamily:
     if job.steps < 1:
         raise InputError(f"steps is {job.steps}; give at least 1")
     if job.check and job.steps < CHECKED_STEPS:
-        raise InputError(f"the check compares {CHECKED_STEPS} steps, but only {job.steps} are to be trained; give --steps {CHECKED_STEPS}")
+        raise InputError(
+            f"the check compares {CHECKED_STEPS} steps, but only {job.steps} are to be trained; give --steps {CHECKED_STEPS}"
+        )
     if not job.plan.stages:
         raise InputError("the plan has no stages; give the best.json of a run")
     _check_plan(job.plan, family)
@@ -130,16 +132,22 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
     if plan.optimizer not in OPTIMIZERS:
         raise InputError(f"the plan's optimizer is {plan.optimizer}, but training knows {', '.join(OPTIMIZERS)}; search with it")
     if plan.schedule is PipelineSchedule.INTERLEAVED or plan.interleave > 1:
-        raise InputError(f"the plan's schedule is interleaved ({plan.interleave} chunks per stage), which is not built; use 1f1b or gpipe")
+        raise InputError(
+            f"the plan's schedule is interleaved ({plan.interleave} chunks per stage), which is not built; use 1f1b or gpipe"
+        )
     if not family.described:
-        raise InputError(f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model or one by dimensions")
+        raise InputError(
+            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model or one by dimensions"
+        )
     if family.experts:
         raise InputError(f"{plan.model} has experts, whose training is not built; give a model without")
     rows = plan.stages[0].micro_batch_size * plan.stages[0].dp
     for number, stage in enumerate(plan.stages):
         where = f"stage {number} of the plan"
         if stage.dp < 1 or stage.micro_batch_size < 1 or stage.layout.tp < 1:
-            raise InputError(f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of {stage.micro_batch_size}; give at least 1")
+            raise InputError(
+                f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of {stage.micro_batch_size}; give at least 1"
+            )
         if stage.micro_batch_size * stage.dp != rows:
             raise InputError(
                 f"{where} works on micro-batches of {stage.micro_batch_size} x dp {stage.dp} = {stage.micro_batch_size * stage.dp} "

@@ -73,7 +73,9 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None) -> str:
     how = f"was ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     stage = next((place.stage for place in jobs[0].places if rank in place.ranks), None)
     where = "" if stage is None else f" of stage {stage}"
-    kept = "--resume goes on from the last checkpoint" if jobs[0].checkpoint_every else "give --checkpoint-every to be able to go on"
+    kept = (
+        "--resume goes on from the last checkpoint" if jobs[0].checkpoint_every else "give --checkpoint-every to be able to go on"
+    )
     return f"process {rank}{where} {how}, so the training was ended; {kept}"
 
 

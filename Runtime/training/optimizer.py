@@ -54,7 +54,7 @@ class StageOptimizer:
             with self.clock.span(Activity.SYNCHRONISE), torch.autograd._unsafe_preserve_version_counter(self.weights.values):
                 storage = self.weights.values.untyped_storage()
                 storage.resize_(self.weights.values.nbytes)
-                dist.all_gather_into_tensor(self.weights.values, self.values.detach(), group=self.groups.replicas)
+                dist.all_gather_single(self.weights.values, self.values.detach(), group=self.groups.replicas)
 
     def drop_weights(self) -> None:
         """Behind a pass: weights of other replicas need not be kept."""
@@ -66,7 +66,7 @@ class StageOptimizer:
         if self.zero_stage >= 2:
             with self.clock.span(Activity.SYNCHRONISE):
                 part = torch.empty_like(self.gradients)
-                dist.reduce_scatter_tensor(part, self.weights.gradients, group=self.groups.replicas)
+                dist.reduce_scatter_single(part, self.weights.gradients, group=self.groups.replicas)
                 self.gradients += part
                 self.weights.gradients.zero_()
 
@@ -90,7 +90,7 @@ class StageOptimizer:
             self.weights.gradients.zero_()
         if self.zero_stage in {1, 2}:
             with self.clock.span(Activity.SYNCHRONISE):
-                dist.all_gather_into_tensor(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
+                dist.all_gather_single(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
         return total, norm
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -160,4 +160,3 @@ class StageOptimizer:
                 continue
             total += float(self._kept(weight.name)[0].double().square().sum())
         return total
-

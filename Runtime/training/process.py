@@ -72,4 +72,3 @@ def train(job: Job) -> JobRecord | None:
 def prepare_torch() -> None:
     """One thread per process: processes share the cores, and time of the thread then says what a pass costs."""
     torch.set_num_threads(1)
-

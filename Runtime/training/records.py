@@ -141,7 +141,9 @@ class TrainRecord:
     notes: tuple[str, ...] = ()
 
 
-def process_record(seat: Seat, spans: Sequence[Span], last_steps: int, state_bytes: int, kept_bytes: int, resident_bytes: int) -> ProcessRecord:
+def process_record(
+    seat: Seat, spans: Sequence[Span], last_steps: int, state_bytes: int, kept_bytes: int, resident_bytes: int
+) -> ProcessRecord:
     """The record of one process: what its spans sum up to, and those of the ``last_steps`` as they are."""
     steps = sorted({span.step for span in spans})
     times = []

@@ -75,7 +75,9 @@ def stages_of_layers(plan: Plan, layers: Sequence[str]) -> tuple[int, ...]:
     if sorted(layer for layer, _ in held) != sorted(layers):
         odd = sorted({layer for layer, _ in held} ^ set(layers))
         which = f"{odd[0]!r} is {'in none' if odd[0] in layers else 'no layer of it'}" if odd else "one is in several"
-        raise InputError(f"the stages of the plan must hold each of the {len(layers)} layers of {plan.model} once, but {which}; correct it")
+        raise InputError(
+            f"the stages of the plan must hold each of the {len(layers)} layers of {plan.model} once, but {which}; correct it"
+        )
     stage = dict(held)
     return tuple(stage[layer] for layer in layers)
 
@@ -120,7 +122,9 @@ class Cutter:
         value = node.meta["val"]
         shape, in_rows = tuple(value.shape), node in self.of_data
         if in_rows and (not shape or shape[0] % self.rows):
-            raise InputError(f"stages {source} and {targets[0]} exchange {node.name} of shape {shape}, which has no rows; cut elsewhere")
+            raise InputError(
+                f"stages {source} and {targets[0]} exchange {node.name} of shape {shape}, which has no rows; cut elsewhere"
+            )
         gradient = node in self.of_weights and value.is_floating_point()
         return Crossing(node.name, source, targets, shape, value.dtype, shape[0] // self.rows if in_rows else 0, gradient)
 
@@ -160,7 +164,9 @@ class Cutter:
         needed = own | _makers(own, self.free)
         members = [node for node in self.order if node in needed]
         takes = dict.fromkeys(source for node in members for source in node.all_input_nodes if source not in needed)
-        gives = [node for node in members if node in own and (node is self.trace.loss or any(user not in own for user in node.users))]
+        gives = [
+            node for node in members if node in own and (node is self.trace.loss or any(user not in own for user in node.users))
+        ]
         graph = torch.fx.Graph()
         values = {node: graph.placeholder(node.name) for node in takes}
         for node in members:

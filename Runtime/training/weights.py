@@ -53,7 +53,9 @@ def initial(weight: Weight, seed: int, dtype: torch.dtype, parts: int, index: in
     return (drawn if weight.division is None else weight.division.part(drawn, parts, index)).to(dtype)
 
 
-def flat_weights(weights: tuple[Weight, ...], seed: int, dtype: torch.dtype, parts: int, index: int, replicas: int) -> FlatWeights:
+def flat_weights(
+    weights: tuple[Weight, ...], seed: int, dtype: torch.dtype, parts: int, index: int, replicas: int
+) -> FlatWeights:
     """The weights of one process of ``parts``, padded to a multiple of ``replicas``."""
     places, end = {}, 0
     for weight in weights:
