@@ -25,7 +25,7 @@ class Command:
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
-    serve, explain, sweep, validate, calibrate and models.
+    serve, explain, sweep, validate, calibrate and models, ``steps`` to ``resume`` to train.
     """
 
     mode: str
@@ -51,6 +51,14 @@ class Command:
     names: tuple[str, ...] = ()
     run_code: tuple[str, ...] = ()
     force: bool = False
+    steps: int = 20
+    data: str = "synthetic"
+    dtype: str = "float32"
+    seed: int = 0
+    processes: int = 16
+    check: bool = False
+    checkpoint_every: int = 0
+    resume: Path | None = None
     wide: bool = False
     verbose: bool = False
     quiet: bool = False

@@ -12,7 +12,7 @@ NAME_COLUMNS = 24
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
     "look at a finished run": ("report", "serve", "explain", "trace"),
-    "check and fit": ("validate", "calibrate", "accelerators"),
+    "check and fit": ("train", "validate", "calibrate", "accelerators"),
     "find your way": ("list", "models", "doctor", "completion"),
 }
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {

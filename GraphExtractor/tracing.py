@@ -86,20 +86,24 @@ class Stamper:
         return f"layer {len(self.runs)} of {len(self.layer_modules)}"
 
     def write(self, *, backward: bool = False) -> None:
+        """Stamp what is traced from now on."""
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
         traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
 
     def begin(self, module: torch.nn.Module, *_: Any) -> None:
+        """A layer module runs."""
         self.runs.append(self.layer_modules[module])
         self.inside = True
         self.write()
 
     def enter(self, module: torch.nn.Module, *_: Any) -> None:
+        """A module runs."""
         if module in self.names:
             self.path.append(self.names[module])
             self.write()
 
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
+        """A module has run."""
         if module in self.layer_modules:
             self.inside = False
         if module in self.names:
@@ -108,6 +112,7 @@ class Stamper:
 
     @contextmanager
     def stamping(self) -> Iterator[None]:
+        """While active, modules that run leave their stamps."""
         handles = [
             module_hooks.register_module_forward_pre_hook(self.enter),
             # behind the module's own hooks, so that what prepares its input runs before it

@@ -13,7 +13,7 @@ from Runtime.training.places import Seat, StagePlace
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one process: all of the job, its replicas, those that share its products, and those that hold tied weights."""
+    """The groups of one process: all of the job, its replicas, those that share its products, holders of tied weights."""
 
     everyone: Any
     replicas: Any

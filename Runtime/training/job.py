@@ -122,8 +122,8 @@ def check_job(job: Job, most_processes: int) -> ModelFamily:
     _check_plan(job.plan, family)
     if job.processes > most_processes:
         raise InputError(
-            f"the plan needs {job.processes} processes, but at most {most_processes} are allowed; give --processes {job.processes}, or "
-            "another plan"
+            f"the plan needs {job.processes} processes, but at most {most_processes} are allowed; "
+            f"give --processes {job.processes}, or another plan"
         )
     return family
 
@@ -150,8 +150,8 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
             )
         if stage.micro_batch_size * stage.dp != rows:
             raise InputError(
-                f"{where} works on micro-batches of {stage.micro_batch_size} x dp {stage.dp} = {stage.micro_batch_size * stage.dp} "
-                f"rows, stage 0 on {rows}; give all stages the same product"
+                f"{where} works on micro-batches of {stage.micro_batch_size} x dp {stage.dp} = "
+                f"{stage.micro_batch_size * stage.dp} rows, stage 0 on {rows}; give all stages the same product"
             )
         _check_layout(stage, where)
         if stage.layout.tp > 1:

@@ -6,6 +6,7 @@ A process whose parent dies is killed by the kernel (PR_SET_PDEATHSIG); where on
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import pickle
 import signal
@@ -17,10 +18,12 @@ from multiprocessing.context import SpawnProcess
 
 import torch.distributed as dist
 
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
 from Runtime.training.job import Job
 from Runtime.training.process import prepare_torch, train
-from Runtime.training.records import JobRecord
+from Runtime.training.records import JobRecord, StepRecord
+
+logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 GRACE_S = 5.0  # for processes that were told to end
@@ -48,35 +51,73 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         _end([process for process, _ in started])
 
 
+def started_by_torchrun() -> bool:
+    """Whether this process is one of those that torchrun started."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
+def check_world(job: Job) -> None:
+    """Refuse another number of processes than the plan needs.
+
+    Raises:
+        InputError: says how many it needs.
+    """
+    world = int(os.environ["WORLD_SIZE"])
+    if world != job.processes:
+        raise InputError(
+            f"torchrun started {world} processes, but the plan needs {job.processes}; give --nproc-per-node {job.processes}"
+        )
+
+
+def train_here(job: Job) -> JobRecord | None:
+    """Take part in the job as one of torchrun's processes; the first one returns what all measured."""
+    prepare_torch()
+    dist.init_process_group("gloo")
+    try:
+        record = train(job, _say_step)
+        dist.barrier()
+        return record
+    finally:
+        dist.destroy_process_group()
+
+
+def _say_step(step: StepRecord) -> None:
+    logger.info("step %d: loss %.6f, gradient norm %.4f, %.3f s", step.step, step.loss, step.gradient_norm, step.wall_s)
+
+
 def _watched(jobs: Sequence[Job], started: Sequence[tuple[SpawnProcess, Connection]]) -> tuple[JobRecord, ...]:
     """What the first process sends when all are done."""
-    running, result = dict(enumerate(started)), None
+    running, result, done = dict(enumerate(started)), None, 0
     while running:
         ready = wait([pipe for _, pipe in running.values()])
         for rank, (process, pipe) in list(running.items()):
             if pipe not in ready:
                 continue
             try:
-                sent = pickle.loads(pipe.recv_bytes())  # noqa: S301 - of a process that we started
+                sent = pickle.loads(pipe.recv_bytes())  # of a process that we started
             except EOFError:
                 process.join(GRACE_S)
-                raise PhazeError(_ended(jobs, rank, process.exitcode)) from None
+                raise PhazeError(_ended(jobs, rank, process.exitcode, done)) from None
             if isinstance(sent, Exception):
                 raise sent
+            if isinstance(sent, StepRecord):
+                _say_step(sent)
+                done = sent.step
+                continue
             result = sent if rank == 0 else result
             del running[rank]
     assert result is not None  # the first process sent it
     return tuple(result)
 
 
-def _ended(jobs: Sequence[Job], rank: int, status: int | None) -> str:
+def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str:
     how = f"was ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     stage = next((place.stage for place in jobs[0].places if rank in place.ranks), None)
     where = "" if stage is None else f" of stage {stage}"
     kept = (
         "--resume goes on from the last checkpoint" if jobs[0].checkpoint_every else "give --checkpoint-every to be able to go on"
     )
-    return f"process {rank}{where} {how}, so the training was ended; {kept}"
+    return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
 
 def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection, parent: int) -> None:
@@ -85,7 +126,11 @@ def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection
     prepare_torch()
     try:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
-        pipe.send_bytes(pickle.dumps([train(job) for job in jobs]))
+
+        def told(step: StepRecord) -> None:
+            pipe.send_bytes(pickle.dumps(step))
+
+        pipe.send_bytes(pickle.dumps([train(job, told) for job in jobs]))
         dist.barrier()
         dist.destroy_process_group()
     except PhazeError as error:

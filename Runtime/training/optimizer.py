@@ -123,7 +123,7 @@ class StageOptimizer:
         whole = 0 if self.zero_stage == 3 else self.weights.values.nbytes
         gradients = self.weights.gradients.nbytes + (self.gradients.nbytes if self.zero_stage >= 2 else 0)
         own = self.values.nbytes if self.zero_stage == 3 else 0
-        return whole + own + gradients + 2 * self.values.nbytes
+        return int(whole + own + gradients + 2 * self.values.nbytes)
 
     def _kept(self, name: str) -> tuple[torch.Tensor, range]:
         """What this process keeps of a gradient, and which of its elements that is."""
@@ -150,7 +150,7 @@ class StageOptimizer:
         kept.copy_(total[elements.start : elements.stop])
 
     def _squares(self) -> float:
-        """This process' share of the squared norm of all gradients."""
+        """The process' share of the squared norm of all gradients."""
         if not self._counts_replica:
             return 0.0
         total = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -22,8 +23,8 @@ from Runtime.training.stage_worker import StageWorker, cut_stage, operators_to_r
 KIB = 1024  # of getrusage on Linux
 
 
-def train(job: Job) -> JobRecord | None:
-    """Take part in a job; the first process returns what all measured.
+def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
+    """Take part in a job; the first process is ``told`` every step and returns what all measured.
 
     Raises:
         PhazeError: the model cannot be cut as the plan has it.
@@ -60,6 +61,8 @@ def train(job: Job) -> JobRecord | None:
         loss, norm = worker.step(batch)
         steps.append(StepRecord(step, loss, norm, time.monotonic() - start))
         losses.append(loss)
+        if seat.rank == 0:
+            told(steps[-1])
         if (job.checkpoint_every and step % job.checkpoint_every == 0) or (job.check and step == CHECKED_STEPS):
             save(job, seat, worker.optimizer, groups, step, tuple(losses))
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB

@@ -112,8 +112,8 @@ class Cutter:
                 continue
             if targets[0] < source:
                 raise InputError(
-                    f"stage {targets[0]} of the plan reads what stage {source} makes ({node.name}); give the stages in the order in "
-                    "which they run"
+                    f"stage {targets[0]} of the plan reads what stage {source} makes ({node.name}); "
+                    "give the stages in the order in which they run"
                 )
             found.append(self._crossing(node, source, tuple(targets)))
         return tuple(found)

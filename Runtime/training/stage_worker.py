@@ -2,7 +2,8 @@
 
 One schedule of our own runs all plans, uniform ones too: torch.distributed.pipelining has no edge between stages of different dp
 or tp, and two paths would have to be proven equal. The order of passes is that of ``Plans.pipeline.schedule``: with 1F1B a stage
-runs one forward pass for each stage behind it, then one forward and one backward pass in turn; with GPipe all forward passes first.
+runs one forward pass for each stage behind it, then one forward and one backward pass in turn; with GPipe it runs all forward
+passes first.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
 
 
 def operators_to_run(group: Sequence[Any], clock: Clock) -> dict[str, Callable[..., Any]]:
-    """What runs in the place of the trace's operators that have shapes only; ``group`` holds the one
-    of the processes that share products as soon as there is one.
+    """What runs in the place of the trace's operators that have shapes only.
+
+    ``group`` holds the processes that share products as soon as they are known.
     """
 
     def enter(x: torch.Tensor, tp: int) -> Any:
