@@ -12,9 +12,9 @@ import pickle
 import signal
 import socket
 from collections.abc import Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 
 import torch.distributed as dist
 
@@ -26,6 +26,7 @@ from Runtime.training.records import JobRecord, StepRecord
 logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+PRELOADED = ("Runtime.training.process", "transformers.modeling_utils")  # once, in a server that processes are forked from
 GRACE_S = 5.0  # for processes that were told to end
 
 
@@ -36,13 +37,14 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         PhazeError: a process failed or was killed; says which. InputError where one refused its job.
     """
     world = max(job.processes for job in jobs)
-    context = get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
     port = _free_port()
-    started: list[tuple[SpawnProcess, Connection]] = []
+    started: list[tuple[ForkServerProcess, Connection]] = []
     try:
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(rank, world, port, tuple(jobs), theirs, os.getpid()), daemon=True)
+            process = context.Process(target=_run, args=(rank, world, port, tuple(jobs), theirs), daemon=True)
             process.start()
             theirs.close()
             started.append((process, ours))
@@ -85,7 +87,7 @@ def _say_step(step: StepRecord) -> None:
     logger.info("step %d: loss %.6f, gradient norm %.4f, %.3f s", step.step, step.loss, step.gradient_norm, step.wall_s)
 
 
-def _watched(jobs: Sequence[Job], started: Sequence[tuple[SpawnProcess, Connection]]) -> tuple[JobRecord, ...]:
+def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Connection]]) -> tuple[JobRecord, ...]:
     """What the first process sends when all are done."""
     running, result, done = dict(enumerate(started)), None, 0
     while running:
@@ -120,9 +122,9 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str
     return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
 
-def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection, parent: int) -> None:
+def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection) -> None:
     """A started process: train, and send what the first one is to return, or what went wrong."""
-    die_with(parent)
+    die_with_parent()
     prepare_torch()
     try:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
@@ -133,20 +135,23 @@ def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection
         pipe.send_bytes(pickle.dumps([train(job, told) for job in jobs]))
         dist.barrier()
         dist.destroy_process_group()
+    except BrokenPipeError:  # nobody is left who would hear of it
+        os._exit(1)
     except PhazeError as error:
         pipe.send_bytes(pickle.dumps(error))
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it in one sentence
         pipe.send_bytes(pickle.dumps(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}")))
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, also if that has happened already."""
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends: the server, which ends with the process that started it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    starter = parent_process()
+    if starter is not None and not starter.is_alive():  # it ended before that
         os._exit(1)
 
 
-def _end(processes: Sequence[SpawnProcess]) -> None:
+def _end(processes: Sequence[ForkServerProcess]) -> None:
     for process in processes:
         if process.is_alive():
             process.terminate()
