@@ -102,7 +102,7 @@ def _expanded(
 def _forward_of(
     key: GraphKey, family: ModelFamily, modules: LayerModules, model: torch.nn.Module, fake: FakeMode
 ) -> RecordedForward:
-    with _default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
+    with default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
         inputs = family.inputs(key)
         return recorded_forward(
             model, each_layer_module(model, modules), lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)), key.label
@@ -130,7 +130,7 @@ def trace_model(
         return shard_traced(trace_model(replace(key, tp=1), family, modules, chosen, model, fake), key.tp)
     _reduce(model, chosen)
     layer_modules = each_layer_module(model, modules)
-    with _default_dtype(key.dtype), fake:
+    with default_dtype(key.dtype), fake:
         first = model.get_submodule(layer_modules[0].path) if layer_modules else model
         if key.layout is TensorLayout.TWO_D:
             assert isinstance(family, TransformerFamily)  # others are refused
@@ -165,7 +165,7 @@ def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.
     from transformers.initialization import no_init_weights
 
     attention = register_attention(key.attention, SharedTokens.of(key))
-    with _default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
+    with default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):
             model.tie_weights()  # skipped by no_init_weights
@@ -186,7 +186,8 @@ def quiet_transformers() -> Iterator[None]:
 
 
 @contextmanager
-def _default_dtype(name: str) -> Iterator[None]:
+def default_dtype(name: str) -> Iterator[None]:
+    """While active, tensors are made in the number format of that name."""
     previous = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, name))
     try:

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from operator import getitem
 from typing import Any
@@ -25,8 +24,8 @@ from torch.nn import functional
 
 from Common.errors import InputError
 from GraphExtractor import custom_operators
-from GraphExtractor.custom_operators import cross_entropy, define
-from GraphExtractor.extract import quiet_transformers
+from GraphExtractor.custom_operators import define
+from GraphExtractor.extract import default_dtype, quiet_transformers
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
@@ -67,17 +66,17 @@ def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
     """
     from transformers.initialization import no_init_weights
 
-    with quiet_transformers(), no_init_weights(), shapes_only():
+    with default_dtype(key.dtype), quiet_transformers(), no_init_weights(), shapes_only():
         model = family.build(replace(key, tp=1), family.padded_vocabulary(1), ATTENTION)
     with no_init_weights():
         if hasattr(model, "tie_weights"):
             model.tie_weights()
-    return model.eval().float()
+    return model.eval().to(getattr(torch, key.dtype))
 
 
 def input_shapes(family: ModelFamily, key: GraphKey) -> Mapping[str, torch.Tensor]:
     """Inputs of a micro-batch by name: tensors of their shapes and types, without values."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with default_dtype(key.dtype), FakeTensorMode(allow_non_fake_inputs=True):
         return family.inputs(replace(key, tp=1))
 
 
@@ -96,7 +95,7 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     inputs = input_shapes(family, key)
     parameters = dict(model.named_parameters())
     stamper = Stamper(model, layer_modules)
-    step = _Step(model, lambda values: family.loss(model, dict(zip(inputs, values, strict=True)), partial(cross_entropy, tp=1)))
+    step = _Step(model, lambda values: family.loss(model, dict(zip(inputs, values, strict=True)), mean_cross_entropy))
 
     def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
@@ -107,6 +106,7 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     try:
         with (
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
+            default_dtype(key.dtype),
             torch.no_grad(),
             traceback.preserve_node_meta(),
             plain_operators(),
@@ -147,6 +147,11 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     """The names as plans know them: those that several layers have are numbered from 0."""
     often, numbers = Counter(names), defaultdict[str, Iterator[int]](count)
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
+
+
+def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of logits (..., vocabulary) in their own precision."""
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 class _Step(torch.nn.Module):  # type: ignore[misc]

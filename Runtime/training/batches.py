@@ -36,7 +36,7 @@ class Batches:
         self, name: str, shape: tuple[int, ...], like: torch.Tensor, generator: torch.Generator, streams: dict[str, torch.Tensor]
     ) -> torch.Tensor:
         if like.is_floating_point():
-            return torch.randn(self.rows, *shape, generator=generator, dtype=torch.float32)
+            return torch.randn(self.rows, *shape, generator=generator, dtype=torch.float64).to(like.dtype)
         if name == "position_ids":
             return torch.arange(shape[0]).expand(self.rows, -1).contiguous()
         if name == "token_type_ids":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from GraphExtractor.custom_operators import FusedRmsNorm, cross_entropy
-from GraphExtractor.forward_trace import input_shapes, plain_operators, real_model
+from GraphExtractor.custom_operators import FusedRmsNorm
+from GraphExtractor.forward_trace import input_shapes, mean_cross_entropy, plain_operators, real_model
 from GraphExtractor.models.base import ModelFamily
 from Runtime.training.batches import Batches, read_text
 from Runtime.training.checkpoints import FOLDER, stage_weights
@@ -73,7 +72,7 @@ def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float],
             adam.zero_grad()
             for first in range(0, job.plan.global_batch_size, job.micro_batch_rows):
                 rows = {name: value[first : first + job.micro_batch_rows] for name, value in batch.items()}
-                loss = family.loss(model, rows, partial(cross_entropy, tp=1)) / job.micro_batches
+                loss = family.loss(model, rows, mean_cross_entropy) / job.micro_batches
                 loss.backward()
                 total += loss.item()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)

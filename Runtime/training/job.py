@@ -14,7 +14,7 @@ from Plans.plan import Plan, StagePlan
 from Runtime.training.divided_weights import divided_family
 from Runtime.training.places import StagePlace
 
-DTYPES = ("float32",)
+DTYPES = ("float32", "float64")
 SYNTHETIC = "synthetic"
 CHECKED_STEPS = 3
 OPTIMIZERS = ("adam",)
@@ -79,9 +79,9 @@ class Job:
     def key(self, stage: int | None = None) -> GraphKey:
         """What is traced for a stage, or for one process that trains the whole model."""
         if stage is None:
-            return GraphKey(self.plan.model, self.micro_batch_rows, self.plan.sequence_length, 1)
+            return GraphKey(self.plan.model, self.micro_batch_rows, self.plan.sequence_length, 1, dtype=self.dtype)
         held = self.plan.stages[stage]
-        return GraphKey(self.plan.model, held.micro_batch_size, self.plan.sequence_length, held.layout.tp)
+        return GraphKey(self.plan.model, held.micro_batch_size, self.plan.sequence_length, held.layout.tp, dtype=self.dtype)
 
     @property
     def alone(self) -> Job:

@@ -38,7 +38,10 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
     if not isinstance(content, Mapping):
         raise InputError(f"{path} holds no plan; give the best.json of a search")
     if "stages" in content:
-        return _known(PlanToTrain(to_record(Plan, content, str(path))))
+        one = _known(PlanToTrain(to_record(Plan, content, str(path))))
+        if model is not None and canonical_name(model) != one.plan.model:
+            raise InputError(f"{path} holds no plan of {canonical_name(model)}; it holds that of {one.plan.model}")
+        return one
     plans = content.get("models")
     if not isinstance(plans, Mapping) or not plans:
         raise InputError(f"{path} holds no plan with its stages by value; give the best.json of a search that found one")
