@@ -1,8 +1,7 @@
 """The forward pass of a model that is to run: its operators on real shapes, each with the layer it belongs to.
 
 As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention and losses are torch's own,
-and of operators that are shape functions only the fused norm and the two below are left. Dropout is off and norms of batches
-use their running statistics, so that what a row gives depends on no other row.
+and of operators that are shape functions only the fused norm and the two below are left. Dropout is off.
 """
 
 from __future__ import annotations
@@ -56,6 +55,11 @@ class ForwardTrace:
     layer: Mapping[Node, int]
     layers: tuple[str, ...]
     loss: Node
+
+    @property
+    def couples_rows(self) -> bool:
+        """Whether what a row gives depends on the other rows of its process, as norms over a batch make it do."""
+        return any(str(node.target) == "aten.native_batch_norm.default" and node.args[5] for node in self.layer)
 
 
 def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import _forkserver
 
 import torch.distributed as dist
 
@@ -51,6 +52,7 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         return _watched(jobs, started)
     finally:
         _end([process for process, _ in started])
+        _forkserver._stop()  # type: ignore[attr-defined]  # nothing is left, also where this process goes on
 
 
 def started_by_torchrun() -> bool:

@@ -131,7 +131,7 @@ def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedS
 
 def _notes(job: Job) -> tuple[str, ...]:
     """What this training does otherwise than the plan says."""
-    notes = ["dropout is off and norms over a batch use fixed statistics, so that every layout trains alike"]
+    notes = ["dropout is off, so that every layout trains alike"]
     if job.plan.precision.matrix_format != job.dtype:
         notes.append(f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}")
     return tuple(notes)
