@@ -22,6 +22,6 @@ def check_start(job: Job, family: ModelFamily) -> None:
     cut = cut_stage(job, family, 0, {})
     if job.check and cut.couples_rows and any(stage.dp > 1 for stage in job.plan.stages):
         raise InputError(
-            f"{job.plan.model} has norms over the rows of a replica, so that no plan with replicas trains as one process does; leave "
-            "--check out, or give a plan with dp 1"
+            f"{job.plan.model} has norms over the rows of a replica, so that replicas train otherwise than one process; "
+            "leave --check out, or give a plan with dp 1"
         )
