@@ -11,6 +11,7 @@ PACKAGES = (
     "GraphExtractor",
     "Estimator",
     "Plans",
+    "Runtime",
     "Solver",
     "Validation",
     "Runtime",

@@ -25,7 +25,8 @@ class Command:
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
     ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
-    serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` to profile.
+    serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` to profile, ``steps`` to ``resume`` and ``dtype``
+    to train.
     """
 
     mode: str
@@ -58,6 +59,13 @@ class Command:
     no_passes: bool = False
     noise: float = 0.2
     cap: float = 1.0
+    steps: int = 20
+    data: str = "synthetic"
+    seed: int = 0
+    most_processes: int = 16
+    check: bool = False
+    checkpoint_every: int = 0
+    resume: Path | None = None
     wide: bool = False
     verbose: bool = False
     quiet: bool = False

@@ -103,6 +103,51 @@ def _add_training_time(parser: Parser) -> None:
     _add_run_code(parser)
 
 
+def _add_train(parser: Parser) -> None:
+    parser.add_argument(
+        "--plan",
+        dest="config",
+        type=_file,
+        metavar="FILE",
+        help="the best.json of a search, or a file that holds one plan by value",
+    )
+    parser.add_argument(
+        "--model",
+        dest="names",
+        type=lambda text: (text,),
+        metavar="NAME",
+        help="of several models in the file (default: the first)",
+    )
+    parser.add_argument("--steps", type=int, default=20, metavar="N", help="training steps in all (default 20)")
+    parser.add_argument(
+        "--data", default="synthetic", metavar="FILE", help="synthetic (default), or a text, whose bytes are the tokens"
+    )
+    parser.add_argument(
+        "--dtype", default="float32", metavar="NAME", help="number format of weights and products (default float32)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and data (default 0)")
+    parser.add_argument(
+        "--processes",
+        dest="most_processes",
+        type=int,
+        default=16,
+        metavar="N",
+        help="most processes that may be started on this machine (default 16)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="also train 3 steps with one process and compare losses and parameters"
+    )
+    parser.add_argument(
+        "--checkpoint-every", type=int, default=0, metavar="K", help="keep what is needed to go on every K steps (default: never)"
+    )
+    parser.add_argument(
+        "--resume", type=_file, metavar="DIR", help="go on from a checkpoint, or from the last one of a run's folder"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder of train.json, trace.json and checkpoints (default: train beside the plan's file)"
+    )
+
+
 def _add_validate(parser: Parser) -> None:
     parser.add_argument(
         "runs",
@@ -277,6 +322,7 @@ _FLAGS: dict[str, Callable[[Parser], None]] = {
     **dict.fromkeys(STUDY_MODES, _add_study),
     "evaluate": _add_evaluate,
     "training-time": _add_training_time,
+    "train": _add_train,
     "validate": _add_validate,
     "profile": _add_profile,
     "calibrate": _add_calibrate,

@@ -13,6 +13,7 @@ MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
     "look at a finished run": ("report", "serve", "explain", "trace"),
     "check and fit": ("profile", "validate", "calibrate", "accelerators"),
+    "run for real": ("train",),
     "find your way": ("list", "models", "doctor", "completion"),
 }
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {

@@ -25,6 +25,7 @@ from FrontDoor.report import report
 from FrontDoor.serve import serve
 from FrontDoor.sweep import sweep
 from FrontDoor.trace import trace
+from FrontDoor.train import train
 from FrontDoor.training_time import training_time
 from FrontDoor.validate import validate
 
@@ -159,6 +160,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "prepopulate_estimates": prepopulate_estimates,
     "evaluate": evaluate,
     "training-time": training_time,
+    "train": train,
     "validate": validate,
     "profile": profile,
     "calibrate": calibrate,

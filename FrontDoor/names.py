@@ -15,6 +15,7 @@ OTHER_MODES = {
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",
+    "train": "train the plan of a file with local processes, and compare what it takes with what was predicted",
     "validate": "compare predictions with measured training runs",
     "profile": "measure the operators of a model and exchanges between processes on this machine, as a device to search on",
     "calibrate": "fit a device, a cluster or a framework to measured operators, collectives or both at once and write its YAML",

@@ -187,7 +187,7 @@ def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.
     from transformers.initialization import no_init_weights
 
     attention = register_attention(key.attention, SharedTokens.of(key))
-    with default_dtype(key.dtype), _quiet_transformers(), fake, no_init_weights():
+    with default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):
             model.tie_weights()  # skipped by no_init_weights
@@ -195,7 +195,7 @@ def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep back warnings about special tokens and generation, which training does not know."""
     from transformers.utils import logging as transformers_logging
 

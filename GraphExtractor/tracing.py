@@ -69,7 +69,7 @@ class TracedStep:
         return len(self.places)
 
 
-class _Stamper:
+class Stamper:
     """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of layer modules."""
 
     def __init__(self, model: torch.nn.Module, layer_modules: Sequence[LayerModule]) -> None:
@@ -86,20 +86,24 @@ class _Stamper:
         return f"layer {len(self.runs)} of {len(self.layer_modules)}"
 
     def write(self, *, backward: bool = False) -> None:
+        """Stamp what is traced from now on."""
         stamp = Stamp(len(self.runs), self.inside, self.path[-1])
         traceback.current_meta["custom"] = {"stamp": stamp, "backward": backward}
 
     def begin(self, module: torch.nn.Module, *_: Any) -> None:
+        """A layer module runs."""
         self.runs.append(self.layer_modules[module])
         self.inside = True
         self.write()
 
     def enter(self, module: torch.nn.Module, *_: Any) -> None:
+        """A module runs."""
         if module in self.names:
             self.path.append(self.names[module])
             self.write()
 
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
+        """A module has run."""
         if module in self.layer_modules:
             self.inside = False
         if module in self.names:
@@ -108,6 +112,7 @@ class _Stamper:
 
     @contextmanager
     def stamping(self) -> Iterator[None]:
+        """While active, modules that run leave their stamps."""
         handles = [
             module_hooks.register_module_forward_pre_hook(self.enter),
             # behind the module's own hooks, so that what prepares its input runs before it
@@ -153,7 +158,7 @@ def trace_step(
         PhazeError: a parameter receives no gradient or a backward operator cannot be linked to a forward one.
     """
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    stamper = _Stamper(model, layer_modules)
+    stamper = Stamper(model, layer_modules)
 
     class Step(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

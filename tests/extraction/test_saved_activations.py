@@ -111,7 +111,7 @@ def test_layers_together_keep_what_autograd_keeps(model, attention):
 
     from GraphExtractor.attention import whole_operators
     from GraphExtractor.custom_operators import cross_entropy
-    from GraphExtractor.extract import _default_dtype, build_model, extract_graph
+    from GraphExtractor.extract import build_model, default_dtype, extract_graph
 
     family = replace(find_model(model), layers=4 if model == "t5-large" else 2)
     key = GraphKey(model, 2, min(family.sequence_length, 256), 1, attention)
@@ -126,7 +126,7 @@ def test_layers_together_keep_what_autograd_keeps(model, attention):
             storages[storage._cdata] = storage
         return tensor
 
-    with _default_dtype(key.dtype), fake, whole_operators(attention):
+    with default_dtype(key.dtype), fake, whole_operators(attention):
         inputs = family.inputs(key)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = family.loss(network, inputs, lambda logits, labels: cross_entropy(logits, labels, 1))

@@ -1,0 +1,215 @@
+"""The forward pass of a model that is to run: its operators on real shapes, each with the layer it belongs to.
+
+As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention and losses are torch's own,
+and of operators that are shape functions only the fused norm and the two below are left. Dropout is off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from operator import getitem
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.fx import Node, traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+
+from Common.errors import InputError
+from GraphExtractor import custom_operators
+from GraphExtractor.custom_operators import define
+from GraphExtractor.extract import default_dtype, quiet_transformers
+from GraphExtractor.graph import GraphKey
+from GraphExtractor.layer_modules import each_layer_module
+from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.segments import segments
+from GraphExtractor.sources.building import shapes_only
+from GraphExtractor.tensor_parallel import shard
+from GraphExtractor.tracing import Stamper
+
+ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
+
+# where the devices that share a layer's products begin to work on parts of it (Megatron's f), and where these are added (g)
+enter_group = define("enter_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+leave_group = define("leave_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+
+
+@dataclass(frozen=True)
+class ForwardTrace:
+    """A traced forward pass up to the loss.
+
+    ``parameters`` and ``inputs`` are placeholders, ``constants`` nodes with values of their own; ``layer`` is the place of every
+    operator's layer among the ``layers``, which are named as those of plans.
+    """
+
+    graph: torch.fx.Graph
+    parameters: Mapping[Node, str]
+    inputs: Mapping[Node, str]
+    constants: Mapping[Node, torch.Tensor]
+    layer: Mapping[Node, int]
+    layers: tuple[str, ...]
+    loss: Node
+
+    @property
+    def couples_rows(self) -> bool:
+        """Whether what a row gives depends on the other rows of its process, as norms over a batch make it do."""
+        return any(str(node.target) == "aten.native_batch_norm.default" and node.args[5] for node in self.layer)
+
+
+def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
+    """The model of ``family`` with real buffers; its weights take memory once they are written, and have no values until then.
+
+    Raises:
+        InputError: the model cannot be built.
+    """
+    from transformers.initialization import no_init_weights
+
+    with default_dtype(key.dtype), quiet_transformers(), no_init_weights(), shapes_only():
+        model = family.build(replace(key, tp=1), family.padded_vocabulary(1), ATTENTION)
+    with no_init_weights():
+        if hasattr(model, "tie_weights"):
+            model.tie_weights()
+    return model.eval().to(getattr(torch, key.dtype))
+
+
+def input_shapes(family: ModelFamily, key: GraphKey) -> Mapping[str, torch.Tensor]:
+    """Inputs of a micro-batch by name: tensors of their shapes and types, without values."""
+    with default_dtype(key.dtype), FakeTensorMode(allow_non_fake_inputs=True):
+        return family.inputs(replace(key, tp=1))
+
+
+def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) -> ForwardTrace:
+    """Trace the loss of ``model``, which ``real_model`` made; with ``key.tp`` above 1 the model is shrunk to one device's part.
+
+    Embedding and head are then whole on every device of the group.
+
+    Raises:
+        InputError: the model's code depends on the value of a tensor, or cannot be divided.
+    """
+    layer_modules = each_layer_module(model, family.layer_modules(model))
+    if key.tp > 1:
+        first = model.get_submodule(layer_modules[0].path) if layer_modules else model
+        shard(model, first, replace(family.parallel_plan, embedding="", head=""), key)
+    inputs = input_shapes(family, key)
+    parameters = dict(model.named_parameters())
+    stamper = Stamper(model, layer_modules)
+    step = _Step(model, lambda values: family.loss(model, dict(zip(inputs, values, strict=True)), mean_cross_entropy))
+
+    def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
+        named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
+        with stamper.stamping():
+            loss: torch.Tensor = torch.func.functional_call(step, named, (values,))
+        return loss
+
+    try:
+        with (
+            FakeTensorMode(allow_non_fake_inputs=True) as fake,
+            default_dtype(key.dtype),
+            torch.no_grad(),
+            traceback.preserve_node_meta(),
+            plain_operators(),
+        ):
+            weights = [fake.from_tensor(parameter) for parameter in parameters.values()]
+            values = [torch.empty(value.shape, dtype=value.dtype) for value in inputs.values()]
+            traced = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)(weights, values)
+    except DataDependentOutputException as error:
+        raise InputError(
+            f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; give another"
+        ) from error
+    return _described(traced, tuple(parameters), tuple(inputs), stamper)
+
+
+def _described(traced: torch.fx.GraphModule, parameters: Sequence[str], inputs: Sequence[str], stamper: Stamper) -> ForwardTrace:
+    traced.graph.eliminate_dead_code()
+    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    weights = dict(zip(placeholders, parameters, strict=False))
+    calls = [node for node in traced.graph.nodes if node.op == "call_function"]
+    found = segments({node: node.meta["custom"]["stamp"] for node in calls}, stamper.runs, frozenset(weights))
+    layer = dict(found.layer)
+    for node in calls:  # parts of a result stay with the operator that gives it
+        if node.target is getitem:
+            layer[node] = layer[node.args[0]]
+    (loss,) = next(node for node in traced.graph.nodes if node.op == "output").all_input_nodes
+    return ForwardTrace(
+        graph=traced.graph,
+        parameters=weights,
+        inputs=dict(zip(placeholders[len(weights) :], inputs, strict=True)),
+        constants={node: getattr(traced, node.target) for node in traced.graph.nodes if node.op == "get_attr"},
+        layer=layer,
+        layers=numbered([place.name for place in found.places]),
+        loss=loss,
+    )
+
+
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
+    """The names as plans know them: those that several layers have are numbered from 0."""
+    often, numbers = Counter(names), defaultdict[str, Iterator[int]](count)
+    return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
+
+
+def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of logits (..., vocabulary) in their own precision."""
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+class _Step(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, model: torch.nn.Module, loss_of: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+
+    def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
+        """The loss."""
+        return self.loss_of(values)
+
+
+class _Marked:
+    """In the place of the extraction's pairs of communication: operators that whoever runs the graph puts collectives in for."""
+
+    @staticmethod
+    def apply(x: torch.Tensor, tp: int, forward: Callable[..., Any], _: Callable[..., Any]) -> Any:
+        """Note where a group of devices is entered or left."""
+        return (leave_group if forward is custom_operators.all_reduce else enter_group)(x, tp)
+
+
+@contextmanager
+def plain_operators() -> Iterator[None]:
+    """While active, attention is torch's own without dropout, and every operator that runs has a gradient."""
+    own = functional.scaled_dot_product_attention
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if attn_mask is None or not attn_mask.is_floating_point():
+            fused: torch.Tensor = own(q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+            return fused
+        if enable_gqa:
+            k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
+        scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + attn_mask
+        if is_causal:
+            later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return scores.softmax(-1) @ v
+
+    enabled = torch.backends.mha.get_fastpath_enabled()  # the kernel for inference, which has no gradient
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with (
+            patch.object(functional, "scaled_dot_product_attention", attention),
+            patch.object(custom_operators, "_Collective", _Marked),
+        ):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)

@@ -1,0 +1,1 @@
+"""Training a plan with torch.distributed."""

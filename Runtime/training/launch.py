@@ -1,0 +1,171 @@
+"""Processes of a training on this machine: started together, watched, and none left behind.
+
+A process whose parent dies is killed by the kernel (PR_SET_PDEATHSIG); where one dies, the others are ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pickle
+import signal
+import socket
+from collections.abc import Sequence
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import _forkserver
+
+import torch.distributed as dist
+
+from Common.errors import InputError, PhazeError
+from Runtime.training.job import Job
+from Runtime.training.process import prepare_torch, train
+from Runtime.training.records import JobRecord, StepRecord
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+PRELOADED = ("Runtime.training.process", "transformers.modeling_utils")  # once, in a server that processes are forked from
+GRACE_S = 5.0  # for processes that were told to end
+
+
+def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
+    """Train the jobs one after another in one set of processes, as many as the largest needs.
+
+    Raises:
+        PhazeError: a process failed or was killed; says which. InputError where one refused its job.
+    """
+    world = max(job.processes for job in jobs)
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    port = _free_port()
+    started: list[tuple[ForkServerProcess, Connection]] = []
+    try:
+        for rank in range(world):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_run, args=(rank, world, port, tuple(jobs), theirs), daemon=True)
+            process.start()
+            theirs.close()
+            started.append((process, ours))
+        return _watched(jobs, started)
+    finally:
+        _end([process for process, _ in started])
+        _forkserver._stop()  # type: ignore[attr-defined]  # nothing is left, also where this process goes on
+
+
+def started_by_torchrun() -> bool:
+    """Whether this process is one of those that torchrun started."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
+def check_world(job: Job) -> None:
+    """Refuse another number of processes than the plan needs.
+
+    Raises:
+        InputError: says how many it needs.
+    """
+    world = int(os.environ["WORLD_SIZE"])
+    if world != job.processes:
+        raise InputError(
+            f"torchrun started {world} processes, but the plan needs {job.processes}; give --nproc-per-node {job.processes}"
+        )
+
+
+def train_here(job: Job) -> JobRecord | None:
+    """Take part in the job as one of torchrun's processes; the first one returns what all measured."""
+    prepare_torch()
+    dist.init_process_group("gloo")
+    try:
+        record = train(job, _say_step)
+        dist.barrier()
+        return record
+    finally:
+        dist.destroy_process_group()
+
+
+def _say_step(step: StepRecord) -> None:
+    logger.info("step %d: loss %.6f, gradient norm %.4f, %.3f s", step.step, step.loss, step.gradient_norm, step.wall_s)
+
+
+def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Connection]]) -> tuple[JobRecord, ...]:
+    """What the first process sends when all are done."""
+    running, result, done = dict(enumerate(started)), None, 0
+    while running:
+        ready = wait([pipe for _, pipe in running.values()])
+        for rank, (process, pipe) in list(running.items()):
+            if pipe not in ready:
+                continue
+            try:
+                sent = pickle.loads(pipe.recv_bytes())  # of a process that we started
+            except EOFError:
+                process.join(GRACE_S)
+                raise PhazeError(_ended(jobs, rank, process.exitcode, done)) from None
+            if isinstance(sent, Exception):
+                raise sent
+            if isinstance(sent, StepRecord):
+                _say_step(sent)
+                done = sent.step
+                continue
+            result = sent if rank == 0 else result
+            del running[rank]
+    assert result is not None  # the first process sent it
+    return tuple(result)
+
+
+def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str:
+    how = f"was ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    stage = next((place.stage for place in jobs[0].places if rank in place.ranks), None)
+    where = "" if stage is None else f" of stage {stage}"
+    kept = (
+        "--resume goes on from the last checkpoint" if jobs[0].checkpoint_every else "give --checkpoint-every to be able to go on"
+    )
+    return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
+
+
+def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection) -> None:
+    """A started process: train, and send what the first one is to return, or what went wrong."""
+    die_with_parent()
+    prepare_torch()
+    try:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+
+        def told(step: StepRecord) -> None:
+            pipe.send_bytes(pickle.dumps(step))
+
+        pipe.send_bytes(pickle.dumps([train(job, told) for job in jobs]))
+        dist.barrier()
+        dist.destroy_process_group()
+    except BrokenPipeError:  # nobody is left who would hear of it
+        os._exit(1)
+    except PhazeError as error:
+        pipe.send_bytes(pickle.dumps(error))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it in one sentence
+        pipe.send_bytes(pickle.dumps(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}")))
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends: the server, which ends with the process that started it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    starter = parent_process()
+    if starter is not None and not starter.is_alive():  # it ended before that
+        os._exit(1)
+
+
+def _end(processes: Sequence[ForkServerProcess]) -> None:
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    for process in processes:
+        process.join(GRACE_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port

@@ -1,0 +1,137 @@
+"""The plan of a file, what the file predicts of it, and both beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from Common.errors import InputError
+from Common.files import read_json
+from Common.records import read_yaml, to_record
+from GraphExtractor.models.registry import canonical_name
+from Plans.plan import Plan
+from Plans.results import PipelineReport, StageReport
+from Runtime.training.job import Job
+from Runtime.training.records import CheckRecord, JobRecord, PredictedStage, StageRecord, TrainRecord, stage_times
+
+
+@dataclass(frozen=True)
+class PlanToTrain:
+    """A plan; where its file says so, seconds of an iteration, what was predicted of each stage, and its pipeline."""
+
+    plan: Plan
+    step_s: float | None = None
+    stages: tuple[StageReport, ...] = ()
+    pipeline: PipelineReport | None = None
+
+
+def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
+    """The plan of ``model`` (None: the first) in a best.json, or the one plan that a JSON or YAML file holds.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such plan.
+    """
+    content = read_json(path, "a plan file") if path.suffix == ".json" else read_yaml(path)
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds no plan; give the best.json of a search")
+    if "stages" in content:
+        one = _known(PlanToTrain(to_record(Plan, content, str(path))))
+        if model is not None and canonical_name(model) != one.plan.model:
+            raise InputError(f"{path} holds no plan of {canonical_name(model)}; it holds that of {one.plan.model}")
+        return one
+    plans = content.get("models")
+    if not isinstance(plans, Mapping) or not plans:
+        raise InputError(f"{path} holds no plan with its stages by value; give the best.json of a search that found one")
+    named = {_canonical(str(name)): stated for name, stated in plans.items()}
+    name = next(iter(named)) if model is None else canonical_name(model)
+    if name not in named:
+        raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(named)}")
+    stated = named[name]
+    if not isinstance(stated, Mapping) or "plan" not in stated:
+        raise InputError(f"{path} holds no plan of {name} by value; give the best.json of a run as it was written")
+    where = f"the plan of {name} in {path}"
+    return _known(
+        PlanToTrain(
+            plan=to_record(Plan, stated["plan"], where),
+            step_s=_optional(float, stated.get("time_per_batch_s"), where),
+            stages=_optional(tuple[StageReport, ...], stated.get("stages"), where) or (),
+            pipeline=_optional(PipelineReport, stated.get("pipeline"), where),
+        )
+    )
+
+
+def _known(given: PlanToTrain) -> PlanToTrain:
+    return replace(given, plan=replace(given.plan, model=canonical_name(given.plan.model)))
+
+
+def _canonical(name: str) -> str:
+    try:
+        return canonical_name(name)
+    except InputError:  # which is said where it is needed
+        return name
+
+
+def _optional(kind: Any, stated: object, where: str) -> Any:
+    return None if stated is None else to_record(kind, stated, where)
+
+
+def train_record(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None) -> TrainRecord:
+    """What was measured, stage by stage, beside what the plan's file says."""
+    stages = []
+    for number, (place, stage) in enumerate(zip(job.places, job.plan.stages, strict=True)):
+        processes = [each for each in record.processes if each.stage == number]
+        stages.append(
+            StageRecord(
+                stage=number,
+                layers=stage.layers,
+                dp=place.dp,
+                tp=place.tp,
+                zero_stage=stage.zero_stage,
+                recompute=stage.recompute.value,
+                measured=stage_times(processes),
+                predicted=_predicted(given, number, job.micro_batches),
+                state_bytes=max(each.state_bytes for each in processes),
+                kept_bytes=max(each.kept_bytes for each in processes),
+                resident_bytes=max(each.resident_bytes for each in processes),
+            )
+        )
+    later = record.steps[1:] or record.steps
+    return TrainRecord(
+        model=job.plan.model,
+        processes=job.processes,
+        micro_batches=job.micro_batches,
+        global_batch_size=job.plan.global_batch_size,
+        sequence_length=job.plan.sequence_length,
+        data=job.data,
+        dtype=job.dtype,
+        step_s=median(step.wall_s for step in later),
+        predicted_step_s=given.step_s,
+        steps=record.steps,
+        stages=tuple(stages),
+        check=check,
+        notes=_notes(job),
+    )
+
+
+def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedStage:
+    if len(given.stages) <= stage:
+        return PredictedStage()
+    report = given.stages[stage]
+    return PredictedStage(
+        forward_s=report.forward_s * micro_batches,
+        backward_s=report.backward_s * micro_batches,
+        memory_bytes=report.memory_bytes,
+        state_bytes=report.parameter_state_bytes,
+        kept_bytes=report.activation_bytes,
+    )
+
+
+def _notes(job: Job) -> tuple[str, ...]:
+    """What this training does otherwise than the plan says."""
+    notes = ["dropout is off, so that every layout trains alike"]
+    if job.plan.precision.matrix_format != job.dtype:
+        notes.append(f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}")
+    return tuple(notes)

@@ -1,0 +1,27 @@
+"""What can only be refused once the model was traced, before any process is started."""
+
+from __future__ import annotations
+
+from Common.errors import InputError
+from GraphExtractor.forward_trace import input_shapes
+from GraphExtractor.models.base import ModelFamily
+from Runtime.training.batches import check_inputs, read_text
+from Runtime.training.job import SYNTHETIC, Job
+from Runtime.training.stage_worker import cut_stage
+
+
+def check_start(job: Job, family: ModelFamily) -> None:
+    """Trace the model once and cut it.
+
+    Raises:
+        InputError: the data cannot be read, the stages do not hold each layer once, the model cannot be cut so, or a check cannot
+            succeed.
+    """
+    read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
+    check_inputs(family, input_shapes(family, job.key()), job.plan.model)
+    cut = cut_stage(job, family, 0, {})
+    if job.check and cut.couples_rows and any(stage.dp > 1 for stage in job.plan.stages):
+        raise InputError(
+            f"{job.plan.model} has norms over the rows of a replica, so that replicas train otherwise than one process; "
+            "leave --check out, or give a plan with dp 1"
+        )

@@ -1,0 +1,56 @@
+"""``phaze train`` from the plan's file to its answer: what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from trained_plans import BACK, FRONT, TINY, Stage, tiny_plan
+
+import phaze
+from Common.records import from_json, to_json
+from Plans.results import PipelineReport, StageReport
+from Runtime.training.records import TrainRecord
+
+FORWARD_S, BACKWARD_S = 0.25, 0.5
+
+
+def best_json(folder: Path) -> Path:
+    """A file as a search writes it, as far as training reads it."""
+    plan = tiny_plan(Stage(FRONT), Stage(BACK))
+    stages = [
+        StageReport(layers.layers, 1, FORWARD_S + BACKWARD_S, FORWARD_S, BACKWARD_S, 0.0, 1, 4e6, 3e6, 1e6, 0.0, 0.0)
+        for layers in plan.stages
+    ]
+    pipeline = PipelineReport("1f1b", 2, 4, (FORWARD_S,) * 2, (BACKWARD_S,) * 2, (0.0,), (0.0,), True, (0.0, 0.0), 0.0)
+    model = {
+        "plan": json.loads(to_json(plan)),
+        "time_per_batch_s": 5.0,
+        "stages": [asdict(stage) for stage in stages],
+        "pipeline": asdict(pipeline),
+    }
+    path = folder / "best.json"
+    path.write_text(json.dumps({"optimal": True, "models": {TINY: model}}))
+    return path
+
+
+def test_a_plan_of_a_search_is_trained_checked_and_set_beside_its_prediction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert phaze.main(["train", "--plan", str(best_json(tmp_path)), "--steps", "3", "--check", "--format", "json"]) == 0
+    written = (tmp_path / "train" / "train.json").read_bytes()
+    record = from_json(TrainRecord, written, "train.json")
+    assert json.loads(capsys.readouterr().out) == json.loads(written)
+    assert record.check is not None and record.check.equal
+    assert record.predicted_step_s == 5.0 and record.step_s > 0
+    for stage in record.stages:
+        assert stage.predicted.forward_s == FORWARD_S * record.micro_batches
+        assert stage.predicted.backward_s == BACKWARD_S * record.micro_batches
+    events = json.loads((tmp_path / "train" / "trace.json").read_text())["traceEvents"]
+    tracks = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert sum(track.startswith("measured: stage") for track in tracks) == 2
+    assert sum("predicted" in track for track in tracks) == 2
+    drawn = [event for event in events if event["ph"] == "X" and event["pid"] == 1 and event["cat"] == "forward"]
+    assert len(drawn) == 2 * record.micro_batches  # of the last two steps

@@ -1,0 +1,70 @@
+"""What cannot be trained is refused in one sentence before any process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trained_plans import BACK, FRONT, NARROWING, UNIFORM, Stage, tiny_plan
+
+import phaze
+from Common.choices import PipelineSchedule
+from Common.records import to_json
+from Plans.plan import Plan
+
+
+def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
+    stages = list(plan.stages)
+    stages[number] = replace(stages[number], **changes)  # type: ignore[arg-type]
+    return replace(plan, stages=tuple(stages))
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def run(plan: Plan | str, *words: str) -> str:
+        path = tmp_path / "plan.json"
+        path.write_bytes(plan.encode() if isinstance(plan, str) else to_json(plan))
+
+        def started(*_: object) -> None:
+            raise AssertionError("processes were started")
+
+        monkeypatch.setattr("Runtime.training.launch.launch", started)
+        assert phaze.main(["train", "--plan", str(path), *words]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        (line,) = printed.err.strip().splitlines()
+        return line
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("plan", "words", "said"),
+    [
+        (UNIFORM, ["--processes", "3"], "the plan needs 4 processes, but at most 3 are allowed; give --processes 4"),
+        (with_stage(NARROWING, 1, micro_batch_size=3), [], "x dp 1 = 3 rows, stage 0 on 2"),
+        (replace(UNIFORM, global_batch_size=7), [], "global batch of 7 does not divide"),
+        (UNIFORM, ["--dtype", "float99"], "dtype 'float99' is unknown; give one of float32"),
+        (UNIFORM, ["--steps", "0"], "steps is 0"),
+        (UNIFORM, ["--steps", "2", "--check"], "give --steps 3"),
+        (UNIFORM, ["--data", "/nowhere/text"], "--data /nowhere/text cannot be read"),
+        (UNIFORM, ["--resume", "/nowhere"], "--resume /nowhere holds no checkpoint"),
+        (UNIFORM, ["--model", "gpt2"], "holds no plan of gpt2"),
+        (replace(UNIFORM, schedule=PipelineSchedule.INTERLEAVED), [], "interleaved"),
+        (tiny_plan(Stage(FRONT), Stage((*BACK, "block.9"))), [], "'block.9' is no layer of it"),
+        (tiny_plan(Stage(BACK), Stage(FRONT)), [], "give the stages in the order in which they run"),
+        (tiny_plan(Stage(("model",), tp=2), model="resnet50"), [], "it is not known how they divide"),
+        (tiny_plan(Stage(FRONT + BACK, tp=3)), [], "tp 3 does not divide"),
+        ("{}", [], "holds no plan"),
+        ("[", [], "plan.json"),
+    ],
+)
+def test_one_sentence_and_nothing_started(plan: Plan | str, words: list[str], said: str, refused: Callable[..., str]) -> None:
+    assert said in refused(plan, *words)
+
+
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["train", "--plan", "/nowhere/best.json"]) == 2
+    assert "/nowhere/best.json" in capsys.readouterr().err
