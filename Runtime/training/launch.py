@@ -11,7 +11,8 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -103,7 +104,10 @@ def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Con
                 process.join(GRACE_S)
                 raise PhazeError(_ended(jobs, rank, process.exitcode, done)) from None
             if isinstance(sent, Exception):
-                raise sent
+                killed = None if isinstance(sent, InputError) else _killed(running, rank)
+                if killed is None:
+                    raise sent
+                raise PhazeError(_ended(jobs, killed, running[killed][0].exitcode, done)) from sent
             if isinstance(sent, StepRecord):
                 _say_step(sent)
                 done = sent.step
@@ -112,6 +116,20 @@ def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Con
             del running[rank]
     assert result is not None  # the first process sent it
     return tuple(result)
+
+
+def _killed(running: Mapping[int, tuple[ForkServerProcess, Connection]], failed: int) -> int | None:
+    """The process that a signal ended, if any: one that waited for it, ``failed``, may say so before its end is noticed."""
+    deadline = time.monotonic() + GRACE_S
+    others = {rank: process for rank, (process, _) in running.items() if rank != failed}
+    while others and (left_s := deadline - time.monotonic()) > 0.0:
+        wait([process.sentinel for process in others.values()], left_s)
+        for rank, process in list(others.items()):
+            if process.exitcode is not None:
+                if process.exitcode < 0:
+                    return rank
+                del others[rank]
+    return None
 
 
 def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str:
