@@ -22,7 +22,10 @@ AGAIN = "checkpointed"  # trained in one go; "resumed" goes on from its second s
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     folder = tmp_path_factory.mktemp("trained")
-    named = {name: Job(plan, 3, folder / f"run{number}", check=True) for number, (name, plan) in enumerate(PLANS.items())}
+    named = {
+        name: Job(plan, 3, folder / f"run{number}", check=True, dtype="float64")
+        for number, (name, plan) in enumerate(PLANS.items())
+    }
     named["a run of bytes"] = Job(NARROWING, 3, folder / "text", data=str(Path(__file__)), check=True, seed=7)
     kept = Job(PLANS["zero 1 and 2"], 4, folder / AGAIN, checkpoint_every=2)
     named[AGAIN] = replace(kept, steps=2)
