@@ -13,7 +13,7 @@ from Common.quantities import unit_of_key
 from Common.records import read_yaml
 from Common.refusals import SeveralProblemsError
 from Estimator.chips.design_space import load_design_space
-from Estimator.devices.files import load_device, load_software
+from Estimator.devices.files import load_contention, load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
 
 Edit = Callable[[dict[str, Any]], object]
@@ -31,6 +31,7 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "vector_functions": load_vector_functions,
     "devices": load_device,
     "software": load_software,
+    "contention": load_contention,
 }
 SHIPPED = sorted(HARDWARE.glob("*/*.yaml"))
 

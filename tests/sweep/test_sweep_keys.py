@@ -101,7 +101,7 @@ def test_points_of_one_family_share_their_layer_times_and_others_do_not(tmp_path
 @pytest.mark.parametrize(
     "asked",
     [
-        {"layout": ["1d", "2d"], "tp2": 2, "tp": 2},
+        {"layout": ["2d", "auto"], "tp2": 2, "tp": 2},
         {"layout": "2d", "tp2": [2, 4], "tp": 2},
         {"layout": "sequence", "cp": 2, "exchange": ["gather", "ring", "ulysses"]},
         {"precision": ["bf16", "fp16"]},
