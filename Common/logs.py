@@ -14,7 +14,6 @@ PACKAGES = (
     "Runtime",
     "Solver",
     "Validation",
-    "Runtime",
     "Studies",
     "Reporter",
     "FrontDoor",
