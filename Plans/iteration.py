@@ -65,7 +65,7 @@ def passes_of(priced: PricedPlan, stage: int) -> tuple[PassParts, PassParts, Pas
 
 @dataclass(frozen=True)
 class StageWork:
-    """What a stage does per micro-batch, by cause; ``once_s`` is shown after its last one, with the gradients of tied parameters."""
+    """What a stage does per micro-batch, by cause; ``once_s`` shows after its last one, with the gradients of tied parameters."""
 
     forward: PassParts
     again: PassParts

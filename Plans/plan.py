@@ -185,7 +185,7 @@ class StagePlan:
     recomputed_layers: int | None = None
 
 
-_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers")  # of all stages of a plan that is priced
+_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers")  # of all stages of a uniform plan
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,13 @@ class Plan:
                 for chunk in chunks
             ),
         )
+
+    @property
+    def stages_differ(self) -> bool:
+        """Whether its chunks are trained differently, so that it is no ``UniformPlan``."""
+        first = self.stages[0]
+        alike = all(getattr(stage, name) == getattr(first, name) for stage in self.stages for name in _ALIKE)
+        return not alike or first.recomputed_layers is not None
 
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's layers in execution order.

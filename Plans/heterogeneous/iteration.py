@@ -14,9 +14,7 @@ from Plans.rates import Machine
 from Plans.results import Iteration, PipelineReport, StageReport, Status
 
 
-def iteration_of_stages(
-    placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine
-) -> Iteration:
+def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine) -> Iteration:
     """Price ``placed`` stages, whose graphs' ``layers`` are given stage by stage.
 
     Raises:
@@ -32,7 +30,7 @@ def iteration_of_stages(
     reports = _stages(priced)
     reason = misfit(reports, machine)
     samples, devices = placed[0].degrees.global_batch_size, priced.placed[-1].end_device
-    model_flops, causal_flops, hardware_flops = sum(_flops(stage) for stage in priced.stages)
+    model_flops, causal_flops, hardware_flops = np.sum([_flops(stage) for stage in priced.stages], axis=0)
     peak, per_device = machine.peak_flops * devices, iteration_s * devices * TERA
     return Iteration(
         status=Status.INFEASIBLE if reason else Status.FEASIBLE,

@@ -22,7 +22,7 @@ OF_MODE = ("saved_bytes", "workspace_bytes", "recomputed_flops")  # sizes that r
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation, ``again`` with one mode of it."""
+    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation, ``again`` with a mode of it."""
 
     kept: LayerCosts
     again: LayerCosts

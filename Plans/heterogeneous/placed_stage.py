@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,7 +58,8 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
     if odd is not None:
         how = "is in none" if odd not in held else "is in several" if odd in place else "is no layer of it"
         raise InputError(
-            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers once, but {odd!r} {how}; correct it"
+            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers once, "
+            f"but {odd!r} {how}; correct it"
         )
     stages: list[PlacedStage] = []
     for number, stage in enumerate(plan.stages):
@@ -108,8 +108,8 @@ def check_stages(stages: Sequence[PlacedStage], cluster: Cluster) -> None:
     devices = stages[-1].end_device
     if devices > cluster.num_devices:
         raise InputError(
-            f"the stages of the plan need {devices} devices in all, {cluster.name} has {cluster.num_devices}; use smaller degrees "
-            "or a larger cluster"
+            f"the stages of the plan need {devices} devices in all, {cluster.name} has {cluster.num_devices}; use smaller "
+            "degrees or a larger cluster"
         )
 
 
@@ -141,9 +141,3 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
             for stage in stages
         ),
     )
-
-
-def in_order(stages: Sequence[PlacedStage]) -> bool:
-    """Whether stages hold the layers in execution order."""
-    held = [layer for stage in stages for layer in stage.layers]
-    return all(before < after for before, after in itertools.pairwise(held))

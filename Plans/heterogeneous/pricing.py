@@ -187,14 +187,14 @@ class PricedStages:
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take."""
         transfers_s = np.zeros_like(self.transfers_s) if free_transfers else self.transfers_s
-        forward_s, backward_s = (np.array([getattr(stage, name) for stage in self.stages]) for name in ("forward_s", "backward_s"))
+        forward_s, backward_s = (
+            np.array([getattr(stage, name) for stage in self.stages]) for name in ("forward_s", "backward_s")
+        )
         return PipelineCosts(len(self.stages), forward_s, backward_s, transfers_s[0], transfers_s[1], overlap_transfers=False)
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
         """When each stage has its gradients complete and synchronised, from the start of the first micro-batch; (stages,)."""
-        ends_s = simulate(
-            self.pipeline_costs(free_transfers=free_transfers), self.placed[0].degrees.schedule, self.micro_batches
-        )
+        ends_s = simulate(self.pipeline_costs(free_transfers=free_transfers), self.placed[0].degrees.schedule, self.micro_batches)
         finished: FloatArray = ends_s + self.after_s
         return finished
 

@@ -36,8 +36,8 @@ class StageSpace(NamedTuple):
     ``first`` (nodes + 1,), ``part``, ``class_of`` (edges,) and ``depth`` (nodes,) are those of the lattice of layers.
     ``lies[size, device]`` says whether a stage may begin at a device. ``load_s`` (sizes, classes, most stages) is the least load
     of an option without messages, ``once_s`` what the first stage adds to it at least: what follows its last backward pass, and
-    the step. ``forward_s`` and ``back_s`` (tiers, sizes, nodes) are the least messages into a node and back. ``tier_at`` (devices + 1,) is the innermost
-    tier over which the devices before it reach it.
+    the step. ``forward_s`` and ``back_s`` (tiers, sizes, nodes) are the least messages into a node and back. ``tier_at``
+    (devices + 1,) is the innermost tier over which the device before each reaches it.
     """
 
     first: IntArray

@@ -103,7 +103,7 @@ def option_tables(
     micro_batches: int,
     most_stages: int,
 ) -> OptionTables:
-    """Price every class of stages under ``options``, whose graphs' ``layers`` are given one by one, with 0, 1, ... stages behind."""
+    """Price every class of stages under ``options``, whose graphs' ``layers`` stand in the same order, by stages behind."""
     shape = len(options), len(classes), most_stages
     forward_s, backward_s, after_s, step_s = (np.full(shape, np.inf) for _ in range(4))
     recomputed = np.zeros(shape, np.int64)

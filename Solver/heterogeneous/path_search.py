@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from Plans.compiled import inner, outer
 from Plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
-from Solver.heterogeneous.bounds import BEHIND_LARGEST, WITH_LARGEST, StageSpace, messages_s, weights
+from Solver.heterogeneous.bounds import BEHIND_LARGEST, WITH_LARGEST, StageSpace, weights
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -163,12 +163,20 @@ def search_paths(
                 for each in range(1, stages):
                     # what a stage sends back after its last backward pass is not waited for
                     after_s[each] -= message_s(
-                        options, option[each], option[each - 1], 1, node[each], device[each - 1],
+                        options,
+                        option[each],
+                        option[each - 1],
+                        1,
+                        node[each],
+                        device[each - 1],
                         device[each] + space.sizes[options.faces[option[each], SIZE]] - 1,
                     )
-                seconds = finish_in_s(
-                    forward_s[:stages], backward_s[:stages], after_s[:stages], space.micro_batches, scratch[:, :stages]
-                ) + largest_step_s
+                seconds = (
+                    finish_in_s(
+                        forward_s[:stages], backward_s[:stages], after_s[:stages], space.micro_batches, scratch[:, :stages]
+                    )
+                    + largest_step_s
+                )
                 for each in range(stages):
                     after_s[each] = options.priced[option[each], space.class_of[edge[each]], stages - 1 - each, AFTER]
                 if seconds < best_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """How many devices a plan has (``all_devices``), or may have, and how many stages (``stage_counts`` None: any number up to ``most``)."""
+    """How many devices a plan has (``all_devices``), or may have, and how many stages (None: any number up to ``most``)."""
 
     devices: int
     all_devices: bool
@@ -74,8 +75,7 @@ def stage_space(
     with np.errstate(invalid="ignore"):
         ends_s = load_s + tables.after_s + tables.step_s
     least_s, least_end_s = (
-        np.stack([each[begin:end].min(axis=0) for begin, end in zip(first[:-1], first[1:], strict=True)])
-        for each in (load_s, ends_s)
+        np.stack([each[begin:end].min(axis=0) for begin, end in itertools.pairwise(first.tolist())]) for each in (load_s, ends_s)
     )
     once_s = np.where(np.isfinite(least_s), least_end_s - np.where(np.isfinite(least_s), least_s, 0.0), np.inf)
     forward_s, back_s = _least_messages(sizes, rows.min(axis=0), cluster)

@@ -1,4 +1,4 @@
-"""Stages that cost the same wherever they stand in the model: their layers are alike in order, and so is what they keep together."""
+"""Stages that cost the same wherever they stand: their layers are alike, in order, and so is what they keep together."""
 
 from __future__ import annotations
 

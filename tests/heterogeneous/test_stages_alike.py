@@ -7,13 +7,11 @@ import pytest
 from random_searches import Case, every_cut, every_plan, every_shape, random_case
 
 from Common.choices import GroupOrder
-from Common.errors import InputError
 from GraphExtractor.graph import Recompute
 from Plans.groups import as_at_the_start, layer_groups
 from Plans.heterogeneous.iteration import iteration_of_stages
 from Plans.heterogeneous.mixed_layers import RecomputableLayers
-from Plans.heterogeneous.placed_stage import PlacedStage, plan_of, placed_stages
-from Plans.heterogeneous.pricing import PricedStages
+from Plans.heterogeneous.placed_stage import PlacedStage
 from Plans.iteration import price_iteration
 from Plans.plan import UniformPlan
 from Solver.cuts.layer_graph import edges_between
@@ -24,9 +22,7 @@ def stages_of(plan: UniformPlan, layers: int) -> tuple[PlacedStage, ...]:
     order = plan.layer_order or tuple(range(layers))
     ends = np.cumsum([0, *(plan.stage_layers or ())])
     one = replace(plan, pp=1, stage_layers=None, layer_order=None)
-    return tuple(
-        PlacedStage(one, stage * one.devices, tuple(order[ends[stage] : ends[stage + 1]])) for stage in range(plan.pp)
-    )
+    return tuple(PlacedStage(one, stage * one.devices, tuple(order[ends[stage] : ends[stage + 1]])) for stage in range(plan.pp))
 
 
 def layers_of(case: Case, plan: UniformPlan, first: int = 0) -> RecomputableLayers:
