@@ -123,7 +123,8 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                                 choices[BEHIND_LARGEST, NODE, behind, node, device] = part
                                 choices[BEHIND_LARGEST, SIZE, behind, node, device] = size
                                 choices[BEHIND_LARGEST, EDGE, behind, node, device] = edge
-                            seconds = times * max(load_s, least_s) + twice * behind_s + once_s
+                            slowest_s = max(load_s, least_s)  # of an option that may not be the one with the least of ``once_s``
+                            seconds = (times - 1.0) * slowest_s + max(load_s + once_s, slowest_s) + twice * behind_s
                             if seconds < largest_s:
                                 largest_s = seconds
                                 choices[WITH_LARGEST, NODE, behind, node, device] = part
