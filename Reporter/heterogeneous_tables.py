@@ -12,6 +12,7 @@ from GraphExtractor.names import label
 from Plans.plan import Plan, StagePlan
 from Plans.results import StageReport, Status
 from Reporter.text_tables import TextTable, new_table
+from Solver.heterogeneous.search import PROVEN
 from Solver.results import HeterogeneousAnswer
 
 MS = 1e-3
@@ -77,6 +78,8 @@ def heterogeneous_text(answer: HeterogeneousAnswer) -> str:
     proof = f"no plan is more than {percent(best_s / bound_s - 1.0)} faster"
     if answer.status is Status.OPTIMAL:
         proof = "proven optimal"
+    elif bound_s >= best_s * (1.0 - PROVEN):
+        proof = "the best of those compared, proven"
     if best is None:
         found = "no plan whose stages differ was found faster than the best one of stages alike"
         return f"{model}: {found}; {proof}; {compared}{left_out}"

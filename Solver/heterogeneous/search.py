@@ -24,7 +24,7 @@ from Solver.problem import ModelProblem
 from Solver.results import HeterogeneousAnswer, HeterogeneousPlan, ModelPlan
 from Solver.search.run import Run
 
-MOST_STAGES = 16  # unless pp names more
+MOST_STAGES = 32  # unless pp names more
 PROVEN = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
 
 
@@ -55,6 +55,11 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
     """
     space, machine = model.space, run.hardware.machine(0, float(memory_bytes))
     by_rows = options_by_rows(space)
+    if not by_rows:
+        uniform_s = None if uniform is None else uniform.time_per_batch_s
+        bound_s = None if uniform is None else uniform.time_per_batch_bound_s
+        status = Status.INFEASIBLE if uniform is None else Status.FEASIBLE
+        return HeterogeneousAnswer(model.name, memory_bytes, status, None, uniform_s, bound_s, 0, 0, "no stage is as asked")
     keys = list(dict.fromkeys(model.graph_key(option.degrees) for options in by_rows.values() for option in options))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
         graphs = _Graphs(run.hardware, load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance))
@@ -77,7 +82,8 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
             advance(1)
     bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
     omitted = classes.lattice.omitted
-    if min(len(classes.lattice.members[0]), space.devices) > most:
+    narrowest = min(option.devices for options in by_rows.values() for option in options)
+    if space.pp_degrees is None and min(len(classes.lattice.members[0]), space.devices // narrowest) > most:
         omitted = "; ".join(filter(None, [omitted, f"plans of more than {most} stages that differ were not compared"]))
     found = None if best is None else _described(model, space.sequence_length, machine, *best)
     proven = bound_s >= best_s * (1.0 - PROVEN)

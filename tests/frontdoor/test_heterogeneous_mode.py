@@ -1,4 +1,4 @@
-"""``run_solver --heterogeneous`` from the command line to ``evaluate``: stages that differ where memory and network ask for it."""
+"""``run_solver --heterogeneous`` to ``evaluate``: stages that differ where memory and network ask for it."""
 
 import json
 import shutil
@@ -9,29 +9,9 @@ import pytest
 
 import phaze
 
-ASKED = [
-    "--model",
-    "gpt:layers=6,hidden=1024,heads=16",
-    "--sequence-length",
-    "512",
-    "--device",
-    "v100_16gb",
-    "--cluster",
-    "phaze_icml24",
-    "--software",
-    "pytorch_fsdp",
-    "--devices",
-    "4",
-    "--global-batch-size",
-    "48",
-    "--micro-batch-size",
-    "1",
-    "2",
-    "--precision",
-    "fp16",
-    "--max-tp",
-    "2",
-]
+MODEL = ["--model", "gpt:layers=6,hidden=1024,heads=16", "--sequence-length", "512", "--precision", "fp16"]
+HARDWARE = ["--device", "v100_16gb", "--cluster", "phaze_icml24", "--software", "pytorch_fsdp", "--devices", "4"]
+ASKED = [*MODEL, *HARDWARE, "--global-batch-size", "48", "--micro-batch-size", "1", "2", "--max-tp", "2"]
 
 
 @pytest.fixture(scope="module")
