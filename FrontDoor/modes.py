@@ -55,7 +55,7 @@ def run_solver(command: Command) -> int:
         say(sys.stdout, best_json(result).decode().splitlines())
     else:
         print_result(result, sys.stdout, wide=command.wide)
-    if result.best is not None:
+    if result.best is not None or (result.heterogeneous is not None and result.heterogeneous.best is not None):
         return DONE
     return NOTHING_FEASIBLE if result.status is Status.INFEASIBLE else FAILED
 

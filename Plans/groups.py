@@ -103,8 +103,8 @@ class LayerGroups:
         }[group]
 
 
-def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
-    """Groups of ``plan`` that communicate within a layer, told apart by what they cost."""
+def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGroups:
+    """Groups of ``plan``, on devices from ``first`` on, that communicate within a layer, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
         axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
@@ -115,28 +115,28 @@ def layer_groups(plan: UniformPlan, cluster: Cluster) -> LayerGroups:
     def evenly(degree: int, stride: int) -> DeviceGroups:
         """Groups of devices a stride apart, between which lie all others."""
         between = GroupLevel(stride, 1), GroupLevel(devices // (degree * stride), degree * stride)
-        return _evenly((GroupLevel(degree, stride),), between, devices, cluster)
+        return _evenly((GroupLevel(degree, stride),), between, devices, cluster, first)
 
     experts = ALONE
     if plan.ep > 1:
         inside, outside = divided_levels(plan)
-        experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster)
+        experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster, first)
     return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), plan.panels)
 
 
-def replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
-    """The devices with the same parameters, experts aside, told apart by what they cost."""
+def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
+    """The devices with the same parameters, experts aside, told apart by what they cost; those of ``plan`` begin at ``first``."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
-    return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster)
+    return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster, first)
 
 
-def divided_replicas(plan: UniformPlan, cluster: Cluster) -> DeviceGroups:
+def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
     """The devices with the same experts, or the same part of what is divided twice, told apart by what they cost."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
     inside, outside = divided_levels(plan)
-    return _evenly(outside, (*_stages(plan), *inside), plan.devices, cluster)
+    return _evenly(outside, (*_stages(plan), *inside), plan.devices, cluster, first)
 
 
 class GroupNetwork:
@@ -230,19 +230,27 @@ def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:
     return ALONE if math.prod(parts) == 1 else DeviceGroups((Rectangle(parts),), (0,))
 
 
-def _evenly(levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], devices: int, cluster: Cluster) -> DeviceGroups:
+def as_at_the_start(first: int, devices: int, cluster: Cluster) -> bool:
+    """Whether so many devices from ``first`` on lie on the blocks of every tier as the cluster's first ones do."""
+    return all(first % block == 0 or first % block + devices <= block for block in cluster.block_sizes[1:])
+
+
+def _evenly(
+    levels: tuple[GroupLevel, ...], between: tuple[GroupLevel, ...], devices: int, cluster: Cluster, first: int
+) -> DeviceGroups:
     """Groups of ``levels`` as one rectangle where the blocks of every tier divide them evenly, else as they are.
 
-    ``between`` is what lies between like groups; of those that start alike in the blocks of the cluster one is kept.
+    ``between`` is what lies between like groups; of those that start alike in the blocks of the cluster one is kept. The
+    ``devices`` of the plan begin at ``first``.
     """
     used = _used(*levels)
     if not used:
         return ALONE
     sizes, strides = (np.array([getattr(level, name) for level in used]) for name in ("size", "stride"))
     parts = parts_of(sizes, strides, np.full(len(used), devices), cluster)
-    if parts.all():
+    if parts.all() and as_at_the_start(first, devices, cluster):
         return _rectangle(tuple(parts.prod(axis=1).tolist()))
-    firsts = np.zeros(1, dtype=np.int64)
+    firsts = np.array([first % cluster.period])
     for level in between:
         firsts = np.unique((firsts[:, None] + np.array(level.offsets)[None, :]).ravel() % cluster.period)
     return DeviceGroups(used, tuple(firsts.tolist()))

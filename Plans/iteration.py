@@ -1,7 +1,7 @@
 """One training iteration of a plan: its time, its memory, and where both go."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from Common.numbers import size_text
 from Estimator.pass_parts import PassParts
 from Plans.layer_costs import LayerCosts, PassCosts
 from Plans.plan import UniformPlan
-from Plans.pricing import PricedPlan, layers_of, stage_parts
+from Plans.pricing import PricedPlan, StageParts, layers_of, stage_parts
 from Plans.rates import Machine
 from Plans.results import Breakdown, Iteration, PipelineReport, StageReport, Status
 
@@ -43,38 +43,50 @@ def summed_parts(costs: PassCosts, configuration: int, layers: Sequence[int]) ->
     return PassParts(*(float(getattr(costs, field.name)[configuration][chosen].sum()) for field in fields(PassParts)))
 
 
+def as_laid_out(parts: PassParts, plan: UniformPlan) -> PassParts:
+    """``parts`` by what its gathers and scatters belong to in the layout of ``plan``."""
+    if plan.layout is not TensorLayout.TWO_D:
+        return parts
+    return replace(parts, tensor_s=parts.tensor_s + parts.sequence_s, sequence_s=0.0)
+
+
 def passes_of(priced: PricedPlan, stage: int) -> tuple[PassParts, PassParts, PassParts]:
     """Forward, what is run again, and backward, of a micro-batch on ``stage``.
 
     What gathers and scatters in a 2D layout is no sequence parallelism, but tensor parallelism along its two axes.
     """
     costs, layers = priced.costs, [priced.costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
-    two_axes = priced.plan.layout is TensorLayout.TWO_D
 
     def parts(passes: PassCosts) -> PassParts:
-        found = summed_parts(passes, priced.configuration, layers)
-        return replace(found, tensor_s=found.tensor_s + found.sequence_s, sequence_s=0.0) if two_axes else found
+        return as_laid_out(summed_parts(passes, priced.configuration, layers), priced.plan)
 
     return parts(costs.forward), parts(costs.recompute), parts(costs.backward)
 
 
-def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
-    """Where the iteration goes on ``stage``; what its own work does not explain is waiting for other stages."""
-    plan, costs = priced.plan, priced.costs
-    layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
-    forward, again, backward = passes_of(priced, stage)
-    accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
-    parts = stage_parts(priced, stage)
-    once_s = float(priced.after_s[stage])  # with the gradients of tied parameters
+@dataclass(frozen=True)
+class StageWork:
+    """What a stage does per micro-batch, by cause; ``once_s`` shows after its last one, with the gradients of tied parameters."""
+
+    forward: PassParts
+    again: PassParts
+    backward: PassParts
+    accumulated_s: float
+    beyond: StageParts
+    once_s: float
+
+
+def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step_s: float, iteration_s: float) -> Breakdown:
+    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages."""
+    forward, again, backward, parts = work.forward, work.again, work.backward, work.beyond
     hidden_s = parts.hidden_tensor_s
     tensor_s, sequence_s = (
         sum(getattr(each, name) for each in (forward, again, backward)) for name in ("tensor_s", "sequence_s")
     )
     shown = 1 - hidden_s / (tensor_s + sequence_s) if hidden_s else 1.0
-    many = plan.micro_batches
+    many = micro_batches
     known = Breakdown(
         arithmetic_s=many * (forward.arithmetic_s + backward.arithmetic_s),
-        memory_bound_s=many * (forward.memory_s + backward.memory_s + accumulated_s),
+        memory_bound_s=many * (forward.memory_s + backward.memory_s + work.accumulated_s),
         launch_s=many * (forward.launch_s + backward.launch_s + parts.launch_s),
         recompute_s=many * again.work_s,
         tensor_communication_s=many * tensor_s * shown,
@@ -82,13 +94,21 @@ def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: f
         context_communication_s=many * (forward.context_s + again.context_s + backward.context_s),
         expert_communication_s=many * (forward.expert_s + again.expert_s + backward.expert_s),
         pipeline_communication_s=transfer_s,
-        data_communication_s=many * parts.exposed_data_s + once_s,
+        data_communication_s=many * parts.exposed_data_s + work.once_s,
         bubble_s=0.0,
-        optimizer_s=priced.step_s,
+        optimizer_s=step_s,
         hidden_tensor_communication_s=many * hidden_s,
         hidden_data_communication_s=many * parts.hidden_data_s + parts.hidden_once_s,
     )
     return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
+
+
+def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
+    costs = priced.costs
+    layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
+    accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
+    work = StageWork(*passes_of(priced, stage), accumulated_s, stage_parts(priced, stage), float(priced.after_s[stage]))
+    return stage_breakdown(work, priced.plan.micro_batches, transfer_s, priced.step_s, iteration_s)
 
 
 def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:
@@ -101,7 +121,7 @@ def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> 
     hardware_flops = model_flops + float(sizes.recomputed_flops[sequence].sum()) * runs
     peak = machine.peak_flops * plan.devices
     stages = _stages(priced)
-    reason = _misfit(stages, machine)
+    reason = misfit(stages, machine)
     joules = priced.costs.joules
     per_device = iteration_s * plan.devices * TERA
     return Iteration(
@@ -186,7 +206,7 @@ def _pipeline_report(priced: PricedPlan) -> PipelineReport:
     )
 
 
-def _misfit(stages: Sequence[StageReport], machine: Machine) -> str:
+def misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     """Why the stages do not fit in memory, empty where they do."""
     fullest = max(range(len(stages)), key=lambda stage: stages[stage].memory_bytes)
     needed, given = stages[fullest].memory_bytes, machine.memory_bytes

@@ -171,7 +171,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """A chunk of the model: names of its layers in the order in which it holds them, and how it is trained."""
+    """A chunk of the model: names of its layers in the order in which it holds them, and how it is trained.
+
+    Of its layers the first ``recomputed_layers`` are recomputed (None: all).
+    """
 
     layers: tuple[str, ...]
     layout: Layout
@@ -179,9 +182,10 @@ class StagePlan:
     micro_batch_size: int
     recompute: Recompute
     zero_stage: int
+    recomputed_layers: int | None = None
 
 
-_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage")  # of all stages of a plan that is priced
+_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers")  # of all stages of a uniform plan
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,13 @@ class Plan:
                 for chunk in chunks
             ),
         )
+
+    @property
+    def stages_differ(self) -> bool:
+        """Whether its chunks are trained differently, so that it is no ``UniformPlan``."""
+        first = self.stages[0]
+        alike = all(getattr(stage, name) == getattr(first, name) for stage in self.stages for name in _ALIKE)
+        return not alike or first.recomputed_layers is not None
 
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's layers in execution order.

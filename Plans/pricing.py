@@ -161,7 +161,12 @@ def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
     """The parts of ``stage``."""
     chunks = np.arange(stage, priced.plan.chunks, priced.plan.pp)
     tied = priced.tied_parameters if priced.plan.pp == 1 else 0.0
-    return StageParts(*_stage_parts(priced.rates, priced.times, priced.sizes, chunks, tied))
+    return parts_of_chunks(priced.rates, priced.times, priced.sizes, chunks, tied)
+
+
+def parts_of_chunks(rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float) -> StageParts:
+    """The parts of a stage that holds ``chunks``, of whose parameters ``shared`` count twice among the layers."""
+    return StageParts(*_stage_parts(rates, times, sizes, chunks, shared))
 
 
 @outer

@@ -68,8 +68,8 @@ def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
     return overlaps and plan.sequence_parallel
 
 
-def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
-    """Rates of ``plan`` on ``machine``.
+def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0) -> PlanRates:
+    """Rates of ``plan`` on the devices of ``machine`` from ``first`` on.
 
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
     experts that are divided among them over the devices that have the same ones.
@@ -79,8 +79,8 @@ def plan_rates(plan: UniformPlan, machine: Machine) -> PlanRates:
     together = plan.dp * plan.sequence_devices
     copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    dense = replicas(plan, cluster)
-    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster)
+    dense = replicas(plan, cluster, first)
+    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
     hiding = machine.hiding(near=dense.within_first_tier)
     return PlanRates(
         tp=float(plan.tp),

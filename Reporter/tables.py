@@ -11,8 +11,9 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.conventions import mfu_meaning
+from Reporter.heterogeneous_tables import heterogeneous_text, stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
-from Solver.results import DesignPoint, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
+from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     NEGLIGIBLE,
@@ -35,10 +36,13 @@ FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
 
 def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) -> None:
     """Write the answer: the optimum per memory size, per micro-batch size, references, where the time goes, what it rests on."""
+    differing = result.heterogeneous
     if result.best is None:
         print_lines(
             [f"{result.study}: {result.status.value}; {result.reason or 'no design point fits'}", _counted(result)], stream
         )
+        if differing is not None:
+            _print_stages_that_differ(differing, stream, wide=wide)
         return
     best = result.best
     tables = [optimum_table(result), size_table(result)]
@@ -47,6 +51,18 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
     print_tables(tables, stream, wide=wide)
     print_lines(_sentences(result, best), stream)
+    if differing is not None:
+        _print_stages_that_differ(differing, stream, wide=wide)
+
+
+def _print_stages_that_differ(answer: HeterogeneousAnswer, stream: TextIO, *, wide: bool) -> None:
+    if answer.best is not None:
+        tables = [
+            stages_table(answer.best.plan, answer.best.stages),
+            breakdown_table(answer.best.breakdown_s, f"{label(answer.model)}, stages that differ"),
+        ]
+        print_tables(tables, stream, wide=wide)
+    print_lines([heterogeneous_text(answer)], stream)
 
 
 def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:

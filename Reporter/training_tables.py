@@ -12,6 +12,7 @@ from GraphExtractor.names import label
 from Plans.plan import plan_mapping
 from Plans.results import Iteration, Status
 from Reporter.conventions import mfu_text
+from Reporter.heterogeneous_tables import stages_table
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
 from Reporter.text_tables import TextTable, new_table
 from Solver.results import PlanSummary
@@ -23,8 +24,10 @@ from Studies.wording import plan_choices, plan_text
 def evaluation_tables(evaluation: Evaluation) -> list[TextTable]:
     """What the iteration amounts to, where its time goes, and what fills the memory of each stage."""
     iteration = evaluation.iteration
+    differing = [] if evaluation.degrees is not None else [stages_table(evaluation.plan, iteration.stages)]
     return [
         summary_table(evaluation),
+        *differing,
         breakdown_table(iteration.breakdown, label(evaluation.plan.model)),
         memory_table(iteration, evaluation.machine.memory_bytes),
     ]
@@ -41,7 +44,9 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
         "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
         "cluster": hardware.cluster,
         "software": hardware.software,
-        "plan": {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
+        "plan": json.loads(to_json(plan))
+        if evaluation.degrees is None
+        else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
@@ -52,8 +57,11 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
 def summary_table(evaluation: Evaluation) -> TextTable:
     """The iteration in one panel."""
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
-    summary = PlanSummary.of(plan, iteration.samples_per_s)
-    chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
+    if plan is None:
+        chosen = f"{len(iteration.stages)} stages that differ"
+    else:
+        summary = PlanSummary.of(plan, iteration.samples_per_s)
+        chosen = ", ".join([plan_text(summary), *plan_choices(summary)])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     capacity_bytes = evaluation.machine.memory_bytes
     counted = "all scores and what is recomputed" if evaluation.plan.sequence_length > 1 else "what is recomputed"
@@ -96,6 +104,8 @@ def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:
 def _uneven_chunks(evaluation: Evaluation) -> str:
     """What is to be known of chunks that are not alike: no search would choose them."""
     plan, layers = evaluation.degrees, sum(len(stage.layers) for stage in evaluation.plan.stages)
+    if plan is None:
+        return ""
     blocks, chunks = layers - 2, plan.pp * plan.interleave  # between embedding and head
     if plan.interleave == 1 or blocks % chunks == 0:
         return ""

@@ -43,7 +43,7 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     reason = f": {training.reason}; training-time --best searches for a plan that does" if training.reason else ""
     yield "status", f"{training.status.value}{reason if training.status is Status.INFEASIBLE else ''}"
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
-    plan = evaluation.degrees
+    plan = evaluation.uniform
     chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
     yield "plan", f"{chosen}; {_found(priced)}" if searched else chosen
     many = training.micro_batches_per_pipeline

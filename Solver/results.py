@@ -191,6 +191,54 @@ class ModelPlan:
 
 
 @dataclass(frozen=True)
+class HeterogeneousPlan:
+    """A plan whose stages differ, and what an iteration of it costs."""
+
+    throughput_samples_per_s: float
+    time_per_batch_s: float
+    micro_batches_per_pipeline: int
+    devices_used: int
+    stages: tuple[StageReport, ...]
+    pipeline: PipelineReport
+    breakdown_s: Breakdown
+    model_flops_utilization: float
+    hardware_flops_utilization: float
+    plan: Plan
+
+    @property
+    def memory_bytes(self) -> float:
+        """Of a device of the fullest stage."""
+        return max(stage.memory_bytes for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class HeterogeneousAnswer:
+    """What stages that differ bring a model on a device that exists.
+
+    ``best`` is the fastest such plan where it beats ``uniform_time_per_batch_s``, that of the fastest plan of stages alike (None:
+    none fits). No plan of either kind takes less than ``time_per_batch_bound_s`` (of stages that differ, those described by
+    ``omitted`` aside). Compared were stages of ``options`` kinds, over so many ``row_counts`` of a micro-batch.
+    """
+
+    model: str
+    hbm_bytes: int
+    status: Status
+    best: HeterogeneousPlan | None
+    uniform_time_per_batch_s: float | None
+    time_per_batch_bound_s: float | None
+    row_counts: int
+    options: int
+    omitted: str = ""
+
+    @property
+    def over_uniform(self) -> float | None:
+        """How many times as fast as the fastest plan of stages alike the best one is."""
+        if self.best is None or self.uniform_time_per_batch_s is None:
+            return None
+        return self.uniform_time_per_batch_s / self.best.time_per_batch_s
+
+
+@dataclass(frozen=True)
 class ScheduleConfirmation:
     """One layer of a best design, solved again as the ILP by an independent solver."""
 
@@ -349,6 +397,7 @@ class SearchResult:
     run_directory: str
     reason: str = ""  # why nothing is feasible
     tight_memory: TightMemory | None = None  # where the optimum leaves little of it
+    heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
 
 
 @dataclass(frozen=True)

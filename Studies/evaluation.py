@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from Common.errors import InputError
 from Estimator.coverage import check_functions
 from Estimator.profiled.sources import SourceCounts
-from GraphExtractor.graph import ModelGraph
+from GraphExtractor.graph import ModelGraph, Recompute
 from GraphExtractor.storage import load_or_extract
 from Plans.cuts import chunk_layers
 from Plans.groups import layer_groups
+from Plans.heterogeneous.iteration import iteration_of_stages
+from Plans.heterogeneous.mixed_layers import RecomputableLayers
+from Plans.heterogeneous.placed_stage import check_stages, placed_stages, stage_degrees
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, layer_names
 from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
@@ -16,22 +19,33 @@ from Plans.rates import Machine
 from Plans.results import Iteration
 from Solver.results import HardwareReport
 from Studies.problem import hardware_of, hardware_report, memory_sizes, single_plan
-from Studies.request import Request, StatedChunks
+from Studies.request import Request, StatedChunks, StatedStages
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees.
+    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its degrees (None: stages differ).
 
     ``price_sources`` say how much was measured, of hardware that was profiled.
     """
 
     plan: Plan
-    degrees: UniformPlan
+    degrees: UniformPlan | None
     hardware: HardwareReport
     machine: Machine
     iteration: Iteration
     price_sources: SourceCounts | None = None
+
+    @property
+    def uniform(self) -> UniformPlan:
+        """``degrees`` of a plan of stages alike.
+
+        Raises:
+            ValueError: its stages differ.
+        """
+        if self.degrees is None:
+            raise ValueError("the stages of the plan differ")
+        return self.degrees
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +64,35 @@ def evaluated(request: Request) -> Evaluation:
     Raises:
         InputError: the plan contradicts the model, the device or the cluster.
     """
+    if request.stages is not None:
+        return _of_stages(request, request.stages)
     return evaluation_of(request, prepared(request))
+
+
+def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
+    """A plan whose stages differ, priced."""
+    hardware, plan = hardware_of(request), stated.plan
+    machine = hardware.machine(0, float(memory_sizes(request)[0]))
+    graphs = []
+    for stage in plan.stages:
+        key = stage_degrees(plan, stage).graph_key(plan.model, plan.sequence_length)
+        graphs.append(load_or_extract(key, request.folders.graphs, code=request.code))
+    check_functions(graphs, hardware.known_functions, strict=request.strict)
+    try:
+        stages = placed_stages(plan, layer_names(graphs[0]))
+        check_stages(stages, hardware.cluster)
+        layers = []
+        for placed, graph in zip(stages, graphs, strict=True):
+            groups = layer_groups(placed.degrees, hardware.cluster, placed.first_device)
+            kept, again = (
+                hardware.attributed(hardware.proven(graph, mode, groups), groups, 0)
+                for mode in (Recompute.NONE, placed.degrees.recompute)
+            )
+            layers.append(RecomputableLayers(kept, again))
+        iteration = iteration_of_stages(stages, layers, machine)
+    except InputError as error:
+        raise InputError(f"{stated.source}: {error}") from error
+    return Evaluation(plan, None, hardware_report(request), machine, iteration)
 
 
 def prepared(request: Request) -> PreparedPlan:

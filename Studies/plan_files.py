@@ -5,8 +5,8 @@ value: no other file is read, except that of a model of one's own.
 """
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from Common.files import read_json
 from Common.records import read_yaml, to_record
 from Common.sealed import KEY, is_as_written
 from Common.units import GIB
+from Plans.heterogeneous.placed_stage import stage_degrees
 from Plans.plan import Plan, plan_mapping
 from Solver.results import HardwareReport
 from Studies.annotations import Mode
 from Studies.config_files import model_beside, setting_beside
 from Studies.hardware import HardwareFiles
-from Studies.request import Request, StatedChunks, settings_for
+from Studies.request import Request, StatedChunks, StatedStages, settings_for
 from Studies.resolve import resolve
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,14 @@ OF_DEVICES = ("cluster", "software")  # what goes with the device of a file wher
 
 @dataclass(frozen=True)
 class PlanFile:
-    """Settings in a plan file; where a search wrote it, names of the layers of every chunk, and hardware by setting and name."""
+    """Settings in a plan file; where a search wrote it, names of the layers of every chunk, and hardware by setting and name.
+
+    Of a plan whose ``stages`` differ, the settings are those of the first.
+    """
 
     settings: Mapping[str, Any]
     chunk_layers: StatedChunks | None = None
+    stages: StatedStages | None = None
     hardware: Mapping[tuple[str, ...], object] = field(default_factory=dict)
 
 
@@ -71,6 +76,8 @@ def plan_request(
         raise InputError(f"{path} names no {' and no '.join(lacking)}; add what is lacking, or give --{' and --'.join(lacking)}")
     changed = {key for key in above if above[key] != below.get(key)}
     outdated = {old for new in changed & OUTDATES.keys() for old in OUTDATES[new]}
+    if file.stages is not None:
+        _check_unchanged(changed, path)
     if "chip" in changed and "device" in below:
         outdated |= {*OF_DEVICES}
     return resolve(
@@ -81,7 +88,19 @@ def plan_request(
         run_code=run_code,
         files=HardwareFiles({key: record for key, record in file.hardware.items() if key[0] not in above}),
         chunk_layers=None if {"stage_layers"} & (outdated | changed) else file.chunk_layers,
+        stages=file.stages,
     )
+
+
+def _check_unchanged(changed: Set[str], path: Path) -> None:
+    """Refuse what would change a plan whose stages differ, of which one value cannot stand for all."""
+    of_hardware = {"device", "cluster", "software", "fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
+    refused = sorted(changed - of_hardware - {"output", "strict"})
+    if refused:
+        raise InputError(
+            f"the stages of the plan in {path} differ, and {refused[0]} would change them; leave "
+            f"--{refused[0].replace('_', '-')} out, or change the file (hardware may be given: {', '.join(sorted(of_hardware))})"
+        )
 
 
 def read_plan(path: Path, model: str | None) -> PlanFile:
@@ -113,6 +132,9 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
     """The plan that a search chose for one of its models, and the hardware it chose it for."""
     from GraphExtractor.models.registry import canonical_name
 
+    differing = _differing(content, model, path)
+    if differing is not None:
+        return differing
     stated_plans = content.get("models")
     if not isinstance(stated_plans, dict) or not stated_plans:
         raise InputError(f"{path} holds no plan: nothing was feasible in that search; give another file")
@@ -138,9 +160,34 @@ def _of_search(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
         degrees = _degrees(plan)
     except InputError as error:
         raise InputError(f"the plan of {name} in {path}: {error}") from error
-    return PlanFile(
-        degrees | {"model": name} | names, StatedChunks(tuple(stage.layers for stage in plan.stages), str(path)), kept
-    )
+    chunks = StatedChunks(tuple(stage.layers for stage in plan.stages), str(path))
+    return PlanFile(degrees | {"model": name} | names, chunks, None, kept)
+
+
+def _differing(content: Mapping[str, Any], model: str | None, path: Path) -> PlanFile | None:
+    """The plan whose stages differ that a search was asked for and found best; None where there is none."""
+    from GraphExtractor.models.registry import canonical_name
+
+    answer = content.get("heterogeneous")
+    if not isinstance(answer, dict) or not isinstance(answer.get("best"), dict):
+        return None
+    try:
+        plan = to_record(Plan, answer["best"].get("plan"), "plan")
+        hardware = to_record(HardwareReport, content.get("hardware"), "hardware")
+    except InputError as error:
+        raise InputError(
+            f"the plan in {path} is not one that this version of phaze wrote ({error}); give the best.json of a run, or run its "
+            "study again"
+        ) from error
+    name = _called(path.absolute().parent, plan.model)
+    if model is not None and canonical_name(model) != name:
+        raise InputError(f"{path} holds no plan of {canonical_name(model)}; it holds that of {name}")
+    if not plan.stages:
+        raise InputError(f"the plan of {name} in {path} has no stages; give the best.json of a run")
+    names, kept = _hardware(hardware, path)
+    first = stage_degrees(plan, plan.stages[0])
+    settings = {"model": name, "sequence_length": plan.sequence_length} | plan_mapping(first) | names
+    return PlanFile(settings, None, StatedStages(replace(plan, model=name), str(path)), kept)
 
 
 def _called(folder: Path, name: str) -> str:

@@ -27,6 +27,7 @@ from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
 from GraphExtractor.permission import CodePermission
 from Plans.assignment import Assignment
+from Plans.plan import Plan
 from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
@@ -56,6 +57,14 @@ class StatedChunks:
     source: str
 
 
+@dataclass(frozen=True)
+class StatedStages:
+    """A plan whose stages differ, as the file ``source`` states it."""
+
+    plan: Plan
+    source: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is asked, with every value as it will be used; help texts say what the settings mean.
@@ -64,7 +73,8 @@ class Request:
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
-    ``chunk_layers`` are the layers of each chunk of a plan that a search found.
+    ``chunk_layers`` are the layers of each chunk of a plan that a search found; of a plan whose ``stages`` differ the settings
+    are those of the first.
     ``code`` says which models of the user's own may be run.
     """
 
@@ -320,6 +330,16 @@ class Request:
             takes_all=True,
         ),
     ] = (False,)
+    heterogeneous: Annotated[
+        bool,
+        About(
+            "search plans besides whose stages differ in devices, degrees, micro-batch size, ZeRO stage and how many layers they "
+            "recompute",
+            "false",
+            modes=SEARCH,
+            hardware=Hardware.DEVICES,
+        ),
+    ] = False
     schedule: Annotated[
         PipelineSchedule,
         About("order of the passes", "1f1b, interleaved with several chunks per stage", modes=EVALUATE),
@@ -380,6 +400,7 @@ class Request:
     ] = False
     run_folder: Path | None = None
     chunk_layers: StatedChunks | None = None
+    stages: StatedStages | None = None
     code: CodePermission = field(default=CodePermission(), compare=False, repr=False)
     name_given: bool = field(default=False, compare=False)
 

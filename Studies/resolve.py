@@ -27,7 +27,7 @@ from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import result_key
 from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
-from Studies.request import Request, StatedChunks, WeightedModel, request_fields, settings_for
+from Studies.request import Request, StatedChunks, StatedStages, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
 Record = TypeVar("Record")
@@ -42,12 +42,13 @@ def resolve(
     source: str = "the configuration",
     files: HardwareFiles | None = None,
     chunk_layers: StatedChunks | None = None,
+    stages: StatedStages | None = None,
     run_code: frozenset[str] | None = frozenset(),
 ) -> Request:
     """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's ``given`` state.
 
     Both are under any names of the settings. Relative paths in ``config`` must be absolute already (see ``read_config``).
-    ``files`` reads hardware; requests that share one see the same records. ``chunk_layers`` as of a ``Request``.
+    ``files`` reads hardware; requests that share one see the same records. ``chunk_layers`` and ``stages`` as of a ``Request``.
     Models that ``config`` names are run only where they are among ``run_code`` (None: all are).
 
     Raises:
@@ -70,6 +71,7 @@ def resolve(
         mode=mode,
         hardware=hardware,
         chunk_layers=chunk_layers,
+        stages=stages,
         code=permission(families, source, code_allowed(given, run_code, mode)),
         **{
             "devices": hardware.cluster.num_devices,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from Common.files import check_writable
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, ExistingDevice
+from Solver.heterogeneous.search import search_heterogeneous
 from Solver.results import AxisValues, SearchResult
 from Solver.search.axis_values import accelerator_axes
 from Solver.search.confirmed_schedules import kept_schedules
@@ -54,10 +55,21 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
             best = replace(best, axes=kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points).axes)
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
         result = replace(result, best=best, hardware=chosen, tight_memory=tight)
+    if request.heterogeneous:
+        with run.phase("stages that differ"):
+            result = with_stages_that_differ(run, result)
     with run.phase("files"):
         files = _files(request, run, replace(searched, result=result), contents)
         write_run(folders.run, files, csv=request.csv)
     return result
+
+
+def with_stages_that_differ(run: Run, result: SearchResult) -> SearchResult:
+    """``result`` with the best plan whose stages may differ, beside the best of stages alike."""
+    model, memory_bytes = run.problem.models[0], max(run.problem.memory_bytes)
+    uniform = None if result.best is None else result.best.models[model.name]
+    answer = search_heterogeneous(run, model, memory_bytes, uniform)
+    return replace(result, heterogeneous=answer)
 
 
 def search_context(request: Request, progress: Progress) -> Run:

@@ -42,6 +42,9 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
         if model is not None and canonical_name(model) != one.plan.model:
             raise InputError(f"{path} holds no plan of {canonical_name(model)}; it holds that of {one.plan.model}")
         return one
+    differing = _differing(content, path)
+    if differing is not None and (model is None or canonical_name(model) == differing.plan.model):
+        return differing
     plans = content.get("models")
     if not isinstance(plans, Mapping) or not plans:
         raise InputError(f"{path} holds no plan with its stages by value; give the best.json of a search that found one")
@@ -59,6 +62,23 @@ def read_plan_to_train(path: Path, model: str | None) -> PlanToTrain:
             step_s=_optional(float, stated.get("time_per_batch_s"), where),
             stages=_optional(tuple[StageReport, ...], stated.get("stages"), where) or (),
             pipeline=_optional(PipelineReport, stated.get("pipeline"), where),
+        )
+    )
+
+
+def _differing(content: Mapping[str, Any], path: Path) -> PlanToTrain | None:
+    """The plan whose stages differ that a search was asked for and found best."""
+    answer = content.get("heterogeneous")
+    best = answer.get("best") if isinstance(answer, Mapping) else None
+    if not isinstance(best, Mapping):
+        return None
+    where = f"the plan whose stages differ in {path}"
+    return _known(
+        PlanToTrain(
+            plan=to_record(Plan, best.get("plan"), where),
+            step_s=_optional(float, best.get("time_per_batch_s"), where),
+            stages=_optional(tuple[StageReport, ...], best.get("stages"), where) or (),
+            pipeline=_optional(PipelineReport, best.get("pipeline"), where),
         )
     )
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from Common.errors import InputError
 from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
-from Plans.plan import Plan
+from Plans.plan import Plan, StagePlan
 
 RMS_EPSILON = 1e-6  # of Zhang and Sennrich's norm in T5 and Llama; the traced operator leaves it out
 
@@ -128,16 +128,18 @@ class Cutter:
         gradient = node in self.of_weights and value.is_floating_point()
         return Crossing(node.name, source, targets, shape, value.dtype, shape[0] // self.rows if in_rows else 0, gradient)
 
-    def program(self, stage: int, recompute: Recompute, real: Mapping[str, Callable[..., Any]]) -> StageProgram:
-        """The program of one ``stage``; ``real`` are functions that run in the place of operators, by their names.
+    def program(self, stage: int, held: StagePlan, real: Mapping[str, Callable[..., Any]]) -> StageProgram:
+        """The program of one ``stage``, trained as ``held``; ``real`` are functions that run in the place of operators, by name.
 
         The model's first and last layer are not recomputed, as plans have it.
         """
         crossings = self.crossings()
         layers, ends = [], {0, len(self.trace.layers) - 1}
+        again = set(held.layers[: held.recomputed_layers])
         for place, name in enumerate(self.trace.layers):
             if self.stages[place] == stage:
-                layers.append(self._layer(place, name, Recompute.NONE if place in ends else recompute, real))
+                mode = held.recompute if name in again and place not in ends else Recompute.NONE
+                layers.append(self._layer(place, name, mode, real))
         taken = {value for layer in layers for value in layer.takes}
         loss = self.trace.loss
         return StageProgram(

@@ -140,6 +140,11 @@ def _plan(
     file: PlanFile, path: Path | None, above: Mapping[str, object], source: str, run_code: frozenset[str] | None
 ) -> Request:
     """The plan that is given."""
+    if file.stages is not None:
+        raise InputError(
+            f"the stages of the plan in {path} differ, and training-time takes plans of stages alike; give one, or price an "
+            "iteration of this one with evaluate"
+        )
     _refuse_others(Mode.EVALUATE, {**file.settings, **above}, "is about a search; add --best, or leave it out")
     several = {setting.key for setting in settings_for(Mode.EVALUATE).settings if setting.many or setting.unit}
     for key, value in (*file.settings.items(), *above.items()):

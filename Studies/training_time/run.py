@@ -87,7 +87,7 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
         "accelerator": None if hardware.accelerator is None else json.loads(to_json(hardware.accelerator)),
         "cluster": hardware.cluster,
         "software": hardware.software,
-        "plan": {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
+        "plan": {**plan_mapping(evaluation.uniform), "sequence_length": plan.sequence_length},
         "plan_searched": answer.search is not None,
         "plan_proven": None if answer.search is None else answer.search.status is Status.OPTIMAL,
         **training,

@@ -23,6 +23,7 @@ VALUES = {
     "memory_size": 80,
     "memory_bandwidth": 2000,
     "peak_flops": 300,
+    "heterogeneous": True,
 }
 ABOUT = {field.key: field.about for field in request_fields() if field.about.hardware is not None and field.key != "device"}
 

@@ -58,6 +58,7 @@ def test_every_name_of_a_setting_is_its_own(mode: Mode) -> None:
         "hardware",
         "run_folder",
         "chunk_layers",
+        "stages",
         "name_given",
         "code",
     } == set(Request.__dataclass_fields__)

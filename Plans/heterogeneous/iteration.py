@@ -1,0 +1,102 @@
+"""One training iteration of a plan whose stages differ: its time, its memory, and where both go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from Plans.heterogeneous.mixed_layers import RecomputableLayers
+from Plans.heterogeneous.placed_stage import PlacedStage
+from Plans.heterogeneous.pricing import PricedStage, PricedStages
+from Plans.iteration import TERA, misfit, stage_breakdown
+from Plans.rates import Machine
+from Plans.results import Iteration, PipelineReport, StageReport, Status
+
+
+def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine) -> Iteration:
+    """Price ``placed`` stages, whose graphs' ``layers`` are given stage by stage.
+
+    Raises:
+        InputError: the stages contradict themselves, the model or the cluster.
+    """
+    priced = PricedStages(placed, layers, machine)
+    finished_s = float(priced.finished_s().max())
+    iteration_s = priced.iteration_s
+    transfer_s = max(finished_s - float(priced.finished_s(free_transfers=True).max()), 0.0)
+    loads_s = np.array([stage.forward_s + stage.backward_s for stage in priced.stages])
+    busiest = int((priced.micro_batches * loads_s + priced.after_s).argmax())
+    work = priced.stages[busiest].work(float(priced.after_s[busiest]))
+    reports = _stages(priced)
+    reason = misfit(reports, machine)
+    samples, devices = placed[0].degrees.global_batch_size, priced.placed[-1].end_device
+    model_flops, causal_flops, hardware_flops = np.sum([_flops(stage) for stage in priced.stages], axis=0)
+    peak, per_device = machine.peak_flops * devices, iteration_s * devices * TERA
+    return Iteration(
+        status=Status.INFEASIBLE if reason else Status.FEASIBLE,
+        reason=reason,
+        iteration_s=iteration_s,
+        samples_per_s=samples / iteration_s,
+        tokens_per_s=samples * layers[0].kept.graph.key.sequence_length / iteration_s,
+        model_tflops_per_device=model_flops / per_device,
+        hardware_tflops_per_device=hardware_flops / per_device,
+        model_flops_utilization=model_flops / iteration_s / peak,
+        causal_model_flops_utilization=causal_flops / iteration_s / peak,
+        hardware_flops_utilization=hardware_flops / iteration_s / peak,
+        energy_per_sample_j=None,
+        devices=devices,
+        micro_batches_per_pipeline=priced.micro_batches,
+        stages=reports,
+        breakdown=stage_breakdown(work, priced.micro_batches, transfer_s, priced.step_s, iteration_s),
+        pipeline=_pipeline_report(priced),
+    )
+
+
+def _flops(stage: PricedStage) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """FLOPs of all samples of a batch on a stage: the model's, those that no mask leaves out, and with what is recomputed."""
+    sizes, degrees = stage.layer_sizes, stage.placed.degrees
+    chosen = [sizes.sequence[layer] for layer in stage.placed.layers]
+    runs = degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices
+    forward, masked, again = (
+        float(getattr(sizes, name)[chosen].sum()) for name in ("forward_flops", "masked_flops", "recomputed_flops")
+    )
+    return np.array([3.0 * forward, 3.0 * (forward - masked), 3.0 * forward + again]) * runs
+
+
+def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
+    state, activations, workspace, reserved = priced.memory_bytes
+    names = priced.stages[0].layers.kept.sizes.names
+    return tuple(
+        StageReport(
+            layers=tuple(names[layer] for layer in stage.placed.layers),
+            devices=stage.placed.devices,
+            load_s=stage.forward_s + stage.backward_s,
+            forward_s=stage.forward_s,
+            backward_s=stage.backward_s,
+            after_s=float(priced.after_s[number]),
+            parameters=round(stage.parameters),
+            memory_bytes=float(state[number] + activations[number] + workspace[number] + reserved[number]),
+            parameter_state_bytes=float(state[number]),
+            activation_bytes=float(activations[number]),
+            workspace_bytes=float(workspace[number]),
+            reserved_bytes=float(reserved[number]),
+        )
+        for number, stage in enumerate(priced.stages)
+    )
+
+
+def _pipeline_report(priced: PricedStages) -> PipelineReport:
+    costs = priced.pipeline_costs()
+    return PipelineReport(
+        schedule=priced.placed[0].degrees.schedule.value,
+        pp=costs.pp,
+        micro_batches=priced.micro_batches,
+        forward_s=tuple(costs.forward_s.tolist()),
+        backward_s=tuple(costs.backward_s.tolist()),
+        transfer_s=tuple(costs.transfer_s.tolist()),
+        backward_transfer_s=tuple(costs.backward_transfer_s.tolist()),
+        overlap_transfers=costs.overlap_transfers,
+        sync_s=tuple(priced.after_s.tolist()),
+        optimizer_s=priced.step_s,
+        saved_bytes=tuple(float(stage.sizes.saved_bytes[0]) for stage in priced.stages),
+    )

@@ -1,0 +1,93 @@
+"""A plan whose stages differ as a table, and what such plans bring in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from Common.choices import KeyExchange, LayoutName, TensorLayout
+from Common.numbers import FINE_DIGITS, number, percent, stage_memory_text, time_text
+from Common.units import GIB
+from GraphExtractor.graph import Recompute
+from GraphExtractor.names import label
+from Plans.plan import Plan, StagePlan
+from Plans.results import StageReport, Status
+from Reporter.text_tables import TextTable, new_table
+from Solver.heterogeneous.search import PROVEN
+from Solver.results import HeterogeneousAnswer
+
+MS = 1e-3
+
+
+def stages_table(plan: Plan, reports: Sequence[StageReport]) -> TextTable:
+    """What each stage holds, how it is trained, how long it takes and what memory it needs."""
+    further = any(_further(stage) for stage in plan.stages)
+    columns = ("stage", "layers", "devices", "tp x dp", "micro-batch", "recomputed", "ZeRO", *(["further"] if further else []))
+    measured = ("ms per micro-batch", "used GiB")
+    table = new_table(f"{label(plan.model)}: the stages", (*columns, *measured), words={"layers", "recomputed", "further"})
+    for place, (stage, report) in enumerate(zip(plan.stages, reports, strict=True), start=1):
+        table.add_row(
+            str(place),
+            _layers(stage.layers),
+            str(report.devices),
+            f"{stage.layout.tp} x {stage.dp}",
+            str(stage.micro_batch_size),
+            recomputed_text(stage),
+            str(stage.zero_stage),
+            *([_further(stage)] if further else []),
+            number(report.load_s / MS, aligned=True),
+            f"{report.memory_bytes / GIB:,.2f}",
+        )
+    return table
+
+
+def _layers(layers: Sequence[str]) -> str:
+    """First and last of them, and how many."""
+    return layers[0] if len(layers) == 1 else f"{layers[0]} to {layers[-1]} ({len(layers)})"
+
+
+def recomputed_text(stage: StagePlan) -> str:
+    """What a stage recomputes: ``none``, ``full``, or ``full, 3 of 8``."""
+    if stage.recompute is Recompute.NONE or stage.recomputed_layers == 0:
+        return Recompute.NONE.value
+    if stage.recomputed_layers is None or stage.recomputed_layers == len(stage.layers):
+        return stage.recompute.value
+    return f"{stage.recompute.value}, {stage.recomputed_layers} of {len(stage.layers)}"
+
+
+def _further(stage: StagePlan) -> str:
+    """Degrees besides tp and dp, and sequence parallelism."""
+    layout = stage.layout
+    named = {
+        "sequence parallelism": layout.sequence_parallel and layout.tp > 1,
+        f"cp {layout.cp}": layout.cp > 1,
+        layout.exchange.value: layout.exchange is not KeyExchange.GATHER,
+        f"ep {layout.ep}": layout.ep > 1,
+        f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.kind is TensorLayout.TWO_D,
+    }
+    return ", ".join(words for words, applies in named.items() if applies)
+
+
+def heterogeneous_text(answer: HeterogeneousAnswer) -> str:
+    """What stages that differ bring, and how sure that is."""
+    model, compared = label(answer.model), f"{answer.options:,} kinds of stages compared"
+    left_out = f"; {answer.omitted}" if answer.omitted else ""
+    best, bound_s = answer.best, answer.time_per_batch_bound_s
+    best_s = answer.uniform_time_per_batch_s if best is None else best.time_per_batch_s
+    if bound_s is None or best_s is None:
+        return f"{model}: no plan fits, whether its stages differ or not; {compared}{left_out}"
+    proof = f"no plan is more than {percent(best_s / bound_s - 1.0)} faster"
+    if answer.status is Status.OPTIMAL:
+        proof = "proven optimal"
+    elif bound_s >= best_s * (1.0 - PROVEN):
+        proof = "the best of those compared, proven"
+    if best is None:
+        found = "no plan whose stages differ was found faster than the best one of stages alike"
+        return f"{model}: {found}; {proof}; {compared}{left_out}"
+    more = "where no plan of stages alike fits"
+    if answer.over_uniform is not None:
+        more = f"{number(answer.over_uniform, FINE_DIGITS)} times the best plan of stages alike"
+    memory = stage_memory_text(best.memory_bytes, answer.hbm_bytes)
+    return (
+        f"{model}, stages that differ: {number(best.throughput_samples_per_s, FINE_DIGITS)} samples/s, "
+        f"{time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest stage uses {memory}; {compared}{left_out}"
+    )
