@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,21 @@ class Corrected:
     def reserved_mib(self, devices: int | None = None) -> float:
         """As ``allocated_mib``."""
         return max(stage.memory.reserved_mib for stage in self._first(devices))
+
+    def document(self) -> dict[str, Any]:
+        """As the command line prints it; memory in MiB, facts of the device as ``DeviceFacts`` has them."""
+        return {
+            "iteration_s": self.iteration_s,
+            "pipeline_s": self.pipeline_s,
+            "embedding_s": self.embedding_s,
+            "device": asdict(self.facts),
+            "stages": [
+                {key: value for key, value in asdict(stage).items() if key != "memory"}
+                | {"micro_batch_s": stage.micro_batch_s, "memory": asdict(stage.memory)}
+                | {"allocated_mb": stage.memory.allocated_mib, "reserved_mb": stage.memory.reserved_mib}
+                for stage in self.stages
+            ],
+        }
 
     def breakdown(self) -> Breakdown:
         """Where the seconds go on the busiest stage. What the other stages make it wait for is the bubble."""
