@@ -16,7 +16,7 @@ from Common.files import read_text
 from Validation.published_numbers import number_in
 
 PLAN, DATABASE = "plan", "database"
-TIMES = ("measured_s", "measured_iter_time_s", "iteration_s")
+TIMES = ("measured_s", "measured_iter_time_s", "measured_iteration_s", "iteration_s")
 WANTED = "a CSV file of measured runs of plans"
 PLAN_FOLDERS, DATABASE_FOLDERS = (".", "plans"), (".", "operators")
 DEVICES_PER_NODE = 8  # of the machines that Aceso and Mist measured on, where a row does not say
@@ -31,11 +31,14 @@ class MemoryKind(StrEnum):
     RESERVED = "reserved"  # most held from the device at once, of all devices
 
 
-MEMORY = {
+MEMORY = {  # a figure that does not say which it is, is taken as Aceso's, which is what is reserved
     "measured_max_alloc_mb_node0": MemoryKind.ALLOCATED_FIRST_NODE,
     "measured_max_alloc_mb": MemoryKind.ALLOCATED,
     "measured_max_reserved_mb": MemoryKind.RESERVED,
     "measured_memory_mb": MemoryKind.RESERVED,
+    "measured_mb": MemoryKind.RESERVED,
+    "memory_mb": MemoryKind.RESERVED,
+    "peak_memory_of_largest_stage": MemoryKind.RESERVED,
 }
 
 
