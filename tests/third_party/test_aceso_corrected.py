@@ -31,6 +31,8 @@ ROWS = {
     "enc-attention-softmax": "400,500,80,80,0,64,0,0",
     "enc-attention-dropout": "20,30,80,80,0,96,0,0",
     "enc-attention-dense": "100,100,80,8,1,8,0,0",
+    "enc-post-attention-dropout": "30,40,16,8,0,12,0,0",
+    "enc-2nd-layernorm": "100,200,8,16,0,8,0,0",
     "enc-MLP-GEMM-1": "400,400,16,32,4,32,0,0",
     "enc-MLP-GEMM-2": "400,400,32,8,4,8,0,0",
     "enc-post-MLP-dropout": "30,40,16,8,0,12,0,0",
@@ -170,6 +172,18 @@ def test_held_memory_by_hand(tmp_path: Path) -> None:
     assert held.kept_mib == 8 + 8 + 24 + 64 + 64  # scores are the input of what is recomputed; of dropout the output alone
     # recomputed softmax and dropout (its output is kept already), and two gradients
     assert held.working_mib == 64 + 96 - 64 + 64 + 64
+
+
+def test_a_residual_stream_made_within_a_recomputed_stretch_is_kept_by_the_next_one(tmp_path: Path) -> None:
+    database = gpt(tmp_path)
+    rows = model_chain(database.model, database.names).rows[6:11]  # dense, dropout, layer norm, two products
+    own = StagePlan(1, (ONE,) * 5, (True, True, True, False, True))
+    held = held_memory(database, rows, own, 1, 1, RULES)
+    # input 80, outputs of layer norm 8 and of the products 32 and 8, and of the dropout 2/3 of 12, which is made again for the first
+    # stretch and given to the second
+    assert held.kept_mib == 80 + 8 + 32 + 8 + 8
+    held = held_memory(database, rows, StagePlan(1, (ONE,) * 5, (False, False, False, False, True)), 1, 1, RULES)
+    assert held.kept_mib == 80 + 12 + 8 + 32 + 8  # of the dropout with its mask, once
 
 
 def test_memory_at_the_step_counts_where_activations_are_few(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ class OperatorNames:
     unread_outputs: tuple[str, ...]
     unread_stem: str
     masked: tuple[str, ...]
+    branches: tuple[str, ...]
+    additions: tuple[str, ...]
     workspaces: tuple[str, ...]
 
     def is_product(self, name: str) -> bool:

@@ -1,8 +1,9 @@
 """What a device of a stage holds: from the tensors that backward passes read, freed as these go, and what the step adds.
 
-A micro-batch in flight keeps the stage's input, the outputs and masks that a backward pass reads, and of a recomputed stretch its
-input and output alone. While the last of them runs backward, its tensors are freed from the end of the stage on; an operator then
-needs beside them the gradients of its output and input, a new gradient of its weights, and its workspace.
+A micro-batch in flight keeps the stage's input, the outputs and masks that a backward pass reads, and of a recomputed stretch
+its input, the residual stream beside it, and its output alone. While the last of them runs backward, its tensors are freed from
+the end of the stage on; an operator then needs beside them the gradients of its output and input, a new gradient of its weights,
+and its workspace.
 """
 
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def _pieces(names: Sequence[str], values: Sequence[Values], recomputed: Sequence
         return float(values[at][ACTIVATIONS]) if operators.output_is_read(names[at]) else 0.0
 
     pieces = []
+    counted: set[int] = set()
     at, last = 0, len(names) - 1
     while at <= last:
         if not recomputed[at]:
@@ -103,10 +105,30 @@ def _pieces(names: Sequence[str], values: Sequence[Values], recomputed: Sequence
             end += 1
         is_read = end > last or recomputed[end] or operators.output_is_read(names[end - 1])
         kept = outputs[end - 1] if is_read else 0.0
+        beside_it = 0.0
+        creator = _residual_from(names, at, rules)
+        if creator is not None and creator not in counted and _is_within(names, recomputed, creator):
+            beside_it = outputs[creator]  # made within a recomputed stretch, so nothing else keeps it
+            counted.add(creator)
         again = most = 0.0
         for inner in range(at, end):
             again += own(inner)
             most = max(most, again - (kept if inner == end - 1 else 0.0) + beside(inner))
-        pieces.append(_Piece(kept, most))
+        pieces.append(_Piece(kept + beside_it, most))
         at = end
     return pieces
+
+
+def _residual_from(names: Sequence[str], at: int, rules: Corrections) -> int | None:
+    """The operator whose output is the residual stream beside operator ``at``; None where there is none, or it is the input."""
+    for before in range(at - 1, 0, -1):
+        if any(part in names[before] for part in rules.operators.additions):
+            return None
+        if any(part in names[before] for part in rules.operators.branches):
+            return before - 1
+    return None
+
+
+def _is_within(names: Sequence[str], recomputed: Sequence[bool], at: int) -> bool:
+    """Whether the output of an operator stays within a recomputed stretch."""
+    return recomputed[at] and recomputed[at + 1] and not is_layer_start(names[at + 1])
