@@ -1,11 +1,13 @@
 """Rows of measured runs whose plan is a file and whose device is a folder of profiled operators: plan and database columns.
 
-The columns are those of Mist's table of runs of Aceso's plans, or as published runs call them. Everything that a row says of its
+The columns are those of Mist's table of runs of Aceso's plans, or as published runs call them; files lie beside the table, in its
+folders ``plans`` and ``operators``, or where their paths say. Everything that a row says of its
 run is checked against its plan before anything is predicted.
 """
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,15 +33,22 @@ class MemoryKind(StrEnum):
     RESERVED = "reserved"  # most held from the device at once, of all devices
 
 
-MEMORY = {  # a figure that does not say which it is, is taken as Aceso's, which is what is reserved
-    "measured_max_alloc_mb_node0": MemoryKind.ALLOCATED_FIRST_NODE,
-    "measured_max_alloc_mb": MemoryKind.ALLOCATED,
-    "measured_max_reserved_mb": MemoryKind.RESERVED,
-    "measured_memory_mb": MemoryKind.RESERVED,
-    "measured_mb": MemoryKind.RESERVED,
-    "memory_mb": MemoryKind.RESERVED,
-    "peak_memory_of_largest_stage": MemoryKind.RESERVED,
-}
+_MEMORY = re.compile(r"(measured|peak|mem|max)\w*_(?P<unit>mb|mib|gb|gib)(_\w+)?")
+_UNITS_MIB = {"mb": 1.0, "mib": 1.0, "gb": 1024.0, "gib": 1024.0}
+
+
+def memory_column(name: str) -> tuple[MemoryKind, float] | None:
+    """Which figure a column holds, and MiB per unit; None for other columns.
+
+    A figure that does not say which it is, is taken as Aceso's, which is what is reserved.
+    """
+    found = _MEMORY.fullmatch(name)
+    if found is None or not any(word in name for word in ("mem", "alloc", "reserved")) or "pred" in name:
+        return None
+    kind = MemoryKind.RESERVED
+    if "alloc" in name:
+        kind = MemoryKind.ALLOCATED_FIRST_NODE if "node0" in name else MemoryKind.ALLOCATED
+    return kind, _UNITS_MIB[found["unit"]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ STATED = {
     "gpus": "gpus",
     "num_gpus": "gpus",
     "n_gpus": "gpus",
+    "devices": "gpus",
     "global_batch": "global_batch",
     "global_batch_size": "global_batch",
     "micro_batch": "micro_batch",
@@ -80,6 +90,7 @@ STATED = {
     "stages": "stages",
     "seq": "seq",
     "seq_length": "seq",
+    "sequence_length": "seq",
 }
 
 
@@ -102,6 +113,8 @@ def read_plan_rows(path: Path) -> tuple[PlanRow, ...]:
     lines = _lines(path)
     _, header = next(lines)
     names = [_plain(name) for name in header]
+    if DATABASE not in names:
+        names = [DATABASE if name == "device" else name for name in names]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise InputError(f"{path}, line 1 names column {twice[0]} twice; name it once")
@@ -141,7 +154,11 @@ def _row(path: Path, number: int, cells: Mapping[str, str]) -> PlanRow:
     seconds = next((value for name in TIMES if (value := _number(cells, name, where)) is not None), None)
     if seconds is None:
         raise InputError(f"{where} has no measured time; give seconds above 0 in column {TIMES[0]}")
-    memory = [(value, kind) for name, kind in MEMORY.items() if (value := _number(cells, name, where)) is not None]
+    memory = [
+        (value * column[1], column[0])
+        for name in cells
+        if (column := memory_column(name)) is not None and (value := _number(cells, name, where)) is not None
+    ]
     stated: dict[str, int] = {}
     for name, meant in STATED.items():
         value = _number(cells, name, where)
@@ -179,8 +196,8 @@ def _number(cells: Mapping[str, str], name: str, where: str) -> float | None:
 def _found(table: Path, name: str, folders: Sequence[str], where: str, *, folder: bool) -> Path:
     """The file or folder of a name, beside the table or in a folder of plans or operators there."""
     kind = "folder" if folder else "file"
-    for each in folders:
-        path = table.parent / each / name
+    for beside in (*(table.parent / each for each in folders), Path()):
+        path = beside / name
         try:
             if name and (path.is_dir() if folder else path.is_file()):
                 return path

@@ -179,7 +179,7 @@ def test_a_residual_stream_made_within_a_recomputed_stretch_is_kept_by_the_next_
     rows = model_chain(database.model, database.names).rows[6:11]  # dense, dropout, layer norm, two products
     own = StagePlan(1, (ONE,) * 5, (True, True, True, False, True))
     held = held_memory(database, rows, own, 1, 1, RULES)
-    # input 80, outputs of layer norm 8 and of the products 32 and 8, and of the dropout 2/3 of 12, which is made again for the first
+    # input 80, outputs of layer norm 8 and of the products 32 and 8, and of the dropout 2/3 of 12, which is made within the first
     # stretch and given to the second
     assert held.kept_mib == 80 + 8 + 32 + 8 + 8
     held = held_memory(database, rows, StagePlan(1, (ONE,) * 5, (False, False, False, False, True)), 1, 1, RULES)

@@ -87,6 +87,7 @@ def test_a_run_is_predicted_as_its_plan_is_priced(write: Write) -> None:
         ("measured_max_alloc_mb_node0", MemoryKind.ALLOCATED_FIRST_NODE),
         ("measured_max_alloc_mb", MemoryKind.ALLOCATED),
         ("measured_max_reserved_mb", MemoryKind.RESERVED),
+        ("peak_memory_mb", MemoryKind.RESERVED),
     ],
 )
 def test_memory_is_compared_with_the_figure_that_was_published(write: Write, column: str, kind: MemoryKind) -> None:
@@ -95,6 +96,13 @@ def test_memory_is_compared_with_the_figure_that_was_published(write: Write, col
     assert (row.memory_mib, row.memory_kind) == (1000, kind)
     (run,) = validated(path).runs
     assert run.memory_error == pytest.approx(run.predicted_memory_bytes / (1000 * 2**20) - 1)
+
+
+def test_a_column_of_predictions_is_no_measurement_and_the_device_may_be_the_database(write: Write) -> None:
+    path = write(peer_predicted_memory_mb="5", memory_gb="2")
+    path.write_text(path.read_text().replace("database", "device"))
+    (row,) = read_plan_rows(path)
+    assert (row.memory_mib, row.database.name) == (2048, "db")
 
 
 REFUSED = {

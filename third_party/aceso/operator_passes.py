@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.errors import InputError
 from third_party.aceso.collective_times import collective_us
 from third_party.aceso.corrections import Corrections, Mechanisms
 from third_party.aceso.database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
@@ -93,4 +94,9 @@ def _head_gradient_us(
         return 0.0
     values = cell(database, database.names.index(name), samples, Choice(choice.tp, choice.dp, 0))
     own = float(values[FORWARD]) / (facts.continuous_factor if which.product_rates else 1.0)
-    return own * weights_mib / float(values[WEIGHTS]) if values[WEIGHTS] > 0 else 0.0
+    if not own > 0 or not values[WEIGHTS] > 0:  # not a number where it failed
+        raise InputError(
+            f"{database.folder} has no measurement of {name} for {samples} samples and tensor parallel width {choice.tp}, from "
+            "which the gradient of the output layer is priced; profile it"
+        )
+    return own * weights_mib / float(values[WEIGHTS])
