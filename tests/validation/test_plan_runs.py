@@ -155,6 +155,15 @@ def test_hardware_and_incomplete_tables_are_refused(write: Write, tmp_path: Path
             validated(path)
 
 
+def test_other_tables_are_not_those_of_plans(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    for text in ("", "model,gpu\n", "x" * 200_000, "planes,database\n"):
+        path.write_text(text)
+        assert not has_plans(path)
+    path.write_text("Plan , Database\n")
+    assert has_plans(path)
+
+
 def test_runs_of_plans_on_l4_are_met(shared_data: Path) -> None:
     """The goals: time within 6 %, memory within 10 % in the mean; Aceso's own cost model is off by 9.2 % in time."""
     report = validated(shared_data / "mist" / "runs.csv")
