@@ -14,6 +14,7 @@ from Validation.records import ValidationReport
 WORST = 10
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
 LARGEST_PARTS = 4
+MIB = 2**20
 PARTS = {
     "arithmetic": "arithmetic_s",
     "memory-bound": "memory_bound_s",
@@ -33,6 +34,8 @@ PARTS = {
 def report_tables(report: ValidationReport) -> list[TextTable]:
     """Statistics by source, the runs predicted worst, those that were skipped, and the assumptions that were needed."""
     tables = [source_table(report)]
+    if any(run.plan_file for run in report.runs):
+        tables.append(plan_table(report))
     if any(not run.skipped for run in report.runs):
         tables.append(worst_table(report))
     if any(run.skipped for run in report.runs):
@@ -67,20 +70,43 @@ def source_table(report: ValidationReport) -> TextTable:
     return table
 
 
+def plan_table(report: ValidationReport) -> TextTable:
+    """Every run of a plan from a file: time and memory, measured and predicted."""
+    columns = ("line", "plan", "devices", "measured s", "predicted s", "error", "measured MiB", "predicted MiB", "memory error")
+    table = new_table(
+        "runs of plans whose stages differ", columns, words={"plan"}, spared=("devices", "measured MiB", "predicted MiB")
+    )
+    for run in report.runs:
+        if run.plan_file and run.measured_s is not None and run.predicted_s is not None:
+            memory = (run.measured_memory_bytes, run.predicted_memory_bytes)
+            table.add_row(
+                str(run.line),
+                run.plan_file,
+                str(run.devices),
+                number(run.measured_s),
+                number(run.predicted_s),
+                _signed(run.error),
+                *("-" if value is None else f"{value / MIB:.0f}" for value in memory),
+                _signed(run.memory_error),
+            )
+    return table
+
+
 def worst_table(report: ValidationReport) -> TextTable:
     """The runs predicted worst, and what their predicted time consists of."""
     columns = ("line", "model", "devices", "tp x pp x dp", "micro-batch", "measured s", "predicted s", "error", "predicted as")
     spared = ("predicted as", "micro-batch", "devices", "tp x pp x dp")
     table = new_table(f"the {WORST} runs predicted worst", columns, words={"model", "predicted as"}, spared=spared)
     for run in report.worst(WORST):
-        if run.plan is None or run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
+        if run.breakdown_s is None or run.measured_s is None or run.predicted_s is None:
             continue
+        layout = run.plan_file if run.plan is None else f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}"
         table.add_row(
             str(run.line),
             run.model,
             str(run.devices),
-            f"{run.plan.tp} x {run.plan.pp} x {run.plan.dp}",
-            str(run.plan.micro_batch_size),
+            layout,
+            "-" if run.plan is None else str(run.plan.micro_batch_size),
             number(run.measured_s),
             number(run.predicted_s),
             _signed(run.error),

@@ -87,6 +87,7 @@ class RunResult:
     """A run and its prediction. ``error`` is predicted / measured - 1; ``reason`` says why a run was skipped, else it is empty.
 
     ``fits`` says whether the plan fits in the device's memory; the run did, so False is an error of the memory model.
+    ``plan_file`` is the file of a plan whose stages differ, which has no ``plan``.
     """
 
     line: int
@@ -101,6 +102,7 @@ class RunResult:
     memory_error: float | None = None
     fits: bool | None = None
     plan: RunPlan | None = None
+    plan_file: str = ""
     breakdown_s: Breakdown | None = None
     assumptions: tuple[Assumption, ...] = ()
     reason: str = ""

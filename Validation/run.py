@@ -14,6 +14,8 @@ from Plans.plan import UniformPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
 from Validation.measured_runs import PUBLISHED_RUNS, read_runs
 from Validation.measured_time import check_measured, measured_iteration_s
+from Validation.plan_rows import has_plans
+from Validation.plan_runs import check_alone, validate_plans
 from Validation.pricing import RunPricer
 from Validation.records import MeasuredRun, RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
@@ -27,11 +29,15 @@ def validate(
 ) -> ValidationReport:
     """Predict every run of a file, those that ship by default, and compare with what was measured.
 
-    ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``.
+    ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``. A file
+    with a column of plans is predicted from these and from the databases that it names.
 
     Raises:
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
+    if rows_file is not None and has_plans(rows_file):
+        check_alone((("device", device), ("cluster", cluster), ("software", software)))
+        return validate_plans(rows_file, progress)
     runs = read_runs(rows_file)
     validator = _Validator(load_assumptions(), device, cluster, software, graphs)
     results = []

@@ -40,6 +40,13 @@ def test_a_plan_that_was_found_is_priced_again_from_its_file(folder: Path, capsy
     assert len(priced["stages"]) == found["plan"]["num_stages"]
     assert max(stage["memory_mb"] for stage in priced["stages"]) <= 600
     assert max(stage["seconds"] for stage in priced["stages"]) == priced["iteration_s"]
+    assert main(["evaluate", str(path), "--database", str(folder), "--corrected"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert {key: both[key] for key in priced} == priced
+    assert priced["iteration_s"] + sum(change["seconds"] for change in both["changes"]) == pytest.approx(
+        both["corrected"]["iteration_s"]
+    )
+    assert len(both["corrected"]["stages"]) == len(priced["stages"])
     assert main(["baselines", *words(folder)]) == 0
     simpler = json.loads(capsys.readouterr().out)
     assert set(simpler) == {"megatron_grid", "layer_stages"}

@@ -5,16 +5,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from Common.compiled_code import find_place
 from Common.echo import say
 from Common.errors import PhazeError
-from third_party.aceso.database import read_database
+from third_party.aceso.database import Database, read_database
 from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
 from third_party.aceso.models import find_model
-from third_party.aceso.plans import plan_document, read_plan
+from third_party.aceso.plans import Plan, plan_document, read_plan
 from third_party.aceso.questions import MOST_STAGES, TIME_LIMIT_S, Question
 
 PROGRAM = "python -m third_party.aceso"
@@ -40,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(given: argparse.Namespace) -> dict[str, Any]:
     if given.command == "evaluate":
         plan = read_plan(given.plan)
-        return evaluate(plan, read_database(given.database, plan.model), given.gpus_per_node).document()
+        database = read_database(given.database, plan.model)
+        priced = evaluate(plan, database, given.gpus_per_node).document()
+        return priced | _corrections(plan, database, given.gpus_per_node) if given.corrected else priced
     question = _question(given)
     find_place()  # before anything is compiled
     if given.command == "search":
@@ -68,6 +71,17 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
+    """The same plan as Aceso's runtime runs it, and what each correction adds."""
+    find_place()  # before anything is compiled
+    from third_party.aceso.corrected import changes, corrected
+
+    return {
+        "corrected": corrected(plan, database, devices_per_node).document(),
+        "changes": [asdict(each) for each in changes(plan, database, devices_per_node)],
+    }
+
+
 def _question(given: argparse.Namespace) -> Question:
     model = find_model(given.model, given.size, given.layers)
     return Question(
@@ -87,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     price = commands.add_parser("evaluate", help="price a plan as Aceso's cost model does")
     price.add_argument("plan", type=Path, metavar="PLAN.json")
+    price.add_argument(
+        "--corrected", action="store_true", help="also with what the cost model leaves out, and what each correction adds"
+    )
     find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
     simple = commands.add_parser("baselines", help="find the plans of Megatron-LM's grid, and of stages cut at layers alone")
     for command in (find, simple):

@@ -1,0 +1,121 @@
+"""Predictions of measured runs whose stages differ: plans from files, devices from databases of profiled operators."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.progress import Progress
+from Validation.plan_rows import MemoryKind, PlanRow, read_plan_rows
+from Validation.records import Assumption, RunResult, UsedRule, ValidationReport
+from Validation.statistics import statistics_of
+
+MIB = 2.0**20
+
+
+def validate_plans(rows_file: Path, progress: Progress) -> ValidationReport:
+    """Predict every run of a file of plans, by one set of rules, after all of its files were read and checked.
+
+    Raises:
+        InputError: a file is missing, damaged, or of another model, size or number format than its row says.
+    """
+    from third_party.aceso.corrections import load_corrections
+
+    runs = [_Run(row) for row in read_plan_rows(rows_file)]
+    results = []
+    with progress.phase("measured runs", len(runs)) as advance:
+        for run in runs:
+            results.append(run.result())
+            advance(1)
+    overall, sources = statistics_of(results)
+    rules = tuple(UsedRule(each.name, each.says, each.reason, len(results)) for each in load_corrections().mechanisms)
+    return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
+
+
+class _Run:
+    """One row with its plan and database, which are of one model."""
+
+    def __init__(self, row: PlanRow) -> None:
+        from third_party.aceso.database import read_database
+        from third_party.aceso.evaluation import evaluate
+        from third_party.aceso.plans import read_plan
+
+        self._row = row
+        self._plan = read_plan(row.plan)
+        self._check()
+        try:
+            self._database = read_database(row.database, self._plan.model)
+            evaluate(self._plan, self._database, row.devices_per_node)
+        except InputError as error:
+            raise InputError(f"{row.where}: {error}") from error
+
+    def _check(self) -> None:
+        from third_party.aceso.corrections import load_corrections
+
+        row, plan = self._row, self._plan
+        family, size = plan.model.family.name, plan.model.size
+        for name, given, actual in (
+            ("model", row.model, (family, size, f"{family}_{size}")),
+            ("size", row.size, (size,)),
+            ("dtype", row.dtype, (load_corrections().families[family].format,)),
+        ):
+            if given and _plain(given) not in [_plain(each) for each in actual]:
+                raise InputError(
+                    f"{row.where}, column {name} is {given!r:.60}, but {row.plan.name} is of {family} {size} in "
+                    f"{load_corrections().families[family].format}; give the plan and database of one model and number format"
+                )
+        facts = plan.model.facts
+        own = {
+            "gpus": plan.devices,
+            "global_batch": plan.global_batch,
+            "micro_batch": plan.micro_batch,
+            "stages": len(plan.stages),
+            "seq": facts.get("seq_length", facts.get("encoder_seq_length")),
+        }
+        for name, number in row.stated.items():
+            if own[name] is not None and own[name] != number:
+                raise InputError(
+                    f"{row.where} says {name} {number}, but {row.plan.name} has {own[name]}; give the plan of this run"
+                )
+
+    def result(self) -> RunResult:
+        """The prediction beside what was measured."""
+        from third_party.aceso.corrected import corrected
+        from third_party.aceso.corrections import load_corrections
+
+        row, plan = self._row, self._plan
+        priced = corrected(plan, self._database, row.devices_per_node)
+        memory = None
+        if row.memory_kind is not None:
+            first = row.devices_per_node if row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE else None
+            memory = priced.reserved_mib() if row.memory_kind is MemoryKind.RESERVED else priced.allocated_mib(first)
+        measured_memory = row.memory_mib
+        return RunResult(
+            line=row.line,
+            source=row.source,
+            model=f"{plan.model.family.name} {plan.model.size}",
+            devices=plan.devices,
+            measured_s=row.measured_s,
+            predicted_s=priced.iteration_s,
+            error=priced.iteration_s / row.measured_s - 1,
+            measured_memory_bytes=None if measured_memory is None else measured_memory * MIB,
+            predicted_memory_bytes=None if memory is None else memory * MIB,
+            memory_error=None if memory is None or measured_memory is None else memory / measured_memory - 1,
+            plan_file=row.plan.name,
+            breakdown_s=priced.breakdown(),
+            assumptions=tuple(Assumption(each.name, "") for each in load_corrections().mechanisms),
+        )
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace(".", "_").replace(" ", "_").replace("-", "_")
+
+
+def check_alone(given: Sequence[tuple[str, str | None]]) -> None:
+    """Refuse hardware given for a table of plans, which names its own.
+
+    Raises:
+        InputError: there is any.
+    """
+    for flag, value in given:
+        if value is not None:
+            raise InputError(f"--{flag} {value!r:.60} is given for runs whose devices are profiled databases; leave it out")
