@@ -18,6 +18,7 @@ from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.device_figures import devices_figure
 from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.formats import duration, share
+from Reporter.report.heterogeneous_section import heterogeneous_section
 from Reporter.report.layer_graph_figure import layer_graph_figure
 from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
@@ -55,6 +56,7 @@ def search_report(run: FinishedRun) -> Report:
     models = listed([label(name) for name in (result.best.models if result.best else _asked(run))])
     what, where = ("plan", f", {result.hardware.title}") if run.on_device else ("accelerator", "")
     sources = Section("provenance", "Provenance", provenance(run))
+    differing = () if result.heterogeneous is None else (heterogeneous_section(result.heterogeneous),)
     if result.best is None:
         tried = (Section("sizes", "What was tried", (Part("", (), (), (size_figures.size_table(result),)),)),)
         return Report(
@@ -63,7 +65,7 @@ def search_report(run: FinishedRun) -> Report:
             explanation.answer,
             (),
             (),
-            (*(tried if result.rows else ()), sources),
+            (*(tried if result.rows else ()), *differing, sources),
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
@@ -79,7 +81,7 @@ def search_report(run: FinishedRun) -> Report:
         explanation.answer,
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
-        (*_sections(run, best, points, explanation.limits), sources),
+        (*_sections(run, best, points, explanation.limits), *differing, sources),
         explanation.warnings,
     )
 
@@ -106,7 +108,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("choices", "What each choice of the plan allows", choices)
     yield Section("placement", "Placement on the devices", of_each(_placement))
     yield Section("iteration", "Where the time of an iteration goes", of_each(_iteration))
-    pipelines = of_each(lambda each, name: Part(name, (), pipeline_figures(each.plan, each.suffix)))
+    pipelines = of_each(lambda each, name: Part(name, (), pipeline_figures(each.plan.pipeline, each.suffix)))
     yield Section("pipeline", "Pipeline timeline", pipelines)
     if chip is not None:
         schedules = of_each(lambda each, name: _schedules(each, chip, name))
