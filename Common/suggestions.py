@@ -41,7 +41,7 @@ def nearest(given: str, known: Iterable[str], otherwise: str) -> str:
 
 def either(names: Iterable[str]) -> str:
     """Names as a choice: 'a', 'b' or 'c'."""
-    *first, last = (repr(name) for name in names)
+    *first, last = (repr(str(name)) for name in names)
     return f"{', '.join(first)} or {last}" if first else last
 
 

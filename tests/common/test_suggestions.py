@@ -2,6 +2,7 @@
 
 import pytest
 
+from Common.choices import LayoutName
 from Common.suggestions import MOST, nearest, slips_between, suggested
 from Estimator.devices.files import device_names
 from Estimator.hardware_files import hardware_names
@@ -97,3 +98,7 @@ def test_what_was_meant(typed: str, known: tuple[str, ...], found: tuple[str, ..
 def test_a_refusal_ends_with_the_names_or_with_what_else_helps() -> None:
     assert nearest("A100", device_names(), "see the list") == "did you mean 'a100_40gb' or 'a100_80gb'?"
     assert nearest("abacus", device_names(), "see the list") == "see the list"
+
+
+def test_values_of_an_enumeration_are_called_as_they_are_given() -> None:
+    assert nearest("1D", LayoutName, "see the list") == "did you mean '1d'?"
