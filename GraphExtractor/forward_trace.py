@@ -1,7 +1,7 @@
 """The forward pass of a model that is to run: its operators on real shapes, each with the layer it belongs to.
 
-As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention and losses are torch's own,
-and of operators that are shape functions only the fused norm and the two below are left. Dropout is off.
+As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention, norms and losses are
+torch's own, and of operators that are shape functions only the two below are left. Dropout is off.
 """
 
 from __future__ import annotations
@@ -177,9 +177,18 @@ class _Marked:
         return (leave_group if forward is custom_operators.all_reduce else enter_group)(x, tp)
 
 
+class _PlainNorm:
+    """In the place of the fused norm, which is a shape function: torch's own."""
+
+    @staticmethod
+    def apply(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Normalise the last dimension."""
+        return functional.rms_norm(x, weight.shape, weight, epsilon)
+
+
 @contextmanager
 def plain_operators() -> Iterator[None]:
-    """While active, attention is torch's own without dropout, and every operator that runs has a gradient."""
+    """While active, attention and norms are torch's own, dropout is off, and every operator that runs has a gradient."""
     own = functional.scaled_dot_product_attention
 
     def attention(
@@ -209,6 +218,7 @@ def plain_operators() -> Iterator[None]:
         with (
             patch.object(functional, "scaled_dot_product_attention", attention),
             patch.object(custom_operators, "_Collective", _Marked),
+            patch.object(custom_operators, "_RmsNorm", _PlainNorm),
         ):
             yield
     finally:

@@ -44,7 +44,7 @@ def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Modu
         model = reduced(family.build(key, family.padded_vocabulary(1), attention), family)
     for path, module in list(model.named_modules()):
         if isinstance(module, FusedRmsNorm):  # which is traced, and has no kernel
-            norm = torch.nn.RMSNorm(module.weight.shape, dtype=module.weight.dtype)
+            norm = torch.nn.RMSNorm(module.weight.shape, module.epsilon, dtype=module.weight.dtype)
             norm.weight = module.weight
             model.set_submodule(path, norm)
     return model.to(device).train()

@@ -27,7 +27,7 @@ from Runtime.training.groups import Groups
 from Runtime.training.job import Job
 from Runtime.training.optimizer import StageOptimizer
 from Runtime.training.places import Seat
-from Runtime.training.stage_program import Crossing, Cutter, StageProgram, rms_norm, run_layer, stages_of_layers
+from Runtime.training.stage_program import Crossing, Cutter, StageProgram, run_layer, stages_of_layers
 from Runtime.training.weights import Weight, flat_weights
 
 
@@ -95,7 +95,7 @@ def operators_to_run(group: Sequence[Any], clock: Clock) -> dict[str, Callable[.
     def leave(x: torch.Tensor, tp: int) -> Any:
         return _Leave.apply(group[0], clock, x)
 
-    return {"phaze.rms_norm.default": rms_norm, "phaze.enter_group.default": enter, "phaze.leave_group.default": leave}
+    return {"phaze.enter_group.default": enter, "phaze.leave_group.default": leave}
 
 
 class _Enter(torch.autograd.Function):  # type: ignore[misc]

@@ -17,7 +17,7 @@ from processes import MARK, ended, programs, started
 from trained_plans import BACK, FRONT, Stage, tiny_plan
 
 from Common.records import to_json
-from Runtime.training.checkpoints import FOLDER
+from Runtime.training.job import CHECKPOINTS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0  # of a loaded machine
@@ -32,7 +32,7 @@ def endless(folder: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, MARK: mark}
     with started(words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + PATIENCE_S
-        while not list((folder / "train" / FOLDER).glob("step-*")):
+        while not list((folder / "train" / CHECKPOINTS).glob("step-*")):
             assert process.poll() is None and time.monotonic() < deadline, "the training did not begin"
             time.sleep(0.1)
         yield process
