@@ -64,7 +64,8 @@ class _Gradient:
             elif node.op == "call_function":
                 inputs, settings = map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = node.target(*inputs, **settings)
-        return GraphModule(module, backward).forward
+        run: Function = GraphModule(module, backward).forward
+        return run
 
 
 def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, scale: float | None = None) -> Any:
