@@ -48,6 +48,11 @@ class ProfiledModel(DeviceModel):
         """Hash of the device, with the digest of its database, the framework and the number format of products."""
         return content_key(super().fingerprint, self.database.digest)
 
+    def accumulation_time(self, parameters: int) -> KernelTime:
+        """Nothing where the passes that were measured added gradients up: what that takes is then part of what they add."""
+        measured = any(row.gradient_bytes for row in self.database.passes)
+        return KernelTime() if measured else super().accumulation_time(parameters)
+
     def sourced_time(self, operator: Operator) -> SourcedTime:
         """Seconds of an operator that runs in one piece, and where they are from."""
         return self._sourced(anonymous(operator))

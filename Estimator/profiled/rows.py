@@ -70,7 +70,7 @@ class CollectiveRow:
 class PassRow:
     """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone take ``operators_s``, cost.
 
-    ``gradient_bytes`` are those of the weights' gradients that it makes (see ``gradient_bytes``), which are added to others'.
+    ``gradient_bytes`` are those of the weights' gradients that it adds to others (see ``gradient_bytes``), 0 where it does not.
     """
 
     phase: Phase

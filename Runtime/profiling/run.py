@@ -275,7 +275,7 @@ class _Profile:
                     sum(row.timing.seconds for row in alone),
                     timing,
                     *sizes,
-                    sum(gradient_bytes(row.operator) for row in alone),
+                    sum(gradient_bytes(row.operator) for row in alone) if self._request.device_kind is DeviceKind.CPU else 0,
                 )
                 for (phase, place), timing in found.items()
                 if (alone := parts.get((phase, place)))

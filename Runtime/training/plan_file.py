@@ -123,9 +123,9 @@ def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedS
         return PredictedStage()
     report, idle_s = given.stages[stage], _idle_s(given.pipeline)
     return PredictedStage(
-        forward_s=report.forward_s * micro_batches,
-        backward_s=report.backward_s * micro_batches,
-        communication_s=report.after_s,
+        forward_s=(report.forward_s - report.forward_communication_s) * micro_batches,
+        backward_s=(report.backward_s - report.backward_communication_s) * micro_batches,
+        communication_s=(report.forward_communication_s + report.backward_communication_s) * micro_batches + report.after_s,
         update_s=None if given.pipeline is None else given.pipeline.optimizer_s,
         idle_s=idle_s[stage] if stage < len(idle_s) else None,
         memory_bytes=report.memory_bytes,
@@ -146,8 +146,6 @@ def _idle_s(pipeline: PipelineReport | None) -> tuple[float, ...]:
 def _notes(job: Job) -> tuple[str, ...]:
     """What this training does otherwise than the plan says."""
     notes = ["dropout is off, so that every layout trains alike"]
-    if any(place.tp > 1 for place in job.places):
-        notes.append("predicted passes include adding up parts of products, which measured ones have under communication")
     if job.plan.precision.matrix_format != job.dtype:
         notes.append(f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}")
     return tuple(notes)

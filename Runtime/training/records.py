@@ -76,10 +76,7 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class PredictedStage:
-    """What the plan's file says of a stage in a step (``None``: it says nothing), as of ``StageTimes``.
-
-    Passes count with adding up parts of products, ``communication`` without.
-    """
+    """What the plan's file says of a stage in a step (``None``: it says nothing), as of ``StageTimes``."""
 
     forward_s: float | None = None
     backward_s: float | None = None
