@@ -2,24 +2,24 @@
 # The whole loop on this machine: profiles a model's operators, searches the best plan for so many processes, trains it, compares
 # what was measured with what was predicted, and draws one page of all four.
 # Usage: profile_search_train.sh [MODEL] [PROCESSES] [flags]     (default: a small GPT, 4 processes)
-#   --sequence-length N   tokens per sample (default 64; 0 for models that read images)
-#   --tp "N ..."          tensor parallel widths (default 1)
+#   --sequence-length N         tokens per sample (default 64; of models that read images their own)
+#   --tp "N ..."                tensor parallel widths (default 1)
 #   --micro-batch-size "N ..."  samples per micro-batch (default "1 2 4")
-#   --global-batch-size N (default 4 per process)
-#   --steps N             training steps (default 10)
-#   --cap S               seconds to repeat one operator at most (default 0.25)
-#   --output DIR          where the profile, the run and the training go (default Solver/output/trained-MODEL-PROCESSES)
-#   --search "FLAGS"      more flags of phaze run_solver
-#   --train "FLAGS"       more flags of phaze train
+#   --global-batch-size N       samples per step (default 4 for each process)
+#   --steps N                   training steps, at least 3 (default 10)
+#   --cap S                     seconds to repeat one operator at most (default 0.25)
+#   --output DIR                where all of it goes (default Solver/output/trained-MODEL-PROCESSES)
+#   --search "FLAGS"            more flags of phaze run_solver
+#   --train "FLAGS"             more flags of phaze train
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
 usage() {
-    sed -n '4,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '4,13s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
 model="gpt:layers=4,hidden=128,heads=4,vocabulary=2048" processes=4
-length=64 widths=1 sizes="1 2 4" batch="" steps=10 cap=0.25 output="" search_flags="" train_flags=""
+length="" widths=1 sizes="1 2 4" batch="" steps=10 cap=0.25 output="" search_flags="" train_flags=""
 if [[ $# -gt 0 && $1 != -* ]]; then
     model=$1
     shift
@@ -51,8 +51,9 @@ read -ra widths <<<"${widths//,/ }"
 read -ra sizes <<<"${sizes//,/ }"
 read -ra search_flags <<<"$search_flags"
 read -ra train_flags <<<"$train_flags"
-read_of=()
-if [[ $length != 0 ]]; then read_of=(--sequence-length "$length"); fi
+case $model in *resnet* | vit*) ;; *) length=${length:-64} ;; esac
+tokens=()
+if [[ -n $length ]]; then tokens=(--sequence-length "$length"); fi
 groups=()
 for size in 2 4 8; do
     if [[ $size -le $processes ]]; then groups+=("$size"); fi
@@ -60,7 +61,7 @@ done
 
 "$root/setup.sh"
 phaze() { "$root/.venv/bin/python" "$root/phaze.py" "$@"; }
-of_model=(--model "$model" "${read_of[@]}" --tp "${widths[@]}" --micro-batch-size "${sizes[@]}" --sequence-parallel false)
+of_model=(--model "$model" "${tokens[@]}" --tp "${widths[@]}" --micro-batch-size "${sizes[@]}" --sequence-parallel false)
 phaze profile "${of_model[@]}" --processes "${groups[@]}" --devices "$processes" --cap "$cap" --output "$output/profile"
 # what a training of this machine cannot run is not searched: stages of several chunks, sequences cut over processes
 phaze run_solver "${of_model[@]}" --device "$output/profile" --devices "$processes" --global-batch-size "$batch" \
