@@ -26,6 +26,8 @@ from Reporter.report.provenance import provenance
 from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
+from Reporter.report.training.run_sections import measured_sections, trainings_of
+from Reporter.report.training.training_report import training_words
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
 from Studies.wording import (
@@ -69,11 +71,13 @@ def search_report(run: FinishedRun) -> Report:
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
+    trainings = trainings_of(run, points)
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
         Reasons("What limits it", explanation.limits_in_words),
         Reasons("Where the time goes", explanation.time_in_words),
+        Reasons("What training it measured", tuple(training_words(each.trained.record) for each in trainings)),
     )
     return Report(
         f"The best {what} for {models}",
@@ -81,7 +85,7 @@ def search_report(run: FinishedRun) -> Report:
         explanation.answer,
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
-        (*_sections(run, best, points, explanation.limits), *differing, sources),
+        (*measured_sections(points, trainings), *_sections(run, best, points, explanation.limits), *differing, sources),
         explanation.warnings,
     )
 

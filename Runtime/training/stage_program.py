@@ -19,8 +19,6 @@ from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
 from Plans.plan import Plan, StagePlan
 
-RMS_EPSILON = 1e-6  # of Zhang and Sennrich's norm in T5 and Llama; the traced operator leaves it out
-
 
 @dataclass(frozen=True)
 class Crossing:
@@ -199,12 +197,6 @@ def _selective() -> Any:
 def _policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
     again = "scaled_dot_product" in str(operator)
     return CheckpointPolicy.PREFER_RECOMPUTE if again else CheckpointPolicy.MUST_SAVE
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of the last dimension, and its statistic per row."""
-    statistic = torch.rsqrt(x.pow(2).mean(-1) + RMS_EPSILON)
-    return x * statistic.unsqueeze(-1) * weight, statistic
 
 
 def _reached(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
