@@ -76,7 +76,7 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
     whole = {name: parameter.shape for name, parameter in model.named_parameters()}
     trace = trace_forward(model, family, key)
     cutter = Cutter(trace, stages_of_layers(job.plan, trace.layers), held.micro_batch_size)
-    program = cutter.program(stage, held, real)
+    program = cutter.program(stage, held.recompute, real, held.layers[: held.recomputed_layers])
     parts = {name: parameter.shape for name, parameter in model.named_parameters()}
     weights = tuple(
         Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name])) for name in program.parameters
