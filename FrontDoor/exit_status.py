@@ -26,6 +26,17 @@ TERMINATED = 128 + signal.SIGTERM
 _IMPOSSIBLE_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})  # wherever they were typed
 
 
+EVERYTHING_KEPT = "everything finished so far is kept, and the same command goes on from there"
+
+
+class Stopped(KeyboardInterrupt):
+    """A command that was told to end; ``kept`` is what there is of it and how to go on (empty: another process says so)."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__(kept)
+        self.kept = kept
+
+
 def guarded(run: Callable[[], int], *, verbose: bool) -> int:
     """Exit status of ``run()``; whatever it raises becomes one sentence on standard error and the status that goes with it."""
     _prepare_streams()
@@ -42,9 +53,10 @@ def guarded(run: Callable[[], int], *, verbose: bool) -> int:
         except SystemExit as stop:  # --help and --version
             status = stop.code if isinstance(stop.code, int) else DONE
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        what = "terminated" if told else "interrupted"
-        _say(f"{what}; everything finished so far is kept, and the same command goes on from there")
+    except KeyboardInterrupt as stop:
+        kept = stop.kept if isinstance(stop, Stopped) else EVERYTHING_KEPT
+        if kept:
+            _say(f"{'terminated' if told else 'interrupted'}; {kept}")
         return told[0] if told else INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         _discard_stdout()

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from GraphExtractor.graph import CollectiveGroup
 
+RMS_EPSILON = 1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
 OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
 
 
@@ -61,14 +62,14 @@ _reduce_scatter = define(
 
 class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+    def forward(ctx: Any, x: Any, weight: Any, _: float) -> Any:
         out, statistic = _rms_norm(x, weight)
         ctx.save_for_backward(x, weight, statistic)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return _rms_norm_backward(gradient, *ctx.saved_tensors)
+        return *_rms_norm_backward(gradient, *ctx.saved_tensors), None
 
 
 class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
@@ -145,22 +146,26 @@ def split_sequence(x: torch.Tensor, tp: int) -> Any:
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]
-    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32 statistic per row."""
+    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32 statistic per row.
 
-    def __init__(self, weight: torch.nn.Parameter) -> None:
+    ``epsilon`` is added to the mean of squares; a trace, whose costs it does not change, leaves it out.
+    """
+
+    def __init__(self, weight: torch.nn.Parameter, epsilon: float = RMS_EPSILON) -> None:
         super().__init__()
-        self.weight = weight
+        self.weight, self.epsilon = weight, epsilon
 
     def forward(self, x: torch.Tensor) -> Any:
         """Normalise the last dimension."""
-        return _RmsNorm.apply(x, self.weight)
+        return _RmsNorm.apply(x, self.weight, self.epsilon)
 
 
 def fuse_norms(model: torch.nn.Module, norm: type[torch.nn.Module]) -> None:
     """Put ``FusedRmsNorm`` in the place of all modules of class ``norm``."""
     for path, module in list(model.named_modules()):
         if isinstance(module, norm):
-            model.set_submodule(path, FusedRmsNorm(module.weight))
+            epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON))  # transformers has two names
+            model.set_submodule(path, FusedRmsNorm(module.weight, epsilon))
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:

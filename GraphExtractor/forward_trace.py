@@ -1,7 +1,7 @@
 """The forward pass of a model that is to run: its operators on real shapes, each with the layer it belongs to.
 
-As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention and losses are torch's own,
-and of operators that are shape functions only the fused norm and the two below are left. Dropout is off.
+As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away, attention, norms and losses are
+torch's own, and of operators that are shape functions only the two below are left. Dropout is off.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.tracing import Stamper
 
 ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
+_TORCH_ATTENTION = functional.scaled_dot_product_attention  # which extraction puts another one in the place of for a while
 
 # where the devices that share a layer's products begin to work on parts of it (Megatron's f), and where these are added (g)
 enter_group = define("enter_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
@@ -177,38 +178,48 @@ class _Marked:
         return (leave_group if forward is custom_operators.all_reduce else enter_group)(x, tp)
 
 
+class _PlainNorm:
+    """In the place of the fused norm, which is a shape function: torch's own."""
+
+    @staticmethod
+    def apply(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Normalise the last dimension."""
+        return functional.rms_norm(x, weight.shape, weight, epsilon)
+
+
+def plain_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Torch's attention without dropout; with a mask of numbers its steps, which have a gradient for the mask as well."""
+    if attn_mask is None or not attn_mask.is_floating_point():
+        fused: torch.Tensor = _TORCH_ATTENTION(q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return fused
+    if enable_gqa:
+        k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + attn_mask
+    if is_causal:
+        later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
 @contextmanager
 def plain_operators() -> Iterator[None]:
-    """While active, attention is torch's own without dropout, and every operator that runs has a gradient."""
-    own = functional.scaled_dot_product_attention
-
-    def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        if attn_mask is None or not attn_mask.is_floating_point():
-            fused: torch.Tensor = own(q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
-            return fused
-        if enable_gqa:
-            k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], 1) for each in (k, v))
-        scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale) + attn_mask
-        if is_causal:
-            later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(later, -torch.inf)
-        return scores.softmax(-1) @ v
-
+    """While active, attention and norms are torch's own, dropout is off, and every operator that runs has a gradient."""
     enabled = torch.backends.mha.get_fastpath_enabled()  # the kernel for inference, which has no gradient
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (
-            patch.object(functional, "scaled_dot_product_attention", attention),
+            patch.object(functional, "scaled_dot_product_attention", plain_attention),
             patch.object(custom_operators, "_Collective", _Marked),
+            patch.object(custom_operators, "_RmsNorm", _PlainNorm),
         ):
             yield
     finally:

@@ -21,8 +21,6 @@ from GraphExtractor.models.base import TensorParallelPlan
 from GraphExtractor.summa import SummaLinear
 from GraphExtractor.tensor_parallel import ShardsItself
 
-RMS_EPSILON = 1e-6  # whose value changes no cost
-
 _gather_ids = define(
     "gather_ids", "(Tensor ids, int tp2) -> Tensor", lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2)
 )
@@ -104,7 +102,8 @@ class _Sharder:
                 return None  # of heads, which are whole on a device
             centred = isinstance(module, torch.nn.LayerNorm)
             bias = self._vector(module.bias) if centred else None
-            return DividedNorm(self._part(module.weight, tp), bias, tp, module.eps if centred else RMS_EPSILON, centred=centred)
+            epsilon = module.eps if centred else module.epsilon
+            return DividedNorm(self._part(module.weight, tp), bias, tp, epsilon, centred=centred)
         if type(module).__name__ == "Conv1D":  # GPT-2's, which keeps (in, out)
             weight = self._part(module.weight, tp2, tp).t().contiguous()
             return SummaLinear(torch.nn.Parameter(weight), self._vector(module.bias), tp, tp2)

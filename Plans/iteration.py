@@ -170,6 +170,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
     if plan.pp == 1:
         parameters = parameters - priced.tied_parameters
     after_s = priced.after_s
+    communication_s = [_communication(priced, stage) for stage in range(plan.pp)]
     return tuple(
         StageReport(
             layers=tuple(names[layer] for layer in layers_of(priced, stage)),
@@ -178,6 +179,8 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             forward_s=float(forward_s[stage]),
             backward_s=float(backward_s[stage]),
             after_s=float(after_s[stage]),
+            forward_communication_s=communication_s[stage].forward_s,
+            backward_communication_s=communication_s[stage].backward_s,
             parameters=round(float(parameters[stage])),
             memory_bytes=float(state[stage] + activations[stage] + workspace[stage] + reserved[stage]),
             parameter_state_bytes=float(state[stage]),
@@ -186,6 +189,29 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             reserved_bytes=float(reserved[stage]),
         )
         for stage in range(plan.pp)
+    )
+
+
+@dataclass(frozen=True)
+class _Communication:
+    """Seconds of the passes of a micro-batch in which a stage does nothing but communicate."""
+
+    forward_s: float
+    backward_s: float
+
+
+def _communication(priced: PricedPlan, stage: int) -> _Communication:
+    forward, again, backward = passes_of(priced, stage)
+    parts = stage_parts(priced, stage)
+
+    def of_layers_s(*passes: PassParts) -> float:
+        return sum(each.tensor_s + each.sequence_s + each.context_s + each.expert_s for each in passes)
+
+    whole_s = of_layers_s(forward, again, backward)
+    shown = 1 - parts.hidden_tensor_s / whole_s if whole_s else 1.0
+    return _Communication(
+        of_layers_s(forward) * shown + parts.forward_data_s,
+        of_layers_s(again, backward) * shown + parts.exposed_data_s - parts.forward_data_s,
     )
 
 

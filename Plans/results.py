@@ -64,6 +64,8 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework
+    forward_communication_s: float = 0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
+    backward_communication_s: float = 0.0  # of ``backward_s``
 
 
 @dataclass(frozen=True)

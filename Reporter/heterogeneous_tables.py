@@ -16,16 +16,34 @@ from Solver.heterogeneous.search import PROVEN
 from Solver.results import HeterogeneousAnswer
 
 MS = 1e-3
+STAGE_WORDS = ("layers", "recomputed", "further")  # columns of words
 
 
 def stages_table(plan: Plan, reports: Sequence[StageReport]) -> TextTable:
     """What each stage holds, how it is trained, how long it takes and what memory it needs."""
-    further = any(_further(stage) for stage in plan.stages)
-    columns = ("stage", "layers", "devices", "tp x dp", "micro-batch", "recomputed", "ZeRO", *(["further"] if further else []))
-    measured = ("ms per micro-batch", "used GiB")
-    table = new_table(f"{label(plan.model)}: the stages", (*columns, *measured), words={"layers", "recomputed", "further"})
-    for place, (stage, report) in enumerate(zip(plan.stages, reports, strict=True), start=1):
-        table.add_row(
+    table = new_table(stages_title(plan), stage_columns(plan), words=set(STAGE_WORDS))
+    for row in stage_rows(plan, reports):
+        table.add_row(*row)
+    return table
+
+
+def stages_title(plan: Plan) -> str:
+    """What a table of its stages is called."""
+    return f"{label(plan.model)}: the stages"
+
+
+def stage_columns(plan: Plan) -> tuple[str, ...]:
+    """Columns of a table of the stages of ``plan``."""
+    further = ("further",) if any(map(_further, plan.stages)) else ()
+    trained = ("stage", "layers", "devices", "tp x dp", "micro-batch", "recomputed", "ZeRO", *further)
+    return (*trained, "ms per micro-batch", "used GiB")
+
+
+def stage_rows(plan: Plan, reports: Sequence[StageReport]) -> tuple[tuple[str, ...], ...]:
+    """A row for each stage under ``stage_columns``."""
+    further = any(map(_further, plan.stages))
+    return tuple(
+        (
             str(place),
             _layers(stage.layers),
             str(report.devices),
@@ -37,7 +55,8 @@ def stages_table(plan: Plan, reports: Sequence[StageReport]) -> TextTable:
             number(report.load_s / MS, aligned=True),
             f"{report.memory_bytes / GIB:,.2f}",
         )
-    return table
+        for place, (stage, report) in enumerate(zip(plan.stages, reports, strict=True), start=1)
+    )
 
 
 def _layers(layers: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from Plans.results import PipelineReport
 from Reporter.text_tables import TextTable, plain_table
 from Reporter.trace.events import Event, Process, Shown, Slice, Thread, file_content
 from Reporter.trace.pipeline import PipelineTrace
-from Runtime.training.records import JobRecord, StageRecord, TrainRecord
+from Runtime.training.records import CheckRecord, JobRecord, StageRecord, TrainRecord
 
 FIRST_PID = 1
 PREDICTED_PASSES = 200  # of a stage; more are not measured by a training of this kind either
@@ -31,17 +31,30 @@ def training_tables(record: TrainRecord, folder: Path) -> list[TextTable]:
     }
     tables = [plain_table("training", [run]), plain_table("stages, seconds per step", [_row(stage) for stage in record.stages])]
     if record.check is not None:
-        check = record.check
-        row: dict[str, object] = {
-            "steps": check.steps,
-            "loss_difference": f"{check.loss_difference:.1e}",
-            "parameter_difference": f"{check.parameter_difference:.1e}",
-            "parameter": check.parameter,
-            "allowed": f"{check.tolerance:.0e}",
-            "equal": "yes" if check.equal else "no",
-        }
-        tables.append(plain_table("against one process, relative", [row]))
+        tables.append(plain_table("against one process, relative", list(_check_rows(record.check))))
     return tables
+
+
+def _check_rows(check: CheckRecord) -> Iterator[dict[str, object]]:
+    """As it was trained where that did not decide, and what decided."""
+    first = check.as_trained
+    if first is not None:
+        undecided = f"may be rounding: {check.dtype} decides"
+        yield _check_row(check, first.dtype, first.loss, first.parameter, first.name, undecided)
+    equal = "yes" if check.equal else "no"
+    yield _check_row(check, check.dtype, check.loss_difference, check.parameter_difference, check.parameter, equal)
+
+
+def _check_row(check: CheckRecord, dtype: str, loss: float, parameter: float, name: str, equal: str) -> dict[str, object]:
+    return {
+        "steps": check.steps,
+        "dtype": dtype,
+        "loss_difference": f"{loss:.1e}",
+        "parameter_difference": f"{parameter:.1e}",
+        "parameter": name,
+        "allowed": f"{check.tolerance:.0e}",
+        "equal": equal,
+    }
 
 
 def _row(stage: StageRecord) -> dict[str, object]:
@@ -57,6 +70,7 @@ def _row(stage: StageRecord) -> dict[str, object]:
         "backward": round(measured.backward_s, 4),
         "backward_cpu": round(measured.backward_processor_s, 4),
         "backward_predicted": _rounded(predicted.backward_s),
+        "error": None if stage.processor_error is None else f"{stage.processor_error:+.1%}",
         "communication": round(measured.communication_s, 4),
         "idle": round(measured.idle_s, 4),
         "update": round(measured.update_s, 4),

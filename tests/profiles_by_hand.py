@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from Estimator.profiled.database import ProfileDatabase, append_collective, append_operator, append_pass, read_database
+from Estimator.profiled.database import ProfileDatabase, append_collective, append_operator, append_passes, read_database
 from Estimator.profiled.machine import Clock, DeviceKind, MachineRecord, write_machine
 from Estimator.profiled.rows import CollectiveRow, Exchange, OperatorRow, PassRow, Timing, anonymous
 from GraphExtractor.graph import Gemm, Operand, OperandRole, Operator, OperatorKind, Phase, VectorWork, Yields
@@ -84,5 +84,5 @@ def written(
     for exchange in collectives:
         append_collective(folder, exchange)
     for one in passes:
-        append_pass(folder, one)
+        append_passes(folder, [one])
     return read_database(folder)

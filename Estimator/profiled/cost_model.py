@@ -14,7 +14,7 @@ from Estimator.profiled.database import ProfileDatabase, read_database
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits
 from Estimator.profiled.overhead import Overhead, overhead_of
-from Estimator.profiled.rows import OperatorRow, anonymous
+from Estimator.profiled.rows import OperatorRow, anonymous, gradient_bytes
 from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
 
@@ -48,6 +48,11 @@ class ProfiledModel(DeviceModel):
         """Hash of the device, with the digest of its database, the framework and the number format of products."""
         return content_key(super().fingerprint, self.database.digest)
 
+    def accumulation_time(self, parameters: int) -> KernelTime:
+        """Nothing where the passes that were measured added gradients up: what that takes is then part of what they add."""
+        measured = any(row.gradient_bytes for row in self.database.passes)
+        return KernelTime() if measured else super().accumulation_time(parameters)
+
     def sourced_time(self, operator: Operator) -> SourcedTime:
         """Seconds of an operator that runs in one piece, and where they are from."""
         return self._sourced(anonymous(operator))
@@ -75,7 +80,8 @@ class ProfiledModel(DeviceModel):
     def _split(self, operator: Operator, seconds: float, host_s: float) -> KernelTime:
         """``seconds``, of which products take what they must, and what a framework adds to them."""
         arithmetic_s = min(self._rates.arithmetic_s(operator), seconds)
-        return KernelTime(arithmetic_s, seconds - arithmetic_s, self._overhead.seconds(operator.phase, seconds), host_s)
+        added_s = self._overhead.seconds(operator.phase, seconds, gradient_bytes(operator))
+        return KernelTime(arithmetic_s, seconds - arithmetic_s, added_s, host_s)
 
 
 def operator_model(device: Device, software: Software, number_format: str) -> DeviceModel:

@@ -100,9 +100,10 @@ def append_collective(folder: Path, row: CollectiveRow) -> None:
     _append(folder / f"{COLLECTIVES}.csv", collective_columns(row))
 
 
-def append_pass(folder: Path, row: PassRow) -> None:
-    """As ``append_operator``."""
-    _append(folder / f"{PASSES}.csv", pass_columns(row))
+def append_passes(folder: Path, rows: Sequence[PassRow]) -> None:
+    """As ``append_operator``, all of them or none."""
+    if rows:
+        _append(folder / f"{PASSES}.csv", *map(pass_columns, rows))
 
 
 def pack_tables(folder: Path) -> None:
@@ -136,8 +137,9 @@ def _parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
     return buffer.getvalue()
 
 
-def _append(path: Path, columns: Mapping[str, object]) -> None:
-    append_line(path, _line(repr(value) if isinstance(value, float) else value for value in columns.values()), _line(columns))
+def _append(path: Path, *rows: Mapping[str, object]) -> None:
+    lines = [_line(repr(value) if isinstance(value, float) else value for value in columns.values()) for columns in rows]
+    append_line(path, b"".join(lines), _line(rows[0]))
 
 
 def _line(cells: Iterable[object]) -> bytes:

@@ -36,7 +36,8 @@ class MachineRecord:
     """A machine, and how it was measured.
 
     ``description`` is its processor or accelerator, ``devices`` how many of it (or processes on it) a cluster of such machines
-    is taken to have. ``threads`` are those of an operator. ``power`` says what was known of clocks and limits.
+    is taken to have. ``threads`` are those of an operator. ``power`` says what was known of clocks and limits, ``dropout``
+    whether operators were measured with it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class MachineRecord:
     date: str
     versions: Mapping[str, str]
     power: str = ""
+    dropout: bool = True
     schema_version: int = field(default=SCHEMA_VERSION)
 
 

@@ -1,8 +1,9 @@
 """What a framework adds to operators that run one after another, from whole passes that were measured beside their operators.
 
 A pass takes its operators' seconds, some part more (operands that were in the cache when an operator was repeated alone are not
-when it follows others), and so many seconds for every operator (modules, the graph of gradients, views): two constants of a
-machine for each direction, at least zero, of the least relative error over all passes of the database, whatever the model.
+when it follows others), so many seconds for every operator (modules, the graph of gradients, views), and so many for every byte
+of gradients of weights (which are added to those of other micro-batches): three constants of a machine for each direction, at
+least zero, of the least relative error over all passes of the database, whatever the model.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import numpy as np
 from Estimator.profiled.rows import PassRow
 from GraphExtractor.graph import Phase
 
+NANO = 1e9  # bytes of about a second, so that the columns of the fit are of one size
+
 
 @dataclass(frozen=True)
 class PhaseOverhead:
-    """Seconds per operator, and per second of an operator."""
+    """Seconds per operator, per second of an operator, and per byte of the gradients of weights that it makes."""
 
     per_operator_s: float = 0.0
     per_second: float = 0.0
+    per_gradient_byte_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,10 @@ class Overhead:
 
     phases: Mapping[Phase, PhaseOverhead] = field(default_factory=dict)
 
-    def seconds(self, phase: Phase, operator_s: float) -> float:
-        """What is added to an operator of ``operator_s`` seconds."""
+    def seconds(self, phase: Phase, operator_s: float, gradient_bytes: int = 0) -> float:
+        """What is added to an operator of ``operator_s`` seconds that makes so many bytes of gradients of weights."""
         found = self.phases.get(phase, PhaseOverhead())
-        return found.per_operator_s + found.per_second * operator_s
+        return found.per_operator_s + found.per_second * operator_s + found.per_gradient_byte_s * gradient_bytes
 
 
 def overhead_of(passes: Iterable[PassRow]) -> Overhead:
@@ -48,11 +52,11 @@ def overhead_of(passes: Iterable[PassRow]) -> Overhead:
         measured = np.array([row.timing.seconds for row in rows])
         alone = np.array([row.operators_s for row in rows])
         counts = np.array([float(row.operators) for row in rows])
+        added = np.array([float(row.gradient_bytes) for row in rows])
         if len({(row.operators, row.operators_s) for row in rows}) < 2:  # one pass cannot tell the two apart
             found[phase] = PhaseOverhead(per_operator_s=max(float(np.mean((measured - alone) / counts)), 0.0))
             continue
-        (per_operator_s, per_second), _ = nnls(
-            np.stack([counts / measured, alone / measured], axis=1), (measured - alone) / measured
-        )
-        found[phase] = PhaseOverhead(float(per_operator_s), float(per_second))
+        columns = np.stack([counts, alone, added / NANO], axis=1) / measured[:, None]
+        per_operator_s, per_second, per_byte = nnls(columns, (measured - alone) / measured)[0].tolist()
+        found[phase] = PhaseOverhead(per_operator_s, per_second, per_byte / NANO)
     return Overhead(found)

@@ -12,7 +12,7 @@ from typing import Any
 
 from Common.errors import InputError
 from Common.records import from_json
-from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phase
+from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phase, Yields
 
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
@@ -68,7 +68,10 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class PassRow:
-    """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone take ``operators_s``, cost."""
+    """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone take ``operators_s``, cost.
+
+    ``gradient_bytes`` are those of the weights' gradients that it adds to others (see ``gradient_bytes``), 0 where it does not.
+    """
 
     phase: Phase
     operators: int
@@ -78,6 +81,12 @@ class PassRow:
     model: str
     micro_batch_size: int
     sequence_length: int
+    gradient_bytes: int = 0
+
+
+def gradient_bytes(operator: Operator) -> int:
+    """Bytes of the gradients of weights that an operator makes."""
+    return sum(each.bytes for each in operator.writes) if operator.yields is Yields.WEIGHT_GRADIENT else 0
 
 
 def anonymous(operator: Operator) -> Operator:
@@ -195,6 +204,7 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         model=str(columns.get("model") or ""),
         micro_batch_size=_count(columns, "micro_batch_size", where),
         sequence_length=_count(columns, "sequence_length", where),
+        gradient_bytes=int(_number(columns, "gradient_bytes", where)) if "gradient_bytes" in columns else 0,
     )
 
 

@@ -13,7 +13,6 @@ from Reporter.report.charts import sized
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, share, unit_for
 from Reporter.report.theme import colour
-from Solver.results import ModelPlan
 
 MOST_SEGMENTS = 8000  # of one chart
 MOST_PASSES = 400  # of one stage in one chart: more would be thinner than a line
@@ -71,9 +70,9 @@ def timeline_of(report: PipelineReport) -> Timeline:
     return Timeline(report, passes, tuple(segments), start + report.optimizer_s)
 
 
-def pipeline_figures(plan: ModelPlan, suffix: str) -> tuple[Figure, ...]:
+def pipeline_figures(report: PipelineReport, suffix: str) -> tuple[Figure, ...]:
     """The whole timeline; where it has too many passes to draw, its beginning and its end."""
-    line = timeline_of(plan.pipeline)
+    line = timeline_of(report)
     whole = f"{_what(line.report)} It ends after {duration(line.end_s)}, which is the iteration."
     warm = int(np.argmin(line.passes.forward[0]))
     if line.positions <= MOST_PASSES and len(line.segments) <= MOST_SEGMENTS:

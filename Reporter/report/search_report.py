@@ -18,6 +18,7 @@ from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.device_figures import devices_figure
 from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from Reporter.report.formats import duration, share
+from Reporter.report.heterogeneous_section import heterogeneous_section
 from Reporter.report.layer_graph_figure import layer_graph_figure
 from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
@@ -25,6 +26,8 @@ from Reporter.report.provenance import provenance
 from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
+from Reporter.report.training.run_sections import measured_sections, trainings_of
+from Reporter.report.training.training_report import training_words
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
 from Studies.wording import (
@@ -55,6 +58,7 @@ def search_report(run: FinishedRun) -> Report:
     models = listed([label(name) for name in (result.best.models if result.best else _asked(run))])
     what, where = ("plan", f", {result.hardware.title}") if run.on_device else ("accelerator", "")
     sources = Section("provenance", "Provenance", provenance(run))
+    differing = () if result.heterogeneous is None else (heterogeneous_section(result.heterogeneous),)
     if result.best is None:
         tried = (Section("sizes", "What was tried", (Part("", (), (), (size_figures.size_table(result),)),)),)
         return Report(
@@ -63,15 +67,17 @@ def search_report(run: FinishedRun) -> Report:
             explanation.answer,
             (),
             (),
-            (*(tried if result.rows else ()), sources),
+            (*(tried if result.rows else ()), *differing, sources),
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]
+    trainings = trainings_of(run, points)
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", why(best, points)),
         Reasons("What limits it", explanation.limits_in_words),
         Reasons("Where the time goes", explanation.time_in_words),
+        Reasons("What training it measured", tuple(training_words(each.trained.record) for each in trainings)),
     )
     return Report(
         f"The best {what} for {models}",
@@ -79,7 +85,7 @@ def search_report(run: FinishedRun) -> Report:
         explanation.answer,
         tuple(_numbers(run, best, points)),
         tuple(reason for reason in reasons if reason.sentences),
-        (*_sections(run, best, points, explanation.limits), sources),
+        (*measured_sections(points, trainings), *_sections(run, best, points, explanation.limits), *differing, sources),
         explanation.warnings,
     )
 
@@ -106,7 +112,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("choices", "What each choice of the plan allows", choices)
     yield Section("placement", "Placement on the devices", of_each(_placement))
     yield Section("iteration", "Where the time of an iteration goes", of_each(_iteration))
-    pipelines = of_each(lambda each, name: Part(name, (), pipeline_figures(each.plan, each.suffix)))
+    pipelines = of_each(lambda each, name: Part(name, (), pipeline_figures(each.plan.pipeline, each.suffix)))
     yield Section("pipeline", "Pipeline timeline", pipelines)
     if chip is not None:
         schedules = of_each(lambda each, name: _schedules(each, chip, name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -107,8 +108,25 @@ def _member(
     parent: int,
     results: Connection,
 ) -> None:
-    """One of the processes; the first one sends what it measures."""
+    """One of the processes; what goes wrong in it is said by the process that started it, once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
     threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
+    try:
+        _measure(rank, processes, meeting, device_kind, wanted, repeats, results)
+    except Exception:  # noqa: BLE001 - mostly that another one is gone
+        os._exit(1)
+
+
+def _measure(
+    rank: int,
+    processes: int,
+    meeting: str,
+    device_kind: DeviceKind,
+    wanted: Sequence[Wanted],
+    repeats: Repeats,
+    results: Connection,
+) -> None:
+    """Take part in all exchanges; the first one sends what it measures."""
     import torch
     import torch.distributed as dist
 

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from Common.errors import PhazeError
 from GraphExtractor.extract import traced_blocks
+from GraphExtractor.forward_trace import numbered
 from GraphExtractor.fusion import fuse
 from GraphExtractor.graph import GraphKey, Operator, OperatorKind
 from GraphExtractor.layers import GraphBuilder
@@ -26,7 +27,7 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.operators import readers, traced_operators
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import ValueTable, is_bookkeeping, is_view
-from Runtime.profiling.real_operators import REAL_OPERATORS
+from Runtime.profiling.real_operators import REAL_OPERATORS, WITHOUT_DROPOUT
 
 WHOLE = "phaze"  # namespace of the operators that a trace keeps whole
 
@@ -37,11 +38,15 @@ class NotRunnableError(PhazeError):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """An operator of a graph, and the traced nodes that it is made of; ``block`` is the path of the module it is in, if any."""
+    """An operator of a graph, the traced nodes that it is made of, and its layer.
+
+    ``layer`` is the layer's name, ``block`` the path of its module ("" of what runs between modules).
+    """
 
     operator: Operator
     nodes: tuple[Node, ...]
     tensors: Tensors
+    layer: str = ""
     block: str = ""
 
     def prepared(self) -> Callable[[], object]:
@@ -95,7 +100,9 @@ class Kernel:
 
 def _copied(graph: Graph, node: Node, mapped: Callable[[Node], Node]) -> Node:
     if getattr(node.target, "namespace", "") != WHOLE:
-        return graph.node_copy(node, mapped)
+        copied = graph.node_copy(node, mapped)
+        copied.target = WITHOUT_DROPOUT.get(node.target, node.target)
+        return copied
     name = node.target._schema.name.split("::")[1]
     if name not in REAL_OPERATORS:
         raise NotRunnableError(f"{name} is traced by its shapes, and nothing here runs it")
@@ -177,9 +184,9 @@ def kernels_of(key: GraphKey, family: ModelFamily, device: str) -> tuple[Kernel,
         InputError: as ``GraphExtractor.extract.extract_graph``.
     """
     step = linked(traced_blocks(key, family))
-    tensors = Tensors(step, real_inputs(key, family), device)
+    tensors, names = Tensors(step, real_inputs(key, family), device), numbered([place.name for place in step.places])
     return tuple(
-        Kernel(operator, nodes, tensors, step.places[layer].path)
+        Kernel(operator, nodes, tensors, names[layer], step.places[layer].path)
         for layer, operator, nodes in _operators(step)
         if _runs_alone(operator)
     )

@@ -23,7 +23,7 @@ from GraphExtractor.graph import Attention, GraphKey, Phase
 from GraphExtractor.models.base import ModelFamily
 from Runtime.profiling.kernels import real_inputs
 from Runtime.profiling.real_operators import register_torch_attention
-from Runtime.profiling.timing import Repeats, spread_of, timing_of
+from Runtime.profiling.timing import Repeats, now, spread_of, timing_of
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,11 @@ def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Modu
         model = reduced(family.build(key, family.padded_vocabulary(1), attention), family)
     for path, module in list(model.named_modules()):
         if isinstance(module, FusedRmsNorm):  # which is traced, and has no kernel
-            norm = torch.nn.RMSNorm(module.weight.shape, dtype=module.weight.dtype)
+            norm = torch.nn.RMSNorm(module.weight.shape, module.epsilon, dtype=module.weight.dtype)
             norm.weight = module.weight
             model.set_submodule(path, norm)
+        elif isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
     return model.to(device).train()
 
 
@@ -97,10 +99,10 @@ class _Watch:
 
     def _begin(self, _: torch.nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self._input = next((each for each in (*arguments, *named.values()) if _differentiable(each)), None)
-        self._started = _now(self._clock)
+        self._started = now(self._clock)
 
     def _end(self, _: torch.nn.Module, __: object, result: Any) -> None:
-        self.seconds[Phase.FORWARD].append(_now(self._clock) - self._started)
+        self.seconds[Phase.FORWARD].append(now(self._clock) - self._started)
         results = result if isinstance(result, tuple) else (result,)
         output = next((each for each in results if _differentiable(each)), None)
         if output is not None and self._input is not None:
@@ -108,10 +110,10 @@ class _Watch:
             self._input.register_hook(self._end_backward)
 
     def _begin_backward(self, _: object) -> None:
-        self._started = _now(self._clock)
+        self._started = now(self._clock)
 
     def _end_backward(self, _: object) -> None:
-        self.seconds[Phase.BACKWARD].append(_now(self._clock) - self._started)
+        self.seconds[Phase.BACKWARD].append(now(self._clock) - self._started)
 
 
 def _differentiable(value: object) -> bool:
@@ -120,17 +122,8 @@ def _differentiable(value: object) -> bool:
 
 def _step(model: torch.nn.Module, family: ModelFamily, inputs: Mapping[str, Any], clock: Clock) -> tuple[float, float]:
     model.zero_grad(set_to_none=True)
-    now = partial(_now, clock)
-    start = now()
+    start = now(clock)
     loss = family.loss(model, inputs, partial(cross_entropy, tp=1))
-    middle = now()
+    middle = now(clock)
     loss.backward()
-    return middle - start, now() - middle
-
-
-def _now(clock: Clock) -> float:
-    if clock is Clock.THREAD:
-        return time.thread_time()
-    if clock is Clock.EVENTS:
-        torch.cuda.synchronize()
-    return time.perf_counter()
+    return middle - start, now(clock) - middle

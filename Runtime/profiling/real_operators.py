@@ -1,7 +1,9 @@
 """What operators that a trace keeps whole do when they are run: attention, norms and losses, by torch's own kernels.
 
-A trace has shapes only for them (``GraphExtractor.custom_operators``). Backward operators run the gradient of the forward one,
-whose graph is made at the first call and kept, since an operator is always run on the same tensors.
+A trace has shapes only for them (``GraphExtractor.custom_operators``). Dropout is off, as it is where plans are trained. Backward
+operators run those of torch's operators that the gradient of the forward one is made of, without the graph of gradients, which
+whole passes tell of; what they read of the forward pass is made at the first call and kept, since an operator is always run on
+the same tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 from torch.nn import functional
+
+from GraphExtractor.forward_trace import plain_attention
 
 Function = Callable[..., Any]
 
@@ -21,25 +28,50 @@ class _Gradient:
 
     def __init__(self, function: Function, inputs: int) -> None:
         self._function, self._inputs = function, inputs
-        self._made: tuple[Any, tuple[Any, ...]] | None = None
+        self._made: Function | None = None
 
     def __call__(self, gradient: Any, *arguments: Any) -> Any:
         if self._made is None:
-            leaves = tuple(each.detach().requires_grad_() for each in arguments[: self._inputs])
+            self._made = self._prepared(gradient, arguments[: self._inputs], arguments[self._inputs :])
+        return self._made(gradient)
+
+    def _prepared(self, gradient: Any, leaves: tuple[Any, ...], others: tuple[Any, ...]) -> Function:
+        """A function of the gradient that runs what depends on it, on what the rest gives now."""
+
+        def both(of_result: Any, *given: Any) -> Any:
             with torch.enable_grad():
-                self._made = self._function(*leaves, *arguments[self._inputs :]), leaves
-        result, leaves = self._made
-        return torch.autograd.grad(result, leaves, gradient, retain_graph=True)
+                inputs = tuple(each.detach().requires_grad_() for each in given)
+                return torch.autograd.grad(self._function(*inputs, *others), inputs, of_result)
+
+        traced = make_fx(both)(gradient, *leaves)
+        of_result, *given = [node for node in traced.graph.nodes if node.op == "placeholder"]
+        values, module, backward = dict(zip(given, leaves, strict=True)), torch.nn.Module(), Graph()
+        copies: dict[Node, Node] = {of_result: backward.placeholder(of_result.name)}
+
+        def read(node: Node) -> Node:
+            if node not in copies:
+                setattr(module, node.name, values[node])
+                copies[node] = backward.get_attr(node.name)
+            return copies[node]
+
+        for node in traced.graph.nodes:
+            if node.op == "get_attr":
+                values[node] = getattr(traced, node.target)
+            elif node.op == "output":
+                backward.output(map_arg(node.args[0], read))
+            elif node.op == "call_function" and any(each in copies and each not in values for each in node.all_input_nodes):
+                copies[node] = backward.node_copy(node, read)
+            elif node.op == "call_function":
+                inputs, settings = map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*inputs, **settings)
+        run: Function = GraphModule(module, backward).forward
+        return run
 
 
-def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, dropout: float, scale: float | None = None) -> Any:
+def _attention(q: Any, k: Any, v: Any, bias: Any, causal: bool, scale: float | None = None) -> Any:
     """(batch, rows, heads, width) of queries, keys and values of (batch, heads, rows, width); ``bias`` is added to the scores."""
-    if bias is not None and causal:
-        hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
-        bias, causal = bias.masked_fill(hidden, float("-inf")), False
     grouped = q.shape[1] != k.shape[1]
-    out = functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, enable_gqa=grouped)
-    return out.transpose(1, 2)
+    return plain_attention(q, k, v, bias, is_causal=causal, scale=scale, enable_gqa=grouped).transpose(1, 2)
 
 
 def register_torch_attention() -> str:
@@ -54,7 +86,7 @@ def register_torch_attention() -> str:
             mask is None and bool(getattr(module, "is_causal", True) if told is None else told) and q.shape[-2] == k.shape[-2]
         )
         added = bias if mask is None else mask if bias is None else mask + bias
-        return _attention(q, k, v, added, causal, dropout, scaling), None
+        return _attention(q, k, v, added, causal, scaling), None
 
     name = "phaze_torch"
     AttentionInterface.register(name, routed)
@@ -69,7 +101,7 @@ def _check_scores(sinks: Any = None, window: Any = None, capped: bool = False, *
 def _attention_forward() -> Function:
     def forward(q: Any, k: Any, v: Any, causal: bool, dropout: float, bias: Any = None, *others: Any) -> Any:
         _check_scores(*others)
-        return _attention(q, k, v, bias, causal, dropout), None
+        return _attention(q, k, v, bias, causal), None
 
     return forward
 
@@ -82,8 +114,8 @@ def _attention_backward() -> Function:
     ) -> Any:
         _check_scores(*others)
         if bias is None:
-            return *gradients_of(gradient, q, k, v, None, causal, dropout), None, None
-        return *with_bias(gradient, q, k, v, bias, causal, dropout), None
+            return *gradients_of(gradient, q, k, v, None, causal), None, None
+        return *with_bias(gradient, q, k, v, bias, causal), None
 
     return backward
 
@@ -124,6 +156,20 @@ def _cross_entropy_backward(gradient: Any, exponentials: Any, total: Any, labels
     return (softmax * gradient.unsqueeze(-1)).to(dtype)
 
 
+def _without_dropout(x: Any, *_: Any) -> Any:
+    return x, None
+
+
+def _gradient_without_dropout(gradient: Any, *_: Any) -> Any:
+    return gradient
+
+
+WITHOUT_DROPOUT: Mapping[Any, Function] = MappingProxyType(
+    {
+        torch.ops.aten.native_dropout.default: _without_dropout,
+        torch.ops.aten.native_dropout_backward.default: _gradient_without_dropout,
+    }
+)  # operators of torch that are traced, but do nothing where plans are trained
 REAL_OPERATORS: Mapping[str, Callable[[], Function]] = MappingProxyType(
     {
         "attention": _attention_forward,

@@ -21,14 +21,14 @@ from Estimator.profiled.database import (
     ProfileDatabase,
     append_collective,
     append_operator,
-    append_pass,
+    append_passes,
     pack_tables,
     read_database,
 )
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import held_out_errors
 from Estimator.profiled.machine import MACHINE, DeviceKind, MachineRecord, profile_folder, read_machine, write_machine
-from Estimator.profiled.rows import OperatorRow, PassRow, Timing, anonymous
+from Estimator.profiled.rows import OperatorRow, PassRow, Timing, anonymous, gradient_bytes
 from GraphExtractor.graph import Attention, GraphKey, Operator, Phase
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -36,6 +36,7 @@ from GraphExtractor.storage import traced_key
 from Runtime.allocator import keep_freed_memory
 from Runtime.profiling.exchanges import measured_exchanges, wanted_exchanges
 from Runtime.profiling.kernels import Kernel, NotRunnableError, kernels_of
+from Runtime.profiling.layer_passes import measured_layer_passes
 from Runtime.profiling.passes import measured_passes
 from Runtime.profiling.probes import probes
 from Runtime.profiling.this_machine import this_machine
@@ -159,7 +160,7 @@ def _check_machine(folder: Path, machine: MachineRecord) -> None:
             raise InputError(f"{folder} is there and is no profiled database; give another --output")
         return
     known = read_machine(folder)
-    for key in ("description", "device_kind", "threads", "clock", "versions"):
+    for key in ("description", "device_kind", "threads", "clock", "versions", "dropout"):
         was, now = getattr(known, key), getattr(machine, key)
         if was != now:
             raise InputError(f"{folder / MACHINE} says {key} {was}, this machine has {now}; give another --output")
@@ -255,31 +256,44 @@ class _Profile:
             return
         parts: dict[tuple[Phase, str], list[OperatorRow]] = {}
         for kernel in kernels:
-            parts.setdefault((kernel.operator.phase, kernel.block), []).append(self._rows[anonymous(kernel.operator)])
-        blocks = tuple(dict.fromkeys(kernel.block for kernel in kernels if kernel.block))
+            row = self._rows[anonymous(kernel.operator)]
+            for place in {"", kernel.layer, kernel.block}:
+                parts.setdefault((kernel.operator.phase, place), []).append(row)
         with self._progress.phase(f"passes of {key.label}, micro-batch {key.micro_batch_size}", 1) as advance:
             repeats = replace(self._request.repeats, cap_s=4 * self._request.repeats.cap_s)
-            family, kind = self._traced_family(key), self._request.device_kind.value
             try:
-                found = measured_passes(traced_key(key), family, kind, self._machine.clock, repeats, blocks)
+                found = self._timed_parts(key, kernels, repeats)
             except (RuntimeError, ValueError, TypeError, NotImplementedError, AttributeError) as error:
                 said = str(error).splitlines()[0] if str(error) else type(error).__name__
                 logger.warning("no whole pass of %s is measured: %s", key.label, said)
                 return
-            for phase in Phase:
-                of_blocks = found.blocks[phase]
-                for block, timing in of_blocks.items():
-                    self._keep_pass(key, phase, parts[phase, block], timing)
-                if not of_blocks:
-                    whole = [row for (each, _), rows in parts.items() if each is phase for row in rows]
-                    self._keep_pass(key, phase, whole, found.whole[phase])
+            sizes = key.dtype, key.model, key.micro_batch_size, key.sequence_length
+            rows = [
+                PassRow(
+                    phase,
+                    len(alone),
+                    sum(row.timing.seconds for row in alone),
+                    timing,
+                    *sizes,
+                    sum(gradient_bytes(row.operator) for row in alone) if self._request.device_kind is DeviceKind.CPU else 0,
+                )
+                for (phase, place), timing in found.items()
+                if (alone := parts.get((phase, place)))
+            ]
+            append_passes(self._request.folder, rows)
+            self._measured += len(rows)
             advance(1)
 
-    def _keep_pass(self, key: GraphKey, phase: Phase, rows: Sequence[OperatorRow], timing: Timing) -> None:
-        alone_s = sum(row.timing.seconds for row in rows)
-        sizes = key.dtype, key.model, key.micro_batch_size, key.sequence_length
-        append_pass(self._request.folder, PassRow(phase, len(rows), alone_s, timing, *sizes))
-        self._measured += 1
+    def _timed_parts(self, key: GraphKey, kernels: Sequence[Kernel], repeats: Repeats) -> dict[tuple[Phase, str], Timing]:
+        """Passes through the layers as a training here runs them; on GPUs through blocks, or through all where there are none."""
+        family, kind = self._traced_family(key), self._request.device_kind
+        if kind is DeviceKind.CPU:
+            layers = measured_layer_passes(traced_key(key), family, self._machine.clock, repeats)
+            return {(phase, layer): timing for layer, timings in layers.items() for phase, timing in timings.items()}
+        blocks = tuple(dict.fromkeys(kernel.block for kernel in kernels if kernel.block))
+        found = measured_passes(traced_key(key), family, kind.value, self._machine.clock, repeats, blocks)
+        places = {phase: found.blocks[phase] or {"": found.whole[phase]} for phase in Phase}
+        return {(phase, block): timing for phase, timings in places.items() for block, timing in timings.items()}
 
     def _fits(self, key: GraphKey) -> bool:
         """Whether the weights of a pass find room, roughly; a pass that does not is left out."""

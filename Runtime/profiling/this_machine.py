@@ -52,6 +52,7 @@ def this_machine(name: str, device_kind: DeviceKind, threads: int, devices: int 
         date=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         versions=versions,
         power=_power_of_gpu() if on_cuda else _governor(),
+        dropout=False,
     )
 
 

@@ -68,6 +68,17 @@ def spread_of(samples: Sequence[float]) -> float:
     return float(high - low)
 
 
+def now(clock: Clock) -> float:
+    """Seconds of ``clock``, for differences."""
+    if clock is Clock.THREAD:
+        return time.thread_time()
+    if clock is Clock.EVENTS:
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def _thread(run: Callable[[], object], count: int) -> tuple[float, float]:
     started = time.thread_time()
     for _ in range(count):

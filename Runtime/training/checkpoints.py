@@ -15,11 +15,10 @@ from Common.files import read_json, write_atomically
 from Common.records import to_json, to_record
 from Plans.plan import Plan
 from Runtime.training.groups import Groups
-from Runtime.training.job import Job
+from Runtime.training.job import CHECKPOINTS, Job
 from Runtime.training.optimizer import StageOptimizer
 from Runtime.training.places import Seat
 
-FOLDER = "checkpoints"
 RECORD = "checkpoint.json"
 
 
@@ -34,9 +33,10 @@ class Checkpoint:
     losses: tuple[float, ...]
 
 
-def save(job: Job, seat: Seat, optimizer: StageOptimizer, groups: Groups, step: int, losses: tuple[float, ...]) -> None:
-    """Write the checkpoint of ``step``; all processes of the job do so together."""
-    place = job.folder / FOLDER / f"step-{step:06d}"
+def save(
+    job: Job, place: Path, seat: Seat, optimizer: StageOptimizer, groups: Groups, step: int, losses: tuple[float, ...]
+) -> None:
+    """Write the checkpoint of ``step`` to ``place``; all processes of the job do so together."""
     partial = place.with_name(f".{place.name}.partial")
     first = seat.rank == 0
     if first:
@@ -75,7 +75,7 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
     Raises:
         InputError: there is none, or it is of another training.
     """
-    places = [path] if (path / RECORD).is_file() else sorted((path / FOLDER).glob("step-*"))
+    places = [path] if (path / RECORD).is_file() else sorted((path / CHECKPOINTS).glob("step-*"))
     if not places or not (places[-1] / RECORD).is_file():
         raise InputError(
             f"--resume {path} holds no checkpoint; give the folder of a run that was told --checkpoint-every, or of a checkpoint"

@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from GraphExtractor.custom_operators import FusedRmsNorm
 from GraphExtractor.forward_trace import input_shapes, mean_cross_entropy, plain_operators, real_model
 from GraphExtractor.models.base import ModelFamily
 from Runtime.training.batches import Batches, read_text
-from Runtime.training.checkpoints import FOLDER, stage_weights
+from Runtime.training.checkpoints import stage_weights
 from Runtime.training.divided_weights import division_of
-from Runtime.training.job import CHECKED_STEPS, SYNTHETIC, Job
-from Runtime.training.records import CheckRecord, JobRecord
-from Runtime.training.stage_program import rms_norm
+from Runtime.training.job import CHECKED_STEPS, EXACT, SYNTHETIC, Job
+from Runtime.training.records import CheckRecord, Difference, JobRecord
 from Runtime.training.weights import Weight, initial
 
 TOLERANCE = 1e-6  # relative, of fp32
 
 
+def check_training(
+    job: Job,
+    family: ModelFamily,
+    record: JobRecord | None,
+    agreed: Callable[[bool], bool],
+    again: Callable[[Job], JobRecord | None],
+) -> CheckRecord | None:
+    """Compare a run with one process; where they differ in float32, train ``again`` in float64, where rounding cannot decide.
+
+    Processes without a ``record`` take part in that once the first one has it so, which ``agreed`` tells them, and return None.
+    """
+    try:
+        found = None if record is None else compare(job, record, family)
+        if not agreed(found is not None and not found.equal and job.dtype != EXACT):
+            return found
+        exact = again(job.exact)
+        if found is None or exact is None:
+            return None
+        first = Difference(found.dtype, found.loss_difference, found.parameter_difference, found.parameter)
+        return replace(compare(job.exact, exact, family), as_trained=first)
+    finally:
+        if record is not None:
+            shutil.rmtree(job.checked_weights.parent, ignore_errors=True)
+
+
 def compare(job: Job, record: JobRecord, family: ModelFamily) -> CheckRecord:
     """Compare the first steps of a run, whose weights were kept, with those of one process."""
     losses, reference = train_alone(job, family, CHECKED_STEPS)
-    folder = job.folder / FOLDER / f"step-{CHECKED_STEPS:06d}"
     measured = [step.loss for step in record.steps[:CHECKED_STEPS]]
-    loss = max(abs(one - other) / abs(other) for one, other in zip(measured, losses, strict=True))
+    loss = max(_of_numbers(abs(one - other) / abs(other)) for one, other in zip(measured, losses, strict=True))
     worst, name = 0.0, ""
-    for key, difference in _differences(job, folder, family, reference):
+    for key, difference in _differences(job, job.checked_weights, family, reference):
         if difference >= worst:
             worst, name = difference, key
-    return CheckRecord(CHECKED_STEPS, loss, worst, name, TOLERANCE)
+    return CheckRecord(CHECKED_STEPS, loss, worst, name, TOLERANCE, job.dtype)
 
 
 def _differences(job: Job, folder: Path, family: ModelFamily, reference: dict[str, torch.Tensor]) -> list[tuple[str, float]]:
@@ -47,7 +73,12 @@ def _differences(job: Job, folder: Path, family: ModelFamily, reference: dict[st
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.double() - other.double()).abs().max() / other.double().abs().max())
+    return _of_numbers(float((one.double() - other.double()).abs().max() / other.double().abs().max()))
+
+
+def _of_numbers(difference: float) -> float:
+    """``difference``; infinite where something compared is no number, as behind a training that diverged."""
+    return math.inf if math.isnan(difference) else difference
 
 
 def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
@@ -57,9 +88,6 @@ def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float],
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial(Weight(name, parameter.shape, parameter.shape, None), job.seed, parameter.dtype, 1, 0))
-    for path, module in list(model.named_modules()):
-        if isinstance(module, FusedRmsNorm):
-            model.set_submodule(path, _Norm(module.weight))
     adam = torch.optim.Adam(
         model.parameters(), settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, foreach=False
     )
@@ -79,15 +107,3 @@ def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float],
             adam.step()
             losses.append(total)
     return losses, {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-class _Norm(torch.nn.Module):  # type: ignore[misc]
-    """The norm that ``FusedRmsNorm`` stands for."""
-
-    def __init__(self, weight: torch.nn.Parameter) -> None:
-        super().__init__()
-        self.weight = weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise the last dimension."""
-        return rms_norm(x, self.weight)[0]

@@ -15,6 +15,8 @@ from Runtime.training.divided_weights import divided_family
 from Runtime.training.places import StagePlace
 
 DTYPES = ("float32", "float64")
+EXACT = "float64"  # rounds by far less than what a check allows
+CHECKPOINTS = "checkpoints"
 SYNTHETIC = "synthetic"
 CHECKED_STEPS = 3
 OPTIMIZERS = ("adam",)
@@ -83,6 +85,20 @@ class Job:
         held = self.plan.stages[stage]
         return GraphKey(self.plan.model, held.micro_batch_size, self.plan.sequence_length, held.layout.tp, dtype=self.dtype)
 
+    def checkpoint(self, step: int) -> Path:
+        """The checkpoint of ``step``."""
+        return self.folder / CHECKPOINTS / f"step-{step:06d}"
+
+    @property
+    def checked_weights(self) -> Path:
+        """Where the weights are kept that a check compares."""
+        return self.folder / "check" / self.dtype
+
+    @property
+    def exact(self) -> Job:
+        """The steps of the check alone, in ``EXACT``."""
+        return replace(self, dtype=EXACT, steps=CHECKED_STEPS, checkpoint_every=0, traced=0)
+
     @property
     def alone(self) -> Job:
         """The same training by one process that holds the whole model."""
@@ -113,6 +129,8 @@ def check_job(job: Job, most_processes: int) -> ModelFamily:
         raise InputError(f"dtype {job.dtype!r} is unknown; give one of {', '.join(DTYPES)}")
     if job.steps < 1:
         raise InputError(f"steps is {job.steps}; give at least 1")
+    if job.check and job.resume is not None:
+        raise InputError("a check compares the first steps, which a resumed training does not run; leave out --check or --resume")
     if job.check and job.steps < CHECKED_STEPS:
         raise InputError(
             f"the check compares {CHECKED_STEPS} steps, but only {job.steps} are to be trained; give --steps {CHECKED_STEPS}"
@@ -144,6 +162,8 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
     rows = plan.stages[0].micro_batch_size * plan.stages[0].dp
     for number, stage in enumerate(plan.stages):
         where = f"stage {number} of the plan"
+        if not stage.layers:
+            raise InputError(f"{where} has no layers; give it some, or leave it out")
         if stage.dp < 1 or stage.micro_batch_size < 1 or stage.layout.tp < 1:
             raise InputError(
                 f"{where} has dp {stage.dp}, tp {stage.layout.tp} and micro-batches of {stage.micro_batch_size}; give at least 1"

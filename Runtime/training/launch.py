@@ -56,37 +56,8 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         _forkserver._stop()  # type: ignore[attr-defined]  # nothing is left, also where this process goes on
 
 
-def started_by_torchrun() -> bool:
-    """Whether this process is one of those that torchrun started."""
-    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
-
-
-def check_world(job: Job) -> None:
-    """Refuse another number of processes than the plan needs.
-
-    Raises:
-        InputError: says how many it needs.
-    """
-    world = int(os.environ["WORLD_SIZE"])
-    if world != job.processes:
-        raise InputError(
-            f"torchrun started {world} processes, but the plan needs {job.processes}; give --nproc-per-node {job.processes}"
-        )
-
-
-def train_here(job: Job) -> JobRecord | None:
-    """Take part in the job as one of torchrun's processes; the first one returns what all measured."""
-    prepare_torch()
-    dist.init_process_group("gloo")
-    try:
-        record = train(job, _say_step)
-        dist.barrier()
-        return record
-    finally:
-        dist.destroy_process_group()
-
-
-def _say_step(step: StepRecord) -> None:
+def say_step(step: StepRecord) -> None:
+    """Log a step."""
     logger.info("step %d: loss %.6f, gradient norm %.4f, %.3f s", step.step, step.loss, step.gradient_norm, step.wall_s)
 
 
@@ -109,7 +80,7 @@ def _watched(jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Con
                     raise sent
                 raise PhazeError(_ended(jobs, killed, running[killed][0].exitcode, done)) from sent
             if isinstance(sent, StepRecord):
-                _say_step(sent)
+                say_step(sent)
                 done = sent.step
                 continue
             result = sent if rank == 0 else result
@@ -145,6 +116,7 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str
 def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection) -> None:
     """A started process: train, and send what the first one is to return, or what went wrong."""
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
     prepare_torch()
     try:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)

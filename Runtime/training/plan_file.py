@@ -12,6 +12,8 @@ from Common.errors import InputError
 from Common.files import read_json
 from Common.records import read_yaml, to_record
 from GraphExtractor.models.registry import canonical_name
+from Plans.pipeline.schedule import PipelineSchedule, costs_of
+from Plans.pipeline.simulation import timeline
 from Plans.plan import Plan
 from Plans.results import PipelineReport, StageReport
 from Runtime.training.job import Job
@@ -139,14 +141,26 @@ def train_record(job: Job, given: PlanToTrain, record: JobRecord, check: CheckRe
 def _predicted(given: PlanToTrain, stage: int, micro_batches: int) -> PredictedStage:
     if len(given.stages) <= stage:
         return PredictedStage()
-    report = given.stages[stage]
+    report, idle_s = given.stages[stage], _idle_s(given.pipeline)
     return PredictedStage(
-        forward_s=report.forward_s * micro_batches,
-        backward_s=report.backward_s * micro_batches,
+        forward_s=(report.forward_s - report.forward_communication_s) * micro_batches,
+        backward_s=(report.backward_s - report.backward_communication_s) * micro_batches,
+        communication_s=(report.forward_communication_s + report.backward_communication_s) * micro_batches + report.after_s,
+        update_s=None if given.pipeline is None else given.pipeline.optimizer_s,
+        idle_s=idle_s[stage] if stage < len(idle_s) else None,
         memory_bytes=report.memory_bytes,
         state_bytes=report.parameter_state_bytes,
         kept_bytes=report.activation_bytes,
     )
+
+
+def _idle_s(pipeline: PipelineReport | None) -> tuple[float, ...]:
+    """For how long each stage waits for others before its last backward pass ends; empty where stages have several chunks."""
+    if pipeline is None or len(pipeline.forward_s) != pipeline.pp:
+        return ()
+    passes = timeline(costs_of(pipeline), PipelineSchedule(pipeline.schedule), pipeline.micro_batches)
+    busy_s = (passes.end_s - passes.start_s).sum(axis=1)
+    return tuple((passes.end_s.max(axis=1) - busy_s).tolist())
 
 
 def _notes(job: Job) -> tuple[str, ...]:

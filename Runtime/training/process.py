@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.registry import find_model
+from Runtime.allocator import keep_freed_memory
 from Runtime.training.batches import Batches, read_text
 from Runtime.training.checkpoints import find, load, save
 from Runtime.training.clock import Clock
@@ -63,8 +64,10 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         losses.append(loss)
         if seat.rank == 0:
             told(steps[-1])
-        if (job.checkpoint_every and step % job.checkpoint_every == 0) or (job.check and step == CHECKED_STEPS):
-            save(job, seat, worker.optimizer, groups, step, tuple(losses))
+        if job.checkpoint_every and step % job.checkpoint_every == 0:
+            save(job, job.checkpoint(step), seat, worker.optimizer, groups, step, tuple(losses))
+        if job.check and step == CHECKED_STEPS:
+            save(job, job.checked_weights, seat, worker.optimizer, groups, step, tuple(losses))
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
     mine = process_record(seat, clock.spans, job.traced, worker.optimizer.state_bytes, worker.peak_kept_bytes, resident)
     found: list[ProcessRecord | None] = [None] * job.processes
@@ -73,5 +76,9 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
 
 
 def prepare_torch() -> None:
-    """One thread per process: processes share the cores, and time of the thread then says what a pass costs."""
+    """One thread per process, since processes share the cores; its memory as operators are profiled with it.
+
+    Time of the thread then says what a pass costs, and can be compared with what was predicted of it.
+    """
     torch.set_num_threads(1)
+    keep_freed_memory()

@@ -9,6 +9,9 @@ from statistics import median
 from Runtime.training.clock import Activity, Span
 from Runtime.training.places import Seat
 
+TRAIN_FOLDER = "train"  # beside the plan's file, unless told otherwise
+TRAIN_FILE, MEASURED_FILE = "train.json", "measured.json"  # a ``TrainRecord``, and the ``JobRecord`` that it is made from
+
 
 @dataclass(frozen=True)
 class StepRecord:
@@ -73,10 +76,13 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class PredictedStage:
-    """What the plan's file says of a stage in a step (``None``: it says nothing)."""
+    """What the plan's file says of a stage in a step (``None``: it says nothing), as of ``StageTimes``."""
 
     forward_s: float | None = None
     backward_s: float | None = None
+    communication_s: float | None = None
+    update_s: float | None = None
+    idle_s: float | None = None
     memory_bytes: float | None = None
     state_bytes: float | None = None
     kept_bytes: float | None = None
@@ -102,12 +108,33 @@ class StageRecord:
     kept_bytes: int
     resident_bytes: int
 
+    @property
+    def processor_error(self) -> float | None:
+        """Predicted over measured seconds of both passes, less one; measured are those of the processor."""
+        predicted = self.predicted
+        if predicted.forward_s is None or predicted.backward_s is None:
+            return None
+        measured_s = self.measured.forward_processor_s + self.measured.backward_processor_s
+        return (predicted.forward_s + predicted.backward_s) / measured_s - 1 if measured_s > 0 else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Relative differences of a training in ``dtype`` from that of one process, as of a ``CheckRecord``."""
+
+    dtype: str
+    loss: float
+    parameter: float
+    name: str
+
 
 @dataclass(frozen=True)
 class CheckRecord:
     """How far the training is from that of one process with the whole model: relative differences after so many steps.
 
-    Of losses the largest, of parameters the largest of |a - b| over the largest |b| of the same parameter, which is named.
+    Of losses the largest, of parameters the largest of |a - b| over the largest |b| of the same parameter, which is named. Both
+    trainings are in ``dtype``: that of the run; where the run differs by more than the tolerance, which rounding alone may do,
+    float64 decides, and ``as_trained`` is what the run itself had.
     """
 
     steps: int
@@ -115,6 +142,8 @@ class CheckRecord:
     parameter_difference: float
     parameter: str
     tolerance: float
+    dtype: str = "float32"
+    as_trained: Difference | None = None
 
     @property
     def equal(self) -> bool:

@@ -6,7 +6,7 @@ stage makes and another reads are sent, so that any model that can be traced can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from Common.errors import InputError
 from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
-from Plans.plan import Plan, StagePlan
-
-RMS_EPSILON = 1e-6  # of Zhang and Sennrich's norm in T5 and Llama; the traced operator leaves it out
+from Plans.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -128,17 +126,23 @@ class Cutter:
         gradient = node in self.of_weights and value.is_floating_point()
         return Crossing(node.name, source, targets, shape, value.dtype, shape[0] // self.rows if in_rows else 0, gradient)
 
-    def program(self, stage: int, held: StagePlan, real: Mapping[str, Callable[..., Any]]) -> StageProgram:
-        """The program of one ``stage``, trained as ``held``; ``real`` are functions that run in the place of operators, by name.
+    def program(
+        self,
+        stage: int,
+        recompute: Recompute,
+        real: Mapping[str, Callable[..., Any]],
+        again: Collection[str] | None = None,
+    ) -> StageProgram:
+        """The program of one ``stage``; ``real`` are functions that run in the place of operators, by their names.
 
-        The model's first and last layer are not recomputed, as plans have it.
+        Recomputed are its layers called as in ``again`` (None: all); the model's first and last never are, as plans have it.
         """
         crossings = self.crossings()
         layers, ends = [], {0, len(self.trace.layers) - 1}
-        again = set(held.layers[: held.recomputed_layers])
         for place, name in enumerate(self.trace.layers):
             if self.stages[place] == stage:
-                mode = held.recompute if name in again and place not in ends else Recompute.NONE
+                kept = place in ends or (again is not None and name not in again)
+                mode = Recompute.NONE if kept else recompute
                 layers.append(self._layer(place, name, mode, real))
         taken = {value for layer in layers for value in layer.takes}
         loss = self.trace.loss
@@ -199,12 +203,6 @@ def _selective() -> Any:
 def _policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
     again = "scaled_dot_product" in str(operator)
     return CheckpointPolicy.PREFER_RECOMPUTE if again else CheckpointPolicy.MUST_SAVE
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of the last dimension, and its statistic per row."""
-    statistic = torch.rsqrt(x.pow(2).mean(-1) + RMS_EPSILON)
-    return x * statistic.unsqueeze(-1) * weight, statistic
 
 
 def _reached(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:

@@ -9,6 +9,7 @@ passes first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from Runtime.training.groups import Groups
 from Runtime.training.job import Job
 from Runtime.training.optimizer import StageOptimizer
 from Runtime.training.places import Seat
-from Runtime.training.stage_program import Crossing, Cutter, StageProgram, rms_norm, run_layer, stages_of_layers
+from Runtime.training.stage_program import Crossing, Cutter, StageProgram, run_layer, stages_of_layers
 from Runtime.training.weights import Weight, flat_weights
 
 
@@ -75,7 +76,7 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
     whole = {name: parameter.shape for name, parameter in model.named_parameters()}
     trace = trace_forward(model, family, key)
     cutter = Cutter(trace, stages_of_layers(job.plan, trace.layers), held.micro_batch_size)
-    program = cutter.program(stage, held, real)
+    program = cutter.program(stage, held.recompute, real, held.layers[: held.recomputed_layers])
     parts = {name: parameter.shape for name, parameter in model.named_parameters()}
     weights = tuple(
         Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name])) for name in program.parameters
@@ -95,7 +96,7 @@ def operators_to_run(group: Sequence[Any], clock: Clock) -> dict[str, Callable[.
     def leave(x: torch.Tensor, tp: int) -> Any:
         return _Leave.apply(group[0], clock, x)
 
-    return {"phaze.rms_norm.default": rms_norm, "phaze.enter_group.default": enter, "phaze.leave_group.default": leave}
+    return {"phaze.enter_group.default": enter, "phaze.leave_group.default": leave}
 
 
 class _Enter(torch.autograd.Function):  # type: ignore[misc]
@@ -142,6 +143,7 @@ class StageWorker:
         self.optimizer = StageOptimizer(seat, weights, stage.zero_stage, groups, tied, job.optimization, clock)
         self.exchange = Exchange(seat, job.places, cut.program.crossings, job.micro_batches, clock)
         self.kept_bytes = self.peak_kept_bytes = 0
+        self._counts = True  # what passes keep, in the first step: it is the same in all, and counting takes time of its own
         self._flights: dict[int, _Flight] = {}
 
     def step(self, batch: Mapping[str, torch.Tensor]) -> tuple[float, float]:
@@ -153,6 +155,7 @@ class StageWorker:
             else:
                 self._backward(each.micro_batch)
         self.exchange.finish_sending()
+        self._counts = False
         return self.optimizer.step(loss)
 
     def _forward(self, micro_batch: int, batch: Mapping[str, torch.Tensor]) -> float:
@@ -160,7 +163,7 @@ class StageWorker:
         for each in self.program.receives:
             received[each.name].requires_grad_(each.has_gradient)
         self.optimizer.gather_weights()
-        with self.clock.span(Activity.FORWARD, micro_batch), _Kept(self.optimizer.weights.values) as kept:
+        with self.clock.span(Activity.FORWARD, micro_batch), _Kept(self.optimizer.weights.values, self._counts) as kept:
             values: dict[str, Any] = {node: self.parameters[name] for name, node in self.program.parameters.items()}
             first = micro_batch * self.job.micro_batch_rows + self.seat.rows.start
             for name, node in self.program.inputs.items():
@@ -202,18 +205,18 @@ class StageWorker:
 
 
 class _Kept:
-    """Counts the bytes that a forward pass keeps for its backward pass, each storage once and weights not."""
+    """Counts the bytes that a forward pass keeps for its backward pass, each storage once and weights not; or does nothing."""
 
-    def __init__(self, weights: torch.Tensor) -> None:
+    def __init__(self, weights: torch.Tensor, counts: bool) -> None:
         self._seen = {weights.untyped_storage()._cdata}
         self._held: list[Any] = []
-        self.bytes = 0
-        self._hooks: Any = saved_tensors_hooks(self._pack, lambda value: value)
+        self.bytes, self._counts = 0, counts
+        self._hooks: Any = saved_tensors_hooks(self._pack, lambda value: value) if counts else nullcontext()
 
     def add(self, values: Any) -> None:
         """Count tensors that are kept in other ways."""
         for value in values:
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and self._counts:
                 self._pack(value)
 
     def _pack(self, value: torch.Tensor) -> torch.Tensor:

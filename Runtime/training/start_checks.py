@@ -6,7 +6,7 @@ from Common.errors import InputError
 from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.base import ModelFamily
 from Runtime.training.batches import check_inputs, read_text
-from Runtime.training.job import SYNTHETIC, Job
+from Runtime.training.job import CHECKPOINTS, SYNTHETIC, Job
 from Runtime.training.stage_worker import cut_stage
 
 
@@ -17,6 +17,11 @@ def check_start(job: Job, family: ModelFamily) -> None:
         InputError: the data cannot be read, the stages do not hold each layer once, the model cannot be cut so, or a check cannot
             succeed.
     """
+    if job.checkpoint_every and job.resume is None and any((job.folder / CHECKPOINTS).glob("step-*")):
+        raise InputError(
+            f"{job.folder} holds checkpoints of an earlier training; go on with it (--resume {job.folder}), "
+            "or give another --output"
+        )
     read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
     check_inputs(family, input_shapes(family, job.key()), job.plan.model)
     cut = cut_stage(job, family, 0, {})

@@ -73,6 +73,14 @@ def test_the_answer_and_its_price_are_told(run: Path, capsys: pytest.CaptureFixt
     assert f"{len(best['stages'])} stages that differ" in capsys.readouterr().out
 
 
+def test_the_page_of_the_run_shows_the_stages(run: Path) -> None:
+    assert phaze.main(["report", str(run), "--quiet"]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Stages that differ" in page and "times the best plan of stages alike" in page
+    for stage in answer_of(run)["best"]["plan"]["stages"]:
+        assert stage["layers"][0] in page
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

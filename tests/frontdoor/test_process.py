@@ -199,6 +199,24 @@ def test_model_scripts_pass_the_exit_status_on(checkout: Path) -> None:
     assert run(checkout / "scripts" / "bert.sh").returncode == 3
 
 
+def test_the_loop_profiles_searches_and_trains_the_same_model(checkout: Path, tmp_path: Path) -> None:
+    script = checkout / "scripts" / "profile_search_train.sh"
+    folder = str(tmp_path / "here")
+    done = run(script, "gpt2", "2", "--micro-batch-size", "1 2", "--steps", "5", "--output", folder, folder=tmp_path)
+    assert done.returncode == 0
+    profile, search, train = (re.findall("<([^>]*)>", line) for line in done.stdout.splitlines())
+    assert [profile[0], search[0], train[0]] == ["profile", "run_solver", "train"]
+    of_model = ["--model", "gpt2", "--sequence-length", "64", "--tp", "1", "--micro-batch-size", "1", "2"]
+    assert profile[1 : 1 + len(of_model)] == search[1 : 1 + len(of_model)] == of_model
+    assert profile[-1] == search[search.index("--device") + 1] == f"{folder}/profile"
+    assert search[search.index("--output") + 1] == f"{folder}/run"
+    assert train[1:] == ["--plan", f"{folder}/run/best.json", "--processes", "2", "--steps", "5", "--check"]
+    assert "--sequence-length" not in run(script, "resnet-50", folder=tmp_path).stdout
+    for words in (["gpt2", "0"], ["gpt2", "two"], ["--wrong", "1"], ["gpt2", "2", "--steps"]):
+        refused = run(script, *words, folder=tmp_path)
+        assert refused.returncode == 2 and refused.stderr and not refused.stdout
+
+
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A copy of the set-up whose Python makes environments in which pip only records what it is asked."""

@@ -413,7 +413,7 @@ def test_the_timeline_is_the_simulation_and_no_stage_does_two_things_at_once(rep
 def test_a_long_pipeline_is_drawn_at_its_ends(finished: FinishedRun) -> None:
     plan = plan_of(finished)
     long = replace(plan, pipeline=replace(plan.pipeline, micro_batches=2000))
-    first, last = pipeline_figures(long, "")
+    first, last = pipeline_figures(long.pipeline, "")
     assert first.marks + last.marks <= MOST_SEGMENTS * 1.5
     assert "not drawn" in last.caption
     line = timeline_of(long.pipeline)
@@ -434,7 +434,7 @@ def test_the_drawn_pipeline_ends_with_the_iteration(finished: FinishedRun, finis
         ends = {stage: max(each.end_s for each in line.segments if each.stage == stage and each.chunk) for stage in (1, plan.pp)}
         for stage, end_s in ends.items():
             assert end_s <= plan.time_per_batch_s - plan.pipeline.optimizer_s - plan.pipeline.sync_s[stage - 1] + 1e-12
-        (figure, *_) = pipeline_figures(plan, "")
+        (figure, *_) = pipeline_figures(plan.pipeline, "")
         assert "which is the iteration" in figure.caption
 
 

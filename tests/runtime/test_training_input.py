@@ -11,8 +11,11 @@ from trained_plans import BACK, FRONT, NARROWING, UNIFORM, Stage, tiny_plan
 
 import phaze
 from Common.choices import PipelineSchedule
+from Common.errors import InputError
 from Common.records import to_json
 from Plans.plan import Plan
+from Runtime.training.job import CHECKPOINTS
+from Runtime.training.torchrun import said_once
 
 
 def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
@@ -49,6 +52,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (UNIFORM, ["--dtype", "float99"], "dtype 'float99' is unknown; give one of float32"),
         (UNIFORM, ["--steps", "0"], "steps is 0"),
         (UNIFORM, ["--steps", "2", "--check"], "give --steps 3"),
+        (UNIFORM, ["--check", "--resume", "/nowhere"], "leave out --check or --resume"),
+        (tiny_plan(Stage(FRONT + BACK), Stage(())), [], "stage 1 of the plan has no layers; give it some"),
         (UNIFORM, ["--data", "/nowhere/text"], "--data /nowhere/text cannot be read"),
         (UNIFORM, ["--resume", "/nowhere"], "--resume /nowhere holds no checkpoint"),
         (UNIFORM, ["--model", "gpt2"], "holds no plan of gpt2"),
@@ -63,6 +68,27 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 )
 def test_one_sentence_and_nothing_started(plan: Plan | str, words: list[str], said: str, refused: Callable[..., str]) -> None:
     assert said in refused(plan, *words)
+
+
+def test_checkpoints_of_another_training_are_not_mixed_with_new_ones(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "train" / CHECKPOINTS / "step-000020").mkdir(parents=True)
+    assert f"go on with it (--resume {tmp_path / 'train'})" in refused(UNIFORM, "--checkpoint-every", "5")
+
+
+def test_what_all_processes_of_torchrun_refuse_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("Runtime.training.torchrun.time.sleep", waited.append)
+    monkeypatch.setattr("Runtime.training.torchrun.signal.signal", lambda *_: None)
+
+    def refuse() -> int:
+        raise InputError("no")
+
+    for rank in ("0", "1"):
+        for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(InputError):
+            said_once(refuse)
+        assert len(waited) == int(rank)
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:

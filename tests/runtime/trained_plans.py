@@ -21,6 +21,7 @@ class Stage:
     tp: int = 1
     recompute: Recompute = Recompute.NONE
     zero: int = 0
+    recomputed_layers: int | None = None
 
 
 def tiny_plan(
@@ -40,7 +41,15 @@ def tiny_plan(
         overlap_gradients=None,
         overlap_tensor=None,
         stages=tuple(
-            StagePlan(each.layers, Layout(tp=each.tp), each.dp, max(1, ROWS // each.dp), each.recompute, each.zero)
+            StagePlan(
+                layers=each.layers,
+                layout=Layout(tp=each.tp),
+                dp=each.dp,
+                micro_batch_size=max(1, ROWS // each.dp),
+                recompute=each.recompute,
+                zero_stage=each.zero,
+                recomputed_layers=each.recomputed_layers,
+            )
             for each in stages
         ),
     )
@@ -59,6 +68,8 @@ PLANS = {
     "zero 1 and 2": tiny_plan(Stage(FRONT, dp=2, zero=1), Stage(BACK, dp=2, zero=2)),
     "zero 3": tiny_plan(Stage(FRONT, dp=2, zero=3), Stage(BACK, dp=2, zero=3, recompute=Recompute.FULL)),
     "tensor parallel to replicas": tiny_plan(Stage(FRONT, tp=2), Stage(BACK, dp=2)),
-    "replicas to tensor parallel": tiny_plan(Stage(FRONT, dp=2, zero=1), Stage(BACK, tp=2, recompute=Recompute.FULL)),
+    "replicas to tensor parallel": tiny_plan(
+        Stage(FRONT, dp=2, zero=1), Stage(BACK, tp=2, recompute=Recompute.FULL, recomputed_layers=1)
+    ),
     "fewer micro-batches than stages": tiny_plan(Stage(FRONT[:2]), Stage((FRONT[2],)), Stage(BACK), batch=ROWS),
 }

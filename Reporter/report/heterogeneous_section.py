@@ -1,0 +1,22 @@
+"""The section of the page about plans whose stages differ."""
+
+from __future__ import annotations
+
+from Reporter.heterogeneous_tables import STAGE_WORDS, heterogeneous_text, stage_columns, stage_rows, stages_title
+from Reporter.report.figures import PageTable, Part, Section
+from Reporter.report.pipeline_figures import pipeline_figures
+from Solver.results import HeterogeneousAnswer
+
+
+def heterogeneous_section(answer: HeterogeneousAnswer) -> Section:
+    """What stages that differ bring, the stages of the best such plan, and its timeline."""
+    sentence = f"{heterogeneous_text(answer)}."
+    best = answer.best
+    if best is None:
+        return Section("differing", "Stages that differ", (Part("", (sentence,)),))
+    columns = stage_columns(best.plan)
+    table = PageTable(
+        stages_title(best.plan), columns, stage_rows(best.plan, best.stages), frozenset(STAGE_WORDS) & frozenset(columns)
+    )
+    figures = pipeline_figures(best.pipeline, "differing")
+    return Section("differing", "Stages that differ", (Part("", (sentence,), figures, (table,)),))

@@ -1,0 +1,38 @@
+"""What the page of a run has beside the search: the machine that was profiled for it, and the training of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from Estimator.profiled.database import read_database
+from Estimator.profiled.machine import profile_folder
+from Reporter.report.design_points import PointsOfModel
+from Reporter.report.figures import Section
+from Reporter.report.training.profile_section import profile_section
+from Reporter.report.training.training_report import training_sections
+from Studies.finished_run import FinishedRun
+from Studies.trained_run import TrainedRun, trained_run
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A training, and the point whose plan was trained."""
+
+    points: PointsOfModel
+    trained: TrainedRun
+
+
+def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Training, ...]:
+    """Those of the run's plans that were trained."""
+    found = ((each, trained_run(run.folder, each.plan.plan)) for each in points)
+    return tuple(Training(each, trained) for each, trained in found if trained is not None)
+
+
+def measured_sections(points: Sequence[PointsOfModel], trainings: Sequence[Training]) -> Iterator[Section]:
+    """Of the machine, where it was profiled and its database is still there, and of what was trained."""
+    prices = next((each.plan.price_sources for each in points if each.plan.price_sources is not None), None)
+    if prices is not None and profile_folder(prices.database) is not None:
+        yield profile_section(read_database(prices.database), prices, [each.model for each in points])
+    for each in trainings:
+        yield from training_sections(each.trained.record, each.trained.job, each.points.plan.pipeline)

@@ -1,0 +1,111 @@
+"""Passes through each layer of a model as a training on processes of this machine runs them (``Runtime.training``).
+
+Beside the seconds of their operators alone they say what running them one after another adds: operands that are in no cache, the
+graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from Estimator.profiled.machine import Clock
+from Estimator.profiled.rows import Timing
+from GraphExtractor.extract import reduced
+from GraphExtractor.forward_trace import plain_operators, real_model, trace_forward
+from GraphExtractor.graph import GraphKey, Phase, Recompute
+from GraphExtractor.models.base import ModelFamily
+from Runtime.profiling.kernels import real_inputs
+from Runtime.profiling.timing import Repeats, now, spread_of, timing_of
+from Runtime.training.stage_program import Cutter, LayerModule, StageProgram, run_layer
+from Runtime.training.weights import Weight, flat_weights
+
+LayerTimings = Mapping[str, Mapping[Phase, Timing]]
+
+
+def measured_layer_passes(key: GraphKey, family: ModelFamily, clock: Clock, repeats: Repeats) -> LayerTimings:
+    """Seconds of both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
+    passes = _Passes(key, family, clock)
+    samples: dict[tuple[str, Phase], list[float]] = {}
+    started = time.monotonic()
+    with plain_operators():
+        for index in range(repeats.warm_up + repeats.most):
+            found = passes.once()
+            if index < repeats.warm_up:
+                continue
+            for place, seconds in found.items():
+                samples.setdefault(place, []).append(seconds)
+            taken = index + 1 - repeats.warm_up
+            known = all(spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in samples.values())
+            if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
+                break
+    del passes
+    gc.collect()
+    layers = dict.fromkeys(layer for layer, _ in samples)
+    return {layer: {phase: timing_of(samples[layer, phase]) for phase in Phase if (layer, phase) in samples} for layer in layers}
+
+
+class _Passes:
+    """A model cut into its layers, with weights and inputs."""
+
+    def __init__(self, key: GraphKey, family: ModelFamily, clock: Clock) -> None:
+        self._clock = clock
+        model = reduced(real_model(family, key), family)
+        trace = trace_forward(model, family, key)
+        self._program: StageProgram = Cutter(trace, [0] * len(trace.layers), key.micro_batch_size).program(0, Recompute.NONE, {})
+        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        weights = tuple(Weight(name, shapes[name], shapes[name], None) for name in self._program.parameters)
+        flat = flat_weights(weights, 0, getattr(torch, key.dtype), 1, 0, 1)
+        inputs = real_inputs(key, family)
+        self._given: dict[str, Any] = {node: flat.parameters[name] for name, node in self._program.parameters.items()}
+        self._given |= {node: inputs[name] for name, node in self._program.inputs.items()}
+        self._given |= self._program.constants
+
+    def once(self) -> dict[tuple[str, Phase], float]:
+        """Seconds of one pass in each direction, by layer."""
+        seconds: dict[tuple[str, Phase], float] = {}
+        made: dict[str, torch.Tensor] = {}
+        leaves: dict[tuple[str, str], torch.Tensor] = {}
+        for layer in self._program.layers:
+            values = self._taken(layer, made, leaves)
+            start = now(self._clock)
+            run_layer(layer, values)
+            seconds[layer.name, Phase.FORWARD] = now(self._clock) - start
+            made |= {name: values[name] for name in layer.gives}
+        for layer in reversed(self._program.layers):
+            ends = [name for name in layer.gives if isinstance(made[name], torch.Tensor) and made[name].requires_grad]
+            gradients = [self._gradient(name, made[name], leaves) for name in ends]
+            if ends:
+                start = now(self._clock)
+                torch.autograd.backward([made[name] for name in ends], gradients)
+                seconds[layer.name, Phase.BACKWARD] = now(self._clock) - start
+        return seconds
+
+    def _taken(
+        self, layer: LayerModule, made: Mapping[str, torch.Tensor], leaves: dict[tuple[str, str], torch.Tensor]
+    ) -> dict[str, Any]:
+        """What a layer reads; of what other layers made, copies that end its graph of gradients."""
+        values = {}
+        for name in layer.takes:
+            if name in self._given:
+                values[name] = self._given[name]
+                continue
+            value = made[name]
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                value = leaves[layer.name, name] = value.detach().requires_grad_()
+            values[name] = value
+        return values
+
+    def _gradient(self, name: str, value: torch.Tensor, leaves: Mapping[tuple[str, str], torch.Tensor]) -> torch.Tensor | None:
+        """The gradient of what a layer made: the sum of those of all that read it; None of the loss."""
+        if name == self._program.loss:
+            return None
+        read = [leaf.grad for (_, taken), leaf in leaves.items() if taken == name and leaf.grad is not None]
+        total = torch.zeros_like(value)
+        for each in read:
+            total += each
+        return total

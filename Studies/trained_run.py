@@ -1,0 +1,40 @@
+"""The training of a run's plan, as ``phaze train`` left it beside the run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import PhazeError
+from Common.files import read_json
+from Common.records import to_record
+from Plans.plan import Plan
+from Runtime.training.records import MEASURED_FILE, TRAIN_FILE, TRAIN_FOLDER, JobRecord, TrainRecord
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """A training: what it says of itself, and what its processes measured."""
+
+    record: TrainRecord
+    job: JobRecord
+
+
+def trained_run(folder: Path, plan: Plan) -> TrainedRun | None:
+    """The training beside the run in ``folder``; None where there is none of ``plan``, or it cannot be read."""
+    place = folder / TRAIN_FOLDER
+    if not (place / TRAIN_FILE).is_file() or not (place / MEASURED_FILE).is_file():
+        return None
+    try:
+        record = to_record(TrainRecord, read_json(place / TRAIN_FILE, "a training"), str(place / TRAIN_FILE))
+        job = to_record(JobRecord, read_json(place / MEASURED_FILE, "a training"), str(place / MEASURED_FILE))
+    except PhazeError as error:
+        logger.warning("the training in %s is left out: %s", place, error)
+        return None
+    if record.model != plan.model or [each.layers for each in record.stages] != [each.layers for each in plan.stages]:
+        logger.info("the training in %s is of another plan and left out", place)
+        return None
+    return TrainedRun(record, job)
