@@ -1,19 +1,17 @@
-"""A plan whose stages differ as a table, and what such plans bring in a sentence."""
+"""A plan whose stages differ as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from Common.choices import KeyExchange, LayoutName, TensorLayout
-from Common.numbers import FINE_DIGITS, number, percent, stage_memory_text, time_text
+from Common.numbers import number
 from Common.units import GIB
 from GraphExtractor.graph import Recompute
 from GraphExtractor.names import label
 from Plans.plan import Plan, StagePlan
-from Plans.results import StageReport, Status
+from Plans.results import StageReport
 from Reporter.text_tables import TextTable, new_table
-from Solver.heterogeneous.search import PROVEN
-from Solver.results import HeterogeneousAnswer
 
 MS = 1e-3
 STAGE_WORDS = ("layers", "recomputed", "further")  # columns of words
@@ -84,29 +82,3 @@ def _further(stage: StagePlan) -> str:
         f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.kind is TensorLayout.TWO_D,
     }
     return ", ".join(words for words, applies in named.items() if applies)
-
-
-def heterogeneous_text(answer: HeterogeneousAnswer) -> str:
-    """What stages that differ bring, and how sure that is."""
-    model, compared = label(answer.model), f"{answer.options:,} kinds of stages compared"
-    left_out = f"; {answer.omitted}" if answer.omitted else ""
-    best, bound_s = answer.best, answer.time_per_batch_bound_s
-    best_s = answer.uniform_time_per_batch_s if best is None else best.time_per_batch_s
-    if bound_s is None or best_s is None:
-        return f"{model}: no plan fits, whether its stages differ or not; {compared}{left_out}"
-    proof = f"no plan is more than {percent(best_s / bound_s - 1.0)} faster"
-    if answer.status is Status.OPTIMAL:
-        proof = "proven optimal"
-    elif bound_s >= best_s * (1.0 - PROVEN):
-        proof = "the best of those compared, proven"
-    if best is None:
-        found = "no plan whose stages differ was found faster than the best one of stages alike"
-        return f"{model}: {found}; {proof}; {compared}{left_out}"
-    more = "where no plan of stages alike fits"
-    if answer.over_uniform is not None:
-        more = f"{number(answer.over_uniform, FINE_DIGITS)} times the best plan of stages alike"
-    memory = stage_memory_text(best.memory_bytes, answer.hbm_bytes)
-    return (
-        f"{model}, stages that differ: {number(best.throughput_samples_per_s, FINE_DIGITS)} samples/s, "
-        f"{time_text(best.time_per_batch_s)} per batch, {more}; {proof}; the fullest stage uses {memory}; {compared}{left_out}"
-    )

@@ -11,9 +11,10 @@ from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.conventions import mfu_meaning
-from Reporter.heterogeneous_tables import heterogeneous_text, stages_table
+from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
+from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     NEGLIGIBLE,

@@ -15,6 +15,8 @@ from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.problem import Objective
 
+MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -229,6 +231,17 @@ class HeterogeneousAnswer:
     row_counts: int
     options: int
     omitted: str = ""
+
+    @property
+    def least_s(self) -> float | None:
+        """Seconds per batch of the fastest plan of either kind; None where none fits."""
+        return self.uniform_time_per_batch_s if self.best is None else self.best.time_per_batch_s
+
+    @property
+    def meets_bound(self) -> bool:
+        """Whether no plan that was compared is faster, up to rounding."""
+        least_s, bound_s = self.least_s, self.time_per_batch_bound_s
+        return least_s is not None and bound_s is not None and bound_s >= least_s * (1.0 - MEETS)
 
     @property
     def over_uniform(self) -> float | None:

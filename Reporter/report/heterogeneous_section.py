@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from Reporter.heterogeneous_tables import STAGE_WORDS, heterogeneous_text, stage_columns, stage_rows, stages_title
+from Reporter.heterogeneous_tables import STAGE_WORDS, stage_columns, stage_rows, stages_title
 from Reporter.report.figures import PageTable, Part, Section
 from Reporter.report.pipeline_figures import pipeline_figures
 from Solver.results import HeterogeneousAnswer
+from Studies.stages_in_words import heterogeneous_text
 
 
 def heterogeneous_section(answer: HeterogeneousAnswer) -> Section:

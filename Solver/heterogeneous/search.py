@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
 from GraphExtractor.many import load_or_extract_all
@@ -25,7 +25,6 @@ from Solver.results import HeterogeneousAnswer, HeterogeneousPlan, ModelPlan
 from Solver.search.run import Run
 
 MOST_STAGES = 32  # unless pp names more
-PROVEN = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
 
 
 @dataclass(eq=False)
@@ -86,11 +85,10 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
     if space.pp_degrees is None and min(len(classes.lattice.members[0]), space.devices // narrowest) > most:
         omitted = "; ".join(filter(None, [omitted, f"plans of more than {most} stages that differ were not compared"]))
     found = None if best is None else _described(model, space.sequence_length, machine, *best)
-    proven = bound_s >= best_s * (1.0 - PROVEN)
-    return HeterogeneousAnswer(
+    answer = HeterogeneousAnswer(
         model=model.name,
         hbm_bytes=memory_bytes,
-        status=Status.INFEASIBLE if math.isinf(best_s) else Status.OPTIMAL if proven and not omitted else Status.FEASIBLE,
+        status=Status.INFEASIBLE if math.isinf(best_s) else Status.FEASIBLE,
         best=found,
         uniform_time_per_batch_s=uniform_s,
         time_per_batch_bound_s=None if math.isinf(best_s) else bound_s,
@@ -98,6 +96,7 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
         options=sum(map(len, by_rows.values())),
         omitted=omitted,
     )
+    return replace(answer, status=Status.OPTIMAL) if answer.meets_bound and not omitted else answer
 
 
 def _described(

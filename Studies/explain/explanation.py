@@ -18,6 +18,7 @@ from Studies.explain.designs import accelerator_values
 from Studies.explain.other_plans import other_plans
 from Studies.explain.records import Explanation
 from Studies.finished_run import FinishedRun
+from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     EQUAL,
     UNITS,
@@ -42,12 +43,12 @@ def explain(run: FinishedRun) -> Explanation:
     """The explanation of ``run``, without alternatives. Nothing is searched again."""
     best = run.result.best
     if best is None:
-        return Explanation(f"Nothing fits: {run.result.reason}.", (), (), (), (), ())
+        return Explanation(f"Nothing fits: {run.result.reason}.", tuple(_differing(run)), (), (), (), ())
     limits = tuple(sorted(best.limits, key=lambda limit: -limit.unlimited_gain))
     time = [sentence for model, plan in best.models.items() for sentence in _time(run, model, plan)]
     return Explanation(
         answer=_answer(run, best),
-        lead=tuple(_lead(run, best)),
+        lead=(*_lead(run, best), *_differing(run)),
         limits=limits,
         limits_in_words=(*(limit.words for limit in limits), *_misfits(run, best))
         or ("This run does not state what limits it.",),
@@ -55,6 +56,12 @@ def explain(run: FinishedRun) -> Explanation:
         alternatives=(),
         warnings=tuple(_warnings(run, best)),
     )
+
+
+def _differing(run: FinishedRun) -> Iterator[str]:
+    """What stages that differ bring, where that was asked."""
+    if run.result.heterogeneous is not None:
+        yield f"{heterogeneous_text(run.result.heterogeneous)}."
 
 
 def _warnings(run: FinishedRun, best: DesignPoint) -> Iterator[str]:

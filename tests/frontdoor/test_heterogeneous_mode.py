@@ -81,6 +81,11 @@ def test_the_page_of_the_run_shows_the_stages(run: Path) -> None:
         assert stage["layers"][0] in page
 
 
+def test_the_explanation_says_what_stages_that_differ_bring(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["explain", str(run), "--quiet"]) == 0
+    assert "times the best plan of stages alike; proven optimal" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
