@@ -73,23 +73,23 @@ def search_heterogeneous(run: Run, model: ModelProblem, memory_bytes: int, unifo
         for options in by_rows.values():
             layers = [graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options]
             search = RowsSearch(options, layers, classes, machine, limits)
-            answer = search.answer(best_s)
-            bound_s = min(bound_s, answer.bound_s)
-            if answer.stages is not None:
-                best_s = answer.iteration_s
-                best = tuple(stage for _, stage in answer.stages), [search.layers[option] for option, _ in answer.stages]
+            found = search.answer(best_s)
+            bound_s = min(bound_s, found.bound_s)
+            if found.stages is not None:
+                best_s = found.iteration_s
+                best = tuple(stage for _, stage in found.stages), [search.layers[option] for option, _ in found.stages]
             advance(1)
     bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
     omitted = classes.lattice.omitted
     narrowest = min(option.devices for options in by_rows.values() for option in options)
     if space.pp_degrees is None and min(len(classes.lattice.members[0]), space.devices // narrowest) > most:
         omitted = "; ".join(filter(None, [omitted, f"plans of more than {most} stages that differ were not compared"]))
-    found = None if best is None else _described(model, space.sequence_length, machine, *best)
+    described = None if best is None else _described(model, space.sequence_length, machine, *best)
     answer = HeterogeneousAnswer(
         model=model.name,
         hbm_bytes=memory_bytes,
         status=Status.INFEASIBLE if math.isinf(best_s) else Status.FEASIBLE,
-        best=found,
+        best=described,
         uniform_time_per_batch_s=uniform_s,
         time_per_batch_bound_s=None if math.isinf(best_s) else bound_s,
         row_counts=len(by_rows),
