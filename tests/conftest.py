@@ -130,6 +130,7 @@ def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
     store = request.getfixturevalue("traces")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("GraphExtractor.extract.extract_graph", store.graph)
+        patch.setattr("GraphExtractor.many.MANY", sys.maxsize)  # processes of their own would share nothing
         yield
 
 
