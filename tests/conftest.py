@@ -78,6 +78,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             setattr(test, SETTINGS, settings(own, max_examples=MORE_EXAMPLES * own.max_examples))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked so to thorough sessions, unless it is asked for by its identifier."""
+    if config.getoption("--thorough"):
+        return
+    marked = [item for item in items if item.get_closest_marker("thorough")]
+    left_out = {item for item in marked if not any(argument.endswith(item.nodeid) for argument in config.args)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_collection_finish() -> None:
     """Look less often for garbage, and never among the hundreds of thousands of objects that imports made."""
     gc.collect()
@@ -120,6 +130,7 @@ def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
     store = request.getfixturevalue("traces")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("GraphExtractor.extract.extract_graph", store.graph)
+        patch.setattr("GraphExtractor.many.MANY", sys.maxsize)  # processes of their own would share nothing
         yield
 
 

@@ -24,18 +24,20 @@ from Studies.finished_run import FinishedRun
 from Studies.tables import CONSECUTIVE, LAYER_GROUPS, complete_designs, lacking_columns
 
 ASKED = {
-    "model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512,sequence_length=64",
+    "model": "gpt:layers=2,hidden=128,heads=4,ffn=256,vocabulary=512",  # whose graphs test_search_progress.py needs too
+    "sequence_length": 64,
     "device": "a100_80gb",
     "devices": 16,
     "global_batch_size": 32,
     "micro_batch_size": 1,
     "recompute": "none",
     "zero_stage": 0,
+    "sequence_parallel": False,
     "layout": "auto",
     "tp": [1, 2],
     "tp2": 2,
     "panels": [1, 2],
-    "cp": [2, 4],
+    "cp": [1, 2],
 }
 OF_A_SHAPE = ["layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel", "recompute", LAYER_GROUPS]
 

@@ -27,6 +27,7 @@ def test_graphs_made_in_processes_are_those_made_here(tmp_path: Path, monkeypatc
 
 
 def test_few_graphs_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "MANY", 2)
     monkeypatch.setattr(many, "in_processes", None)
     assert set(load_or_extract_all(KEYS[:1], tmp_path, False, CodePermission(), lambda _: None)) == set(KEYS[:1])
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import cycle, product
 
 import numpy as np
 import pytest
 from random_searches import Case, random_case
+from samples import sampled
 
 from Common.choices import Objective
 from Common.errors import InputError
@@ -115,13 +117,13 @@ def check_answer(case: Case, found: Searched) -> None:
         assert found.result.best.value == max(point.value for point in points.values())
 
 
-@pytest.mark.parametrize("seed", range(900, 908))
+@pytest.mark.parametrize("seed", sampled(range(900, 908), (900, 903, 905)))
 def test_answers_for_tables_with_sparse_gradients_are_those_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, configurations=1 + seed % 2 * 2, most_layers=3, tables=True)
     check_answer(case, searched(case))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", sampled(range(30), range(1, 30, 5)))
 def test_the_best_plan_on_a_device_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, memories=2, most_layers=4)
     check_answer(case, searched(case))
@@ -132,21 +134,23 @@ def several_configurations(seed: int) -> Case:
     return random_case(seed, configurations=5, memories=2, most_layers=3)
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize(
+    ("seed", "objective"),
+    sampled(product(range(100, 108), Objective), list(zip(range(101, 105), cycle(Objective), strict=False))),
+)
 def test_the_best_of_several_configurations_is_that_of_enumeration(seed: int, objective: Objective, searched: Searching) -> None:
     case = several_configurations(seed)
     case = replace(case, problem=replace(case.problem, objective=objective))
     check_answer(case, searched(case))
 
 
-@pytest.mark.parametrize("seed", range(200, 212))
+@pytest.mark.parametrize("seed", sampled(range(200, 212), (202, 203, 204, 207)))
 def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, configurations=4, models=2, most_layers=3, objective=list(Objective)[seed % 3])
     check_answer(case, searched(case))
 
 
-@pytest.mark.parametrize("seed", range(300, 312))
+@pytest.mark.parametrize("seed", sampled(range(300, 312), range(301, 312, 5)))
 def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, searched: Searching) -> None:
     """Times are too long by up to 1.5: nothing that might be best is called optimal, or closed by what might be worse."""
     case = random_case(seed, configurations=5, most_layers=3, excess=1.5)
@@ -165,7 +169,7 @@ def test_without_proofs_of_schedules_bounds_are_on_the_safe_side(seed: int, sear
         assert found.result.best.optimal <= bool((case.hardware.excess_of == 1.0).all())
 
 
-@pytest.mark.parametrize("seed", range(400, 406))
+@pytest.mark.parametrize("seed", sampled(range(400, 406), (400, 401, 403)))
 def test_a_search_of_cuts_that_is_cut_off_has_a_bound_and_claims_nothing(
     seed: int, searched: Searching, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,17 +41,19 @@ class CountedProgress:
             "micro_batch_size": 1,
             "group_order": "all",
             "layout": "auto",
+            "sequence_parallel": False,
+            "tp": 2,
             "cp": 2,
             "tp2": 2,
             "panels": [1, 2],
         },
-        {"chip": "tpu_v4", "hbm_size": 32, "cluster": "nvlink_infiniband", "devices": 16, "group_order": "all"},
+        {"chip": "tpu_v4", "hbm_size": 32, "cluster": "nvlink_infiniband", "devices": 16, "group_order": "all", "tp": [1, 2]},
     ],
     ids=["device", "chip"],
 )
 def test_every_phase_has_as_many_steps_as_it_says(hardware: dict[str, object], tmp_path: Path) -> None:
     progress = CountedProgress()
-    asked = search.study(**TINY, **hardware, tp=[1, 2], recompute="none", output=tmp_path)
+    asked = search.study(**TINY, **hardware, recompute="none", output=tmp_path)
     search.run_solver(asked, progress)
     assert all(done <= total for done, total in progress.phases.values()), progress.phases
     whole = [(done, total) for name, (done, total) in progress.phases.items() if name.startswith(("training", "layer times"))]

@@ -16,7 +16,7 @@ from Common.progress import SilentProgress
 from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
-from Validation.measured_runs import COLUMNS, read_runs
+from Validation.measured_runs import COLUMNS, PUBLISHED_RUNS, read_runs
 from Validation.run import validate
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
@@ -59,28 +59,60 @@ def by_source(report, words):
     return found
 
 
+def traced_once_each(path, traced, source, step):
+    """Of each source of a table the runs of every ``step``-th model, width and micro-batch size, which are traced one by one.
+
+    The header, and rows with whether they are among those.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        header, *rows = csv.reader(stream)
+    runs = [dict(zip(header, row, strict=True)) for row in rows]
+    keys = [(run[source] if source else "", tuple(run[column] for column in traced)) for run in runs]
+    of_each = groupby(sorted(set(keys)), key=lambda key: key[0])
+    kept = {key for _, group in of_each for key in list(group)[::step]}
+    return header, [(row, key in kept) for row, key in zip(rows, keys, strict=True)]
+
+
+def rewritten(path, header, rows):
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+TRACED = ("hidden", "seq", "tp", "micro_batch")
+
+
 @pytest.fixture(scope="module")
-def shipped(graphs):
-    return validated(None, graphs)
+def shipped(request, graphs, tmp_path_factory):
+    """Of each source some of the runs that ship, and all of them in a thorough session."""
+    step = 1 if request.config.getoption("--thorough") else 3
+    header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", step)
+    kept = [row for row, is_kept in rows if is_kept]
+    path = rewritten(tmp_path_factory.mktemp("shipped") / "runs.csv", header, kept)
+    report = validated(None if step == 1 else path, graphs)
+    assert report.overall.rows == len(kept)
+    return report
 
 
 def test_the_runs_that_ship_are_all_predicted(shipped):
     assert shipped.overall.skipped == 0
-    assert shipped.overall.rows == len(read_runs())
+    assert {each.source for each in shipped.sources} == {run.source for run in read_runs()}
     assert len(shipped.sources) >= 6
 
 
 def test_published_runs_that_ship_are_met(shipped):
     korthikanti, sc21 = by_source(shipped, "Korthikanti"), by_source(shipped, "SC'21")
-    assert korthikanti.rows == 8
+    assert 4 <= korthikanti.rows <= 8
     assert korthikanti.time_mape <= 0.04
-    assert sc21.rows == 10
+    assert 4 <= sc21.rows <= 10
     assert sc21.time_mape <= 0.07
 
 
-def test_derived_times_are_those_of_the_papers_formula(shipped):
+def test_derived_times_are_those_of_the_papers_formula(graphs, tmp_path):
     """SC'21's equation 3 for the 145.6B model: 96 B s l h^2 (1 + s/6h + V/16lh) over 148 TFLOP/s on 1,536 devices."""
-    (run,) = [each for each in shipped.runs if each.model == "Megatron 145.6B"]
+    header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", 1)
+    (row,) = [row for row, _ in rows if row[0] == "Megatron 145.6B"]
+    (run,) = validated(rewritten(tmp_path / "runs.csv", header, [row]), graphs).runs
     flops = 96 * 2304 * 2048 * 80 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 80 * 12288))
     assert run.measured_s == pytest.approx(flops / (148e12 * 1536))
     assert [each.value for each in run.assumptions if each.rule == "iteration_time"] == [
@@ -90,21 +122,13 @@ def test_derived_times_are_those_of_the_papers_formula(shipped):
 
 @pytest.fixture
 def some_of(request, tmp_path):
-    """Of each source of a table the runs of every third model, width and micro-batch size, which are traced one by one, and how
-    many these are; a thorough session has all."""
+    """Some of the runs of a table, and how many these are; a thorough session has all."""
 
     def some(path, traced, source=None):
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            header, *rows = csv.reader(stream)
-        runs = [dict(zip(header, row, strict=True)) for row in rows]
-        keys = [(run[source] if source else "", tuple(run[column] for column in traced)) for run in runs]
-        of_each = groupby(sorted(set(keys)), key=lambda key: key[0])
         step = 1 if request.config.getoption("--thorough") else 3
-        kept = {key for _, group in of_each for key in list(group)[::step]}
-        written = tmp_path / path.name
-        with written.open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream).writerows([header, *(row for row, key in zip(rows, keys, strict=True) if key in kept)])
-        return written, sum(key in kept for key in keys)
+        header, rows = traced_once_each(path, traced, source, step)
+        kept = [row for row, is_kept in rows if is_kept]
+        return rewritten(tmp_path / path.name, header, kept), len(kept)
 
     return some
 
