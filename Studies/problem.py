@@ -1,6 +1,7 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
 from Common.choices import LayoutName, PipelineSchedule
+from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
@@ -97,7 +98,7 @@ def hardware_report(request: Request) -> HardwareReport:
         device=request.device,
         accelerator=request.hardware.chip,
         memory_bytes=float(max(memory_sizes(request))),
-        cluster=request.cluster,
+        cluster=request.cluster if profile_folder(request.cluster) is None else request.hardware.cluster.name,
         software=request.software or CHIP_SOFTWARE,
         design_space=request.design_space,
         records=HardwareRecords(
