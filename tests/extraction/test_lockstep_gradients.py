@@ -1,10 +1,12 @@
 """The proof of layouts made by construction: devices in lockstep on real numbers get the whole model's loss and gradients."""
 
 from functools import partial
+from itertools import cycle, product
 
 import pytest
 import torch
 from lockstep_parts import constant, difference, whole_run
+from samples import sampled
 from torch.nn import functional
 
 from GraphExtractor.graph import Attention, KeyExchange, TensorLayout
@@ -77,8 +79,12 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
     assert all((found[name].grad - gradient).abs().max() < 1e-6 for name, gradient in gradients.items())
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"])
-@pytest.mark.parametrize("sequence_parallel", [False, True])
+DENSE = ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"]
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence_parallel"), sampled(product(DENSE, [False, True]), list(zip(DENSE, cycle([True, False]), strict=False)))
+)
 def test_tensor_parallel_devices(model, sequence_parallel):
     check(model, tp=2, sequence_parallel=sequence_parallel)
 
@@ -88,8 +94,16 @@ def test_images_of_tensor_parallel_devices():
     assert difference("vit", family, 10, tp=4).gradients < CLOSE
 
 
-@pytest.mark.parametrize("attention", Attention)
-@pytest.mark.parametrize(("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4)])
+def with_attention(*layouts):
+    """Layouts with both kinds of attention, of which a usual session takes one for each, in turn."""
+    every = [(*layout, attention) for layout in layouts for attention in Attention]
+    kinds = cycle(Attention)
+    return sampled(every, [(*layout, next(kinds)) for layout in layouts])
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "cp", "attention"), with_attention(("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4))
+)
 def test_devices_that_gather_keys_and_values(model, tp, cp, attention):
     check(model, tp=tp, cp=cp, attention=attention)
 
@@ -101,8 +115,10 @@ def test_devices_that_pass_keys_and_values_around_a_ring(model, tp, cp):
     check(model, tp=tp, cp=cp, exchange=KeyExchange.RING)
 
 
-@pytest.mark.parametrize("attention", Attention)
-@pytest.mark.parametrize(("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 1, 4), ("llama", 2, 2), ("bert", 2, 2), ("mpt", 2, 2)])
+@pytest.mark.parametrize(
+    ("model", "tp", "cp", "attention"),
+    with_attention(("gpt", 1, 4), ("llama", 1, 4), ("llama", 2, 2), ("bert", 2, 2), ("mpt", 2, 2)),
+)
 def test_devices_that_exchange_heads_for_tokens(model, tp, cp, attention):
     check(model, tp=tp, cp=cp, exchange=KeyExchange.ULYSSES, attention=attention)
 

@@ -29,13 +29,13 @@ ON_DEVICES = {
     "device": "a100_80gb",
     "devices": 8,
     "global_batch_size": 64,
-    "micro_batch_size": [1, 2, 4],
-    "tp": [1, 2],
+    "micro_batch_size": [1, 2],
+    "tp": 1,
 }
 
 
 def asked(folder, kind):
-    return small_study(folder) if kind == "chips" else resolve({}, ON_DEVICES | {"output": str(folder / "out")})
+    return small_study(folder, hbm_size=16) if kind == "chips" else resolve({}, ON_DEVICES | {"output": str(folder / "out")})
 
 
 def command(folder, kind):

@@ -33,7 +33,7 @@ TIERS = [
 FEW: dict[str, Any] = {"micro_batch_size": 1, "hbm_size": [0.05, 2]}
 NARROW: dict[str, Any] = {"micro_batch_size": 1, "sequence_parallel": False, "recompute": ["none", "full"]}
 SEARCHES: dict[str, dict[str, Any]] = {
-    "chips, several models": FEW | {"model": {NAMED: 2.0, WIDER: 1.0}, "tp": [1, 2], "micro_batch_size": [1, 4]},
+    "chips, several models": FEW | {"model": {NAMED: 2.0, WIDER: 1.0}, "tp": 1, "micro_batch_size": [1, 4]},
     "chips, branching": FEW | {"model": "t5-small", "hbm_size": 0.3, "pp": 8, "recompute": "none"},
     "chips, interleaved and sharded": FEW | {"model": TINY, "pp": 2, "interleave": 2, "zero_stage": 2, "overlap_gradients": True},
     "chips, two tiers": FEW | {"model": TINY, "tp": 4, "sequence_parallel": True, "cp": 2, "pp": 2, "group_order": "all"},
@@ -43,7 +43,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "device, interleaved": {"model": TINY, "device": "a100_80gb", "devices": 8, "pp": 2, "interleave": 2, "tp": 1, **NARROW},
     "device, experts": {"model": "mixtral-8x7b", "device": "h100", "devices": 16, "ep": 8, "tp": 1, "pp": 2, **NARROW},
 }
-LIMITED = ("chips, two tiers", "device")  # whose files say what limits their best design: one of each kind
+LIMITED = ("chips, interleaved and sharded", "device")  # whose files say what limits their best design: one of each kind
 
 
 def asked(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

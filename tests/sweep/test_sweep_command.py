@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import started
+from samples import sampled
 from sweep_cases import SMALL, with_graphs_of, write
 
 from phaze import main as front_door
@@ -93,11 +94,13 @@ def test_wrong_input_is_one_sentence_and_status_2(tmp_path, capsys, more, said):
 @pytest.mark.kill
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("workers", "sent", "said"), [(1, "SIGINT", "interrupted"), (2, "SIGINT", "interrupted"), (2, "SIGTERM", "terminated")]
+    ("workers", "sent", "said"),
+    sampled(
+        [(1, "SIGINT", "interrupted"), (2, "SIGINT", "interrupted"), (2, "SIGTERM", "terminated")],
+        [(2, "SIGTERM", "terminated")],  # any program meets both signals in test_process.py
+    ),
 )
-def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, pytestconfig, workers, sent, said):
-    if workers == 1 and not pytestconfig.getoption("--thorough"):
-        pytest.skip("a sweep without workers is interrupted with --thorough, as any program is in test_process.py")
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_finished(warm, tmp_path, workers, sent, said):
     path = write(tmp_path, SMALL | {"hbm_size": [size / 8 for size in range(8, 400)]})
     output = with_graphs_of(warm, tmp_path / "out")
     more = words(path, "--output", output, "--workers", workers)

@@ -85,7 +85,7 @@ TRACED = ("hidden", "seq", "tp", "micro_batch")
 @pytest.fixture(scope="module")
 def shipped(request, graphs, tmp_path_factory):
     """Of each source some of the runs that ship, and all of them in a thorough session."""
-    step = 1 if request.config.getoption("--thorough") else 3
+    step = 1 if request.config.getoption("--thorough") else 4
     header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", step)
     kept = [row for row, is_kept in rows if is_kept]
     path = rewritten(tmp_path_factory.mktemp("shipped") / "runs.csv", header, kept)
@@ -102,9 +102,9 @@ def test_the_runs_that_ship_are_all_predicted(shipped):
 
 def test_published_runs_that_ship_are_met(shipped):
     korthikanti, sc21 = by_source(shipped, "Korthikanti"), by_source(shipped, "SC'21")
-    assert 4 <= korthikanti.rows <= 8
+    assert 2 <= korthikanti.rows <= 8
     assert korthikanti.time_mape <= 0.04
-    assert 4 <= sc21.rows <= 10
+    assert 3 <= sc21.rows <= 10
     assert sc21.time_mape <= 0.07
 
 
