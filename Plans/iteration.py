@@ -74,6 +74,23 @@ class StageWork:
     beyond: StageParts
     once_s: float
 
+    @property
+    def forward_communication_s(self) -> float:
+        """Seconds of a forward pass in which the stage does nothing but communicate."""
+        return self.forward.communication_s * self._shown + self.beyond.forward_data_s
+
+    @property
+    def backward_communication_s(self) -> float:
+        """Those of a backward pass, with what is run again."""
+        collectives_s = self.again.communication_s + self.backward.communication_s
+        return collectives_s * self._shown + self.beyond.exposed_data_s - self.beyond.forward_data_s
+
+    @property
+    def _shown(self) -> float:
+        """Part of the layers' collectives that nothing hides."""
+        whole_s = self.forward.communication_s + self.again.communication_s + self.backward.communication_s
+        return 1.0 - self.beyond.hidden_tensor_s / whole_s if whole_s else 1.0
+
 
 def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step_s: float, iteration_s: float) -> Breakdown:
     """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages."""
@@ -103,12 +120,15 @@ def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step
     return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
 
 
-def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
+def _work(priced: PricedPlan, stage: int) -> StageWork:
     costs = priced.costs
     layers = [costs.sizes.sequence[layer] for layer in layers_of(priced, stage)]
     accumulated_s = float(costs.accumulation_s[priced.configuration][layers].sum()) * priced.rates.accumulated
-    work = StageWork(*passes_of(priced, stage), accumulated_s, stage_parts(priced, stage), float(priced.after_s[stage]))
-    return stage_breakdown(work, priced.plan.micro_batches, transfer_s, priced.step_s, iteration_s)
+    return StageWork(*passes_of(priced, stage), accumulated_s, stage_parts(priced, stage), float(priced.after_s[stage]))
+
+
+def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
+    return stage_breakdown(_work(priced, stage), priced.plan.micro_batches, transfer_s, priced.step_s, iteration_s)
 
 
 def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:
@@ -170,7 +190,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
     if plan.pp == 1:
         parameters = parameters - priced.tied_parameters
     after_s = priced.after_s
-    communication_s = [_communication(priced, stage) for stage in range(plan.pp)]
+    work = [_work(priced, stage) for stage in range(plan.pp)]
     return tuple(
         StageReport(
             layers=tuple(names[layer] for layer in layers_of(priced, stage)),
@@ -179,8 +199,8 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             forward_s=float(forward_s[stage]),
             backward_s=float(backward_s[stage]),
             after_s=float(after_s[stage]),
-            forward_communication_s=communication_s[stage].forward_s,
-            backward_communication_s=communication_s[stage].backward_s,
+            forward_communication_s=work[stage].forward_communication_s,
+            backward_communication_s=work[stage].backward_communication_s,
             parameters=round(float(parameters[stage])),
             memory_bytes=float(state[stage] + activations[stage] + workspace[stage] + reserved[stage]),
             parameter_state_bytes=float(state[stage]),
@@ -189,29 +209,6 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             reserved_bytes=float(reserved[stage]),
         )
         for stage in range(plan.pp)
-    )
-
-
-@dataclass(frozen=True)
-class _Communication:
-    """Seconds of the passes of a micro-batch in which a stage does nothing but communicate."""
-
-    forward_s: float
-    backward_s: float
-
-
-def _communication(priced: PricedPlan, stage: int) -> _Communication:
-    forward, again, backward = passes_of(priced, stage)
-    parts = stage_parts(priced, stage)
-
-    def of_layers_s(*passes: PassParts) -> float:
-        return sum(each.tensor_s + each.sequence_s + each.context_s + each.expert_s for each in passes)
-
-    whole_s = of_layers_s(forward, again, backward)
-    shown = 1 - parts.hidden_tensor_s / whole_s if whole_s else 1.0
-    return _Communication(
-        of_layers_s(forward) * shown + parts.forward_data_s,
-        of_layers_s(again, backward) * shown + parts.exposed_data_s - parts.forward_data_s,
     )
 
 

@@ -66,6 +66,7 @@ def _flops(stage: PricedStage) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
     state, activations, workspace, reserved = priced.memory_bytes
     names = priced.stages[0].layers.kept.sizes.names
+    work = [stage.work(float(once_s)) for stage, once_s in zip(priced.stages, priced.after_s, strict=True)]
     return tuple(
         StageReport(
             layers=tuple(names[layer] for layer in stage.placed.layers),
@@ -80,6 +81,8 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[number]),
             workspace_bytes=float(workspace[number]),
             reserved_bytes=float(reserved[number]),
+            forward_communication_s=work[number].forward_communication_s,
+            backward_communication_s=work[number].backward_communication_s,
         )
         for number, stage in enumerate(priced.stages)
     )
