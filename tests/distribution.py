@@ -20,6 +20,7 @@ TOGETHER = ("tests/explain", "tests/report")  # one worker takes the whole folde
 LONGEST_FIRST = (
     "tests/validation/test_validation.py",
     "tests/sweep/test_sweep_disturbed.py",
+    "tests/fuzzing/test_fuzzer.py",
     "tests/search/test_kill.py",
     "tests/search/test_whole_search.py",
     "tests/explain",

@@ -1,10 +1,12 @@
 """Saved activations against the published formulas and against what autograd itself keeps."""
 
 from dataclasses import replace
+from itertools import cycle, product
 
 import numpy as np
 import pytest
 from sampled_models import SAMPLED
+from samples import sampled
 from whole_traces import kept_alone
 
 from GraphExtractor.graph import Attention, GraphKey, Recompute, SharedTensor
@@ -33,8 +35,9 @@ def test_eager_layer_keeps_34_plus_5_as_over_h(extracted):
     assert saved.selective == pytest.approx(34 * hidden_states(graph), rel=0.01)
 
 
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("tp", "sequence_parallel"), sampled(product([1, 2, 4, 8], [False, True]), [(1, False), (2, True), (8, False), (8, True)])
+)
 def test_a_layer_keeps_what_korthikanti_et_al_2022_say(tp, sequence_parallel, extracted):
     """Their equations 1 (tp 1), 2 (tensor parallel), 4 (and sequence parallel) and 6 (and selective recomputation)."""
     graph = extracted(TWO_LAYERS_OF_22B, tp=tp, attention=Attention.EAGER, sequence_parallel=sequence_parallel and tp > 1)
@@ -99,10 +102,11 @@ def test_rotary_tables_are_kept_once_by_each_stage_with_blocks(mode, extracted):
     assert layer_sizes(graph, mode).saved_by(cuts).tolist() == [ids + 16 * block + tables, 16 * block + tables + head]
 
 
-@pytest.mark.parametrize("attention", Attention)
+KEPT = ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"]
+
+
 @pytest.mark.parametrize(
-    "model",
-    ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"],
+    ("model", "attention"), sampled(product(KEPT, Attention), list(zip(KEPT, cycle(Attention), strict=False)))
 )
 def test_layers_together_keep_what_autograd_keeps(model, attention):
     """Counted a second way: hooks on a fake forward pass, storages once, without parameters and buffers."""
