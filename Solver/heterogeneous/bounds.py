@@ -26,8 +26,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-BEHIND_LARGEST, WITH_LARGEST = range(2)  # tables: twice the loads of a node's stages; the same with the largest load among them
-NODE, SIZE, EDGE = range(3)  # of a choice
+BEHIND_LARGEST, WITH_LARGEST = range(2)  # tables: of stages behind the one with the largest load, and of those with it
 
 
 class StageSpace(NamedTuple):
@@ -77,11 +76,10 @@ def weights(behind: int, micro_batches: int) -> tuple[float, float]:
 
 
 @outer
-def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatArray, choices: IntArray) -> float:
+def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatArray) -> float:
     """Seconds that no plan beats whose largest load lies from ``least_s`` to ``most_s``; infinite where there is none.
 
-    Fills ``tables`` (2, most stages, nodes, devices + 1) with the least of the stages that share a node from a device on, and
-    ``choices`` (2, 3, most stages, nodes, devices + 1) with the node behind, size and edge of the first of them.
+    Fills ``tables`` (2, most stages, nodes, devices + 1) with the least seconds of the stages that share a node from a device on.
     """
     everything = len(space.first) - 2
     most_stages = tables.shape[1]
@@ -95,7 +93,7 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                 tables[WITH_LARGEST, behind, node, device] = np.inf
                 if root != (device == 0) or space.depth[node] <= behind:
                     continue
-                ahead_s, largest_s = np.inf, np.inf
+                lesser_s, largest_s = np.inf, np.inf
                 for edge in range(space.first[node], space.first[node + 1]):
                     part = space.part[edge]
                     if (part == 0) != (behind == 0) or (behind > 0 and space.depth[part] < behind):
@@ -118,26 +116,13 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                         once_s = space.once_s[size, number, behind] if root else 0.0
                         behind_s = tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
                         if behind_s < np.inf:
-                            if 2.0 * load_s + behind_s < ahead_s:
-                                ahead_s = 2.0 * load_s + behind_s
-                                choices[BEHIND_LARGEST, NODE, behind, node, device] = part
-                                choices[BEHIND_LARGEST, SIZE, behind, node, device] = size
-                                choices[BEHIND_LARGEST, EDGE, behind, node, device] = edge
+                            lesser_s = min(lesser_s, 2.0 * load_s + behind_s)
                             slowest_s = max(load_s, least_s)  # of an option that may not be the one with the least of ``once_s``
-                            seconds = (times - 1.0) * slowest_s + max(load_s + once_s, slowest_s) + twice * behind_s
-                            if seconds < largest_s:
-                                largest_s = seconds
-                                choices[WITH_LARGEST, NODE, behind, node, device] = part
-                                choices[WITH_LARGEST, SIZE, behind, node, device] = size
-                                choices[WITH_LARGEST, EDGE, behind, node, device] = edge
+                            here_s = (times - 1.0) * slowest_s + max(load_s + once_s, slowest_s) + twice * behind_s
+                            largest_s = min(largest_s, here_s)
                         if behind > 0:
-                            seconds = load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end]
-                            if seconds < largest_s:
-                                largest_s = seconds
-                                choices[WITH_LARGEST, NODE, behind, node, device] = -part  # the largest load is behind
-                                choices[WITH_LARGEST, SIZE, behind, node, device] = size
-                                choices[WITH_LARGEST, EDGE, behind, node, device] = edge
-                tables[BEHIND_LARGEST, behind, node, device] = ahead_s
+                            largest_s = min(largest_s, load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end])
+                tables[BEHIND_LARGEST, behind, node, device] = lesser_s
                 tables[WITH_LARGEST, behind, node, device] = largest_s
         if space.stage_counts[behind + 1]:
             best_s = min(best_s, tables[WITH_LARGEST, behind, everything, 0])

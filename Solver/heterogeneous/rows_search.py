@@ -78,12 +78,12 @@ class RowsSearch:
         self.options, self.layers = tuple(options), tuple(layers)
         self.space, self.paths = stage_space(self.options, self.layers, self.tables, classes, machine, limits)
         shape = most, len(classes.lattice.members), limits.devices + 1
-        self._work = np.full((2, *shape), np.inf), np.zeros((2, 3, *shape), np.int64)
+        self._tables_s = np.full((2, *shape), np.inf)
         self._path = np.zeros((most, 3), np.int64)
 
     def bound(self, loads: Loads) -> float:
         """Seconds that no plan beats whose largest load is among ``loads``."""
-        return float(bound_loads(self.space, loads.least_s, loads.most_s, *self._work))
+        return float(bound_loads(self.space, loads.least_s, loads.most_s, self._tables_s))
 
     def answer(self, incumbent_s: float, most_steps: int = MOST_STEPS) -> RowsAnswer:
         """The best plan that beats ``incumbent_s``; each interval of loads is searched for up to ``most_steps`` stages tried."""
@@ -100,7 +100,7 @@ class RowsSearch:
             if bound_s >= best_s * (1.0 - ROUNDING):
                 continue
             searched = search_paths(
-                self.space, self.paths, self._work[0], loads.least_s, loads.most_s, best_s, most_steps, self._path
+                self.space, self.paths, self._tables_s, loads.least_s, loads.most_s, best_s, most_steps, self._path
             )
             steps += searched.steps
             if searched.seconds < best_s:

@@ -13,10 +13,9 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
 from Estimator.network.links import transfer_costs
 from GraphExtractor.graph import CollectiveKind
-from Plans.groups import GroupNetwork, as_at_the_start, layer_groups
+from Plans.groups import DeviceGroups, GroupNetwork, as_at_the_start, layer_groups
 from Plans.heterogeneous.messages import Face, tier_between, whole_rows_bytes
 from Plans.heterogeneous.mixed_layers import RecomputableLayers
-from Plans.plan import UniformPlan
 from Plans.rates import Machine, plan_rates
 from Solver.heterogeneous.bounds import StageSpace
 from Solver.heterogeneous.option_tables import OptionTables
@@ -133,7 +132,7 @@ def _least_messages(sizes: Sequence[int], rows_bytes: FloatArray, cluster: Clust
 def _gathers(options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: FloatArray, cluster: Cluster) -> FloatArray:
     """Seconds in which each option's tensor-parallel group gathers what every graph sends, shape (options, graphs, 2, nodes)."""
     found = np.zeros((len(options), *rows_bytes.shape))
-    known: dict[UniformPlan | tuple[object, int], FloatArray] = {}
+    known: dict[tuple[DeviceGroups, int], FloatArray] = {}
     for number, (option, face) in enumerate(zip(options, faces, strict=True)):
         if face.tensor > 1:
             groups = layer_groups(option.degrees, cluster).tensor
