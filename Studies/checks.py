@@ -40,6 +40,11 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_panels(request, families)
     if request.layout == (LayoutName.SEQUENCE,) and max(request.cp) == 1:
         raise InputError("cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or another layout")
+    if request.layout == (LayoutName.TWO_D,) and False not in request.sequence_parallel:
+        raise InputError(
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave "
+            "sequence parallelism out, or give another layout"
+        )
     if request.mode is Mode.SEARCH:
         _check_exchange(request)
         _check_pinned(request)
@@ -256,11 +261,6 @@ def _check_pinned(request: Request) -> None:
     if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.tp2) > 1:
         raise InputError(
             f"tp2 is {_listed(request.tp2)}, but only 2d layouts have two tensor axes, {given}; leave tp2 out, or add 2d"
-        )
-    if layouts == {LayoutName.TWO_D} and False not in request.sequence_parallel:
-        raise InputError(
-            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its second axis; leave "
-            "sequence_parallel out, or give another layout"
         )
 
 

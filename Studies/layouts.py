@@ -24,16 +24,20 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     family = find_model(model)
     asked = list(_asked(request, request.ep if family.experts else (1,)))
     refused: InputError | None = None
+    of_two_axes: InputError | None = None
     possible = []
     for layout in asked:
         try:
             check_key(_key_of(layout, request, model), family)
         except InputError as error:
             refused = refused or error
+            of_two_axes = of_two_axes or (error if layout.kind is TensorLayout.TWO_D else None)
         else:
             possible.append(layout)
     if refused is not None and not possible and not {LayoutName.ONE_D, LayoutName.AUTO} & {*request.layout}:
         raise refused
+    if of_two_axes is not None and min(request.tp2) > 1 and all(each.kind is not TensorLayout.TWO_D for each in possible):
+        raise of_two_axes  # which tp2 was given for
     return tuple(possible)
 
 

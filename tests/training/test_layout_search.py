@@ -170,6 +170,7 @@ def test_panels_that_cannot_be_are_refused(settings: dict[str, object], message:
         ({"layout": "2d", "sequence_parallel": True}, "a 2d layout divides the tokens anyway"),
         ({"layout": "sequence", "cp": 1}, "cp is 1, but layout sequence cuts sequences"),
         ({"layout": "2d", "model": "bertbase"}, "2d layout does not divide bertbase: it is there for dense transformers"),
+        ({"layout": "auto", "tp2": 2, "model": "bertbase"}, "2d layout does not divide bertbase"),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
@@ -181,6 +182,7 @@ def test_layouts_that_cannot_be_are_refused(settings: dict[str, object], message
     ("settings", "message"),
     [
         ({"tp2": 2}, "a 1d layout has one"),
+        ({"layout": "2d", "tp2": 2, "sequence_parallel": True}, "a 2d layout divides the tokens anyway"),
         ({"layout": "sequence"}, "cp is 1, but layout sequence cuts sequences"),
         ({"exchange": "ring"}, "no devices share a sequence; give a cp above 1"),
         ({"layout": "2d", "sequence_parallel": True, "tp": 2}, "leave sequence parallelism out"),
