@@ -104,6 +104,7 @@ def with_nv(case: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 REFUSED = {
     "an unknown strategy": (CASE | {"strategy": "3d"}, "strategy is '3d'; give '1d', 'seqp', '2d'"),
+    "a strategy in capitals": (CASE | {"strategy": "2D"}, "strategy is '2D'; did you mean '2d'?"),
     "a strategy that is no text": (CASE | {"strategy": ["1d"]}, "strategy is ['1d']"),
     "an unknown model": (CASE | {"model_name": "gpt3_1t7"}, "model 'gpt3_1t7' is not known; did you mean 'gpt3_1T'?"),
     "an unknown system": (CASE | {"system_name": "TPU"}, "system 'TPU' is not known; known are A100, H200, B200, B200-next"),
@@ -174,6 +175,12 @@ def test_a_case_that_cannot_be_names_its_file(
     out, err = capsys.readouterr()
     assert err.startswith(str(tmp_path)) and words in err and len(err.splitlines()) == 1 and not out
     assert ask(tmp_path, CASE) == 0
+
+
+@pytest.mark.parametrize("document", [{"case": [CASE]}, {"Cases": [CASE]}, {"cases": {"a": 1}}, [{}]])
+def test_what_is_no_case_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], document: Any) -> None:
+    assert ask(tmp_path, document, "search") == 2
+    assert 'does not hold cases; give {"cases": [...]}' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

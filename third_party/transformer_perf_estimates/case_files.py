@@ -36,7 +36,7 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
     if isinstance(document, dict) and "cases" in document:
         document = document["cases"]
     cases = document if isinstance(document, list) else [document]
-    if not cases or not all(isinstance(case, dict) for case in cases):
+    if not cases or not all(isinstance(case, dict) and not case.keys().isdisjoint(KNOWN) for case in cases):
         raise InputError(f'{path} does not hold cases; give {{"cases": [...]}} with an object for each')
     for case in cases:
         check_ranges(case, str(path))
