@@ -27,11 +27,11 @@ from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
 from GraphExtractor.permission import CodePermission
 from Plans.assignment import Assignment
-from Plans.plan import Plan
 from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
 if TYPE_CHECKING:
+    from Plans.plan import Plan
     from Studies.hardware import ResolvedHardware
 
 Ints = tuple[int, ...]
@@ -61,7 +61,7 @@ class StatedChunks:
 class StatedStages:
     """A plan whose stages differ, as the file ``source`` states it."""
 
-    plan: Plan
+    plan: "Plan"
     source: str
 
 
