@@ -18,6 +18,13 @@ class Attention(StrEnum):
     EAGER = "eager"
 
 
+class StageCuts(StrEnum):
+    """Where a model may be cut into stages: between its layers, or inside them too where a single tensor passes."""
+
+    BETWEEN = "between"
+    INSIDE = "inside"
+
+
 class TensorLayout(StrEnum):
     """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or along two (SUMMA)."""
 

@@ -15,7 +15,7 @@ from GraphExtractor.check import check_structure
 from GraphExtractor.context_parallel import SharedTokens, check_tokens_apart
 from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.fake_mode import FakeMode
-from GraphExtractor.graph import GraphKey, ModelGraph, TensorLayout
+from GraphExtractor.graph import GraphKey, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
@@ -152,6 +152,7 @@ def trace_model(
         SharedTokens.of(key),
         drop_unused=family.drops_unused,
         undescribed=not family.described,
+        inner_cuts=key.cuts is StageCuts.INSIDE,
         name=key.label,
     )
     if not family.described:

@@ -25,7 +25,8 @@ from Common.errors import InputError
 from GraphExtractor import custom_operators
 from GraphExtractor.custom_operators import define
 from GraphExtractor.extract import default_dtype, quiet_transformers
-from GraphExtractor.graph import GraphKey
+from GraphExtractor.graph import GraphKey, StageCuts
+from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.segments import segments
@@ -123,15 +124,20 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
         raise InputError(
             f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; give another"
         ) from error
-    return _described(traced, tuple(parameters), tuple(inputs), stamper)
+    return _described(traced, tuple(parameters), tuple(inputs), stamper, key.cuts)
 
 
-def _described(traced: torch.fx.GraphModule, parameters: Sequence[str], inputs: Sequence[str], stamper: Stamper) -> ForwardTrace:
+def _described(
+    traced: torch.fx.GraphModule, parameters: Sequence[str], inputs: Sequence[str], stamper: Stamper, cuts: StageCuts
+) -> ForwardTrace:
     traced.graph.eliminate_dead_code()
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     weights = dict(zip(placeholders, parameters, strict=False))
     calls = [node for node in traced.graph.nodes if node.op == "call_function"]
-    found = segments({node: node.meta["custom"]["stamp"] for node in calls}, stamper.runs, frozenset(weights))
+    stamps = {node: node.meta["custom"]["stamp"] for node in calls}
+    found = segments(stamps, stamper.runs, frozenset(weights))
+    if cuts is StageCuts.INSIDE:
+        found = with_inner_cuts(found, stamps, frozenset(weights))
     layer = dict(found.layer)
     for node in calls:  # parts of a result stay with the operator that gives it
         if node.target is getitem:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from Common.choices import Attention as Attention
 from Common.choices import KeyExchange as KeyExchange
 from Common.choices import Recompute as Recompute
+from Common.choices import StageCuts as StageCuts
 from Common.choices import TensorLayout as TensorLayout
 from GraphExtractor.names import label
 from GraphExtractor.operator_records import DTYPE_BYTES as DTYPE_BYTES
@@ -156,7 +157,8 @@ class GraphKey:
 
     ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples of their own share the experts.
     A ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose rows share tokens too.
-    ``exchange`` is how the devices that share tokens attend to all of them.
+    ``exchange`` is how the devices that share tokens attend to all of them. With ``cuts`` inside layers each of their parts is a
+    layer of the graph.
     """
 
     model: str
@@ -171,6 +173,7 @@ class GraphKey:
     layout: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
+    cuts: StageCuts = StageCuts.BETWEEN
 
     @property
     def sequence_devices(self) -> int:

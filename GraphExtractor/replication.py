@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from GraphExtractor.layers import TracedLayers
     from GraphExtractor.saved import Shared
+    from GraphExtractor.segments import LayerPlace
 
 Places = Mapping[int, tuple[int, ...]]  # of each traced layer in the sequence
 
@@ -65,46 +66,90 @@ def keep(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
 def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:
     """All layers from the traced ones, or None where the representatives do not prove what the others look like.
 
-    ``copies_of`` says for how many blocks the module at a path stands (default 1). A representative of several blocks must
-    equal the traced block before it (in a run of alternating blocks it does not), and its tensors may only go to the next layer
-    or come from a layer that feeds the whole run.
+    ``copies_of`` says for how many blocks the module at a path stands (default 1), with all its parts where they are cut
+    inside. A representative of several blocks must equal the traced block before it (in a run of alternating blocks it does
+    not), and its tensors may only stay in it, go to the next block or come from a layer that feeds the whole run.
     """
-    copies = tuple(copies_of.get(place.path, 1) for place in traced.places)
-    starts = [sum(copies[:position]) for position in range(len(copies))]
+    runs = _runs(traced.places, copies_of)
+    run_of = [run for run in runs for _ in range(run.parts)]
     layers: list[LayerGraph] = []
-    sequence: list[int] = []
     for position, layer in enumerate(traced.layers):
-        if copies[position] > 1 and (position == 0 or layer != traced.layers[position - 1]):
+        run = run_of[position]
+        before = position - run.parts
+        if run.copies > 1 and (before < 0 or run_of[before].parts != run.parts or layer != traced.layers[before]):
             return None
         if layer not in layers:
             layers.append(layer)
-        sequence += [layers.index(layer)] * copies[position]
+    found = [[layers.index(layer) for layer in traced.layers[run.first : run.first + run.parts]] for run in runs]
+    sequence = tuple(index for run, each in zip(runs, found, strict=True) for index in each * run.copies)
     tensors: list[LayerTensor] = []
     for tensor in traced.tensors:
-        places = _places(tensor.source, tensor.destinations, copies, starts)
+        places = _places(tensor.source, tensor.destinations, run_of)
         if places is None:
             return None
         tensors += [_moved(tensor, each) for each in places]
     kept: list[SharedTensor] = []
-    for found in traced.shared:
-        places = _places(found.tensor.source, found.readers, copies, starts)
+    for shared in traced.shared:
+        places = _places(shared.tensor.source, shared.readers, run_of)
         if places is None:
             return None
-        kept += [_moved_shared(found, each) for each in places]
+        kept += [_moved_shared(shared, each) for each in places]
     in_order = tuple(sorted(tensors, key=lambda tensor: tensor.source))
-    return ExpandedLayers(tuple(layers), tuple(sequence), in_order, summed_shared(kept))
+    return ExpandedLayers(tuple(layers), sequence, in_order, summed_shared(kept))
 
 
-def _places(source: int | None, readers: tuple[int, ...], copies: tuple[int, ...], starts: list[int]) -> list[Places] | None:
+@dataclass(frozen=True)
+class _Run:
+    """Parts of a block that stands for ``copies``: the ``first`` of them in the trace, and where that lies in the sequence."""
+
+    first: int
+    parts: int
+    copies: int
+    start: int
+
+    def place(self, layer: int, copy: int) -> int:
+        """Where the traced ``layer`` of a copy lies in the sequence."""
+        return self.start + copy * self.parts + layer - self.first
+
+
+def _runs(places: tuple[LayerPlace, ...], copies_of: Mapping[str, int]) -> list[_Run]:
+    firsts = [position for position, place in enumerate(places) if place.part == 0]
+    runs: list[_Run] = []
+    start = 0
+    for first, end in zip(firsts, [*firsts[1:], len(places)], strict=True):
+        runs.append(_Run(first, end - first, copies_of.get(places[first].path, 1), start))
+        start += runs[-1].parts * runs[-1].copies
+    return runs
+
+
+def _places(source: int | None, readers: tuple[int, ...], run_of: list[_Run]) -> list[Places] | None:
     """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None: an input) and its readers."""
-    if source is not None and readers == (source + 1,):  # a chain: every copy feeds the next
-        first = starts[source]
-        return [{source: (first + copy,), source + 1: (first + copy + 1,)} for copy in range(copies[source])]
+    if source is not None:
+        run = run_of[source]
+        behind = run_of[run.first + run.parts] if run.first + run.parts < len(run_of) else None
+        end = run.first + run.parts + (0 if behind is None else behind.parts)
+        if all(source < reader < end for reader in readers):  # a chain: every copy feeds the next
+            return [_in_chain(source, readers, copy, run, behind) for copy in range(run.copies)]
     layers = readers if source is None else (source, *readers)
-    feeds_whole_runs = all(copies[r] == 1 or {r - 1, r + 1} <= set(layers) for r in readers)
-    if (source is not None and copies[source] > 1) or not feeds_whole_runs:
+    feeds_whole_runs = all(run_of[r].copies == 1 or {r - run_of[r].parts, r + run_of[r].parts} <= {*layers} for r in readers)
+    if (source is not None and run_of[source].copies > 1) or not feeds_whole_runs:
         return None
-    return [{layer: tuple(starts[layer] + copy for copy in range(copies[layer])) for layer in layers}]
+    return [{layer: tuple(run_of[layer].place(layer, copy) for copy in range(run_of[layer].copies)) for layer in layers}]
+
+
+def _in_chain(source: int, readers: tuple[int, ...], copy: int, run: _Run, behind: _Run | None) -> Places:
+    """Readers in the copy of the block that makes it, or in the next: another copy, or the first of the run behind."""
+    found = {source: (run.place(source, copy),)}
+    for reader in readers:
+        if reader < run.first + run.parts:
+            found[reader] = (run.place(reader, copy),)
+        elif copy + 1 < run.copies:
+            assert behind is not None
+            found[reader] = (run.place(reader - behind.first + run.first, copy + 1),)
+        else:
+            assert behind is not None
+            found[reader] = (behind.place(reader, 0),)
+    return found
 
 
 def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:

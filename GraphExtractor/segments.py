@@ -16,10 +16,11 @@ from GraphExtractor.layer_modules import LayerModule
 
 @dataclass(frozen=True)
 class LayerPlace:
-    """A layer of a trace: its name, and the path of its module ("" for what runs between modules)."""
+    """A layer of a trace: its name, the path of its module ("" for what runs between modules), and which part of a run of it."""
 
     name: str
     path: str
+    part: int = 0
 
 
 @dataclass(frozen=True)

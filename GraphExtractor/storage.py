@@ -15,7 +15,7 @@ from Common.records import from_json, to_json
 from Common.sealed import sealed, unsealed
 from GraphExtractor.check import check_structure, warn_of
 from GraphExtractor.depth import with_layers
-from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, KeyExchange, ModelGraph, TensorLayout
+from GraphExtractor.graph import SCHEMA_VERSION, Attention, GraphKey, KeyExchange, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -32,7 +32,7 @@ class StoredGraph:
 
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
-    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_eager][_sp]_graph.json.gz``."""
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_eager][_sp][_parts]_graph.json.gz``."""
     name = f"{key.label}_mbs_{key.micro_batch_size}_sl_{key.sequence_length}"
     name += f"_tmp_{key.tp}" if key.tp > 1 else ""
     name += f"_{key.layout}_{key.tp2}" if key.layout is not TensorLayout.ONE_D else ""
@@ -41,6 +41,7 @@ def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
     name += f"_ep_{key.ep}" if key.ep > 1 else ""
     name += "_eager" if key.attention is Attention.EAGER else ""
     name += "_sp" if key.sequence_parallel else ""
+    name += "_parts" if key.cuts is StageCuts.INSIDE else ""
     name += f"_{key.dtype}" if key.dtype != "bfloat16" else ""
     return folder / family.folder / f"{name}_graph.json.gz"
 
@@ -154,7 +155,7 @@ def _of_depth(graph: ModelGraph, key: GraphKey) -> ModelGraph:
 def traced_key(key: GraphKey) -> GraphKey:
     """The graph that is traced for ``key``: of models named by dimensions that of a few blocks."""
     dimensions = parse_dimensions(key.model)
-    if dimensions is None or dimensions.layers in (1, dimensions.shared_trace.layers):
+    if dimensions is None or key.cuts is StageCuts.INSIDE or dimensions.layers in (1, dimensions.shared_trace.layers):
         return key
     return replace(key, model=dimensions.shared_trace.name)
 

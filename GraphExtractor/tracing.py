@@ -25,6 +25,7 @@ from Common.progress import said_while
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
+from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
@@ -145,13 +146,14 @@ def trace_step(
     *,
     drop_unused: bool = False,
     undescribed: bool = False,
+    inner_cuts: bool = False,
     name: str = "the model",
 ) -> TracedStep:
     """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of the devices that share its tokens.
 
     Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of ``undescribed`` models, whose
-    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``). ``name`` is
-    the model's, for logs of a trace that takes long.
+    code may do anything, known values are followed and nodes know the lines that made them (``meta["stack_trace"]``). With
+    ``inner_cuts`` the parts of layers are layers. ``name`` is the model's, for logs of a trace that takes long.
 
     Raises:
         InputError: the model's code depends on the value of a tensor.
@@ -214,7 +216,7 @@ def trace_step(
     if missing:
         logger.warning("no gradient reaches the parameters %s; they are left out", shortened(missing))
     named = dict(zip(placeholders, parameters, strict=False))
-    origins, places = _origins(traced.graph, stamper.runs, frozenset(named))
+    origins, places = _origins(traced.graph, stamper.runs, frozenset(named), inner_cuts=inner_cuts)
     return TracedStep(
         graph=traced.graph,
         origins=origins,
@@ -231,11 +233,13 @@ def shortened(names: Sequence[str], most: int = 6) -> str:
 
 
 def _origins(
-    graph: torch.fx.Graph, runs: Sequence[LayerModule], parameters: frozenset[torch.fx.Node]
+    graph: torch.fx.Graph, runs: Sequence[LayerModule], parameters: frozenset[torch.fx.Node], *, inner_cuts: bool
 ) -> tuple[dict[torch.fx.Node, NodeOrigin], tuple[LayerPlace, ...]]:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     stamps = {node: node.meta["custom"]["stamp"] for node in calls if not node.meta.get("custom", {}).get("backward", True)}
     found = segments(stamps, runs, parameters)
+    if inner_cuts:
+        found = with_inner_cuts(found, stamps, parameters)
     origins: dict[torch.fx.Node, NodeOrigin] = {}
     by_sequence_number: dict[int, torch.fx.Node] = {}
     for node, stamp in stamps.items():

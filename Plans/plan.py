@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from Common.choices import GroupOrder as GroupOrder
-from Common.choices import KeyExchange, LayoutName, TensorLayout
+from Common.choices import KeyExchange, LayoutName, StageCuts, TensorLayout
 from Common.choices import Precision as Precision
 from Common.errors import InputError
 from Estimator.network.cluster import Cluster
@@ -30,7 +30,7 @@ class UniformPlan:
     dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
     devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
     tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many ``panels``, and keys and values
-    meet by ``exchange``.
+    meet by ``exchange``. With ``stage_cuts`` inside layers the parts of layers are what it counts and recomputes as layers.
     """
 
     micro_batch_size: int = 1
@@ -57,6 +57,7 @@ class UniformPlan:
     layer_order: tuple[int, ...] | None = None
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
+    stage_cuts: StageCuts = StageCuts.BETWEEN
 
     @property
     def devices(self) -> int:
@@ -148,6 +149,7 @@ class UniformPlan:
             self.layout,
             self.tp2,
             self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,
+            self.stage_cuts,
         )
 
 
@@ -207,6 +209,7 @@ class Plan:
     overlap_gradients: bool | None
     overlap_tensor: bool | None
     stages: tuple[StagePlan, ...]
+    stage_cuts: StageCuts = StageCuts.BETWEEN
 
     @staticmethod
     def uniform(plan: UniformPlan, model: str, sequence_length: int, chunks: tuple[tuple[str, ...], ...]) -> Plan:
@@ -227,6 +230,7 @@ class Plan:
                 StagePlan(chunk, plan.layers_layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage)
                 for chunk in chunks
             ),
+            stage_cuts=plan.stage_cuts,
         )
 
     @property
@@ -282,6 +286,7 @@ class Plan:
             layer_order=None if order == tuple(range(len(order))) else order,
             overlap_gradients=self.overlap_gradients,
             overlap_tensor=self.overlap_tensor,
+            stage_cuts=self.stage_cuts,
         )
         return plan.with_layout(first.layout)
 
@@ -290,6 +295,7 @@ MAPPED = (  # keys of a plan's settings that are its fields or properties too
     *("tp", "pp", "dp", "cp", "ep", "layout", "tp2", "panels", "exchange", "micro_batch_size", "global_batch_size"),
     "interleave",
     *("schedule", "stage_layers", "recompute", "sequence_parallel", "zero_stage", "optimizer", "precision", "attention"),
+    "stage_cuts",
     *("group_order", "overlap_gradients", "overlap_tensor"),
 )
 

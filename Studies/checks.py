@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import KeyExchange, LayoutName, Precision
+from Common.choices import KeyExchange, LayoutName, Precision, StageCuts
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -300,7 +300,7 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
     if not searched:
         check_plan(single_plan(request))
     for model, family in families.items():
-        if not family.layers or len(family.blocks) != 1:
+        if not family.layers or len(family.blocks) != 1 or request.stage_cuts is StageCuts.INSIDE:  # parts show in the graph
             continue
         layers = family.layers + 2
         why = plan_space(request, model).why_empty(layers, cluster) if searched else ""

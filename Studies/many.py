@@ -77,6 +77,7 @@ def evaluated_many(request: Request, plans: pd.DataFrame | Mapping[str, Any], de
             optimizer=base.optimizer,
             precision=base.precision,
             attention=base.attention,
+            stage_cuts=base.stage_cuts,
             group_order=first["groups"],
         )
         whole = _plans_of(shape, same, hardware)

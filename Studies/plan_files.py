@@ -34,6 +34,7 @@ OUTDATES = {  # what a file says about the second no longer holds where the comm
     "pp": ("stage_layers",),
     "interleave": ("stage_layers", "schedule"),
     "schedule": ("interleave",),
+    "stage_cuts": ("stage_layers",),
 }
 OF_DEVICES = ("cluster", "software")  # what goes with the device of a file where a chip is given instead
 

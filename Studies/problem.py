@@ -1,6 +1,6 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from Common.choices import LayoutName, PipelineSchedule
+from Common.choices import LayoutName, PipelineSchedule, StageCuts
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
@@ -54,6 +54,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
             optimizer=request.optimizer.value,
             precision=request.precision,
             attention=request.attention,
+            stage_cuts=request.stage_cuts,
         ),
         sequence_length=request.sequence_length_of(model),
         tp_widths=request.tp if LayoutName.ONE_D in request.layout or LayoutName.AUTO in request.layout else (),
@@ -129,6 +130,7 @@ def single_plan(request: Request) -> UniformPlan:
         optimizer=request.optimizer.value,
         precision=request.precision,
         attention=request.attention,
+        stage_cuts=request.stage_cuts,
         stage_layers=request.stage_layers,
     )
 
@@ -158,7 +160,7 @@ def space_size(request: Request) -> SpaceSize:
     shapes = [list(model.space.shapes()) for model in problem.models]
     layers = [find_model(model.name).layers for model in problem.models]
     plans = None
-    if all(layers):
+    if all(layers) and request.stage_cuts is StageCuts.BETWEEN:
         plans = sum(
             len(model.space.plans(shape, number + 2, hardware.cluster))
             for model, mine, number in zip(problem.models, shapes, layers, strict=True)

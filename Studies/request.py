@@ -21,6 +21,7 @@ from Common.choices import (
     Precision,
     Recompute,
     SolverName,
+    StageCuts,
 )
 from Common.numbers import number
 from Common.settings import ALL, Kind, SettingTable
@@ -340,6 +341,14 @@ class Request:
             hardware=Hardware.DEVICES,
         ),
     ] = False
+    stage_cuts: Annotated[
+        StageCuts,
+        About(
+            "where stages may begin and what is recomputed ends: between layers, or inside them too wherever a single tensor "
+            "passes (between attention and feed-forward), so that parts of layers count as layers",
+            "between",
+        ),
+    ] = StageCuts.BETWEEN
     schedule: Annotated[
         PipelineSchedule,
         About("order of the passes", "1f1b, interleaved with several chunks per stage", modes=EVALUATE),

@@ -4,7 +4,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,13 @@ Extract = Callable[..., ModelGraph]
 
 # How long one example takes is the machine's business. The default examples are the same in every run; thorough ones are new
 # each time, and a failure prints what repeats it.
-settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis keeps those of a test; it has no public name
 SCALED = "phaze_tries_more_examples"
 MORE_EXAMPLES = 10  # that a thorough session tries of tests with a number of their own
+FEWER_EXAMPLES = 2  # a usual session tries one in so many, but not fewer than
+LEAST_EXAMPLES = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,20 +74,36 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Scale the number of examples that a test of properties asks for itself; the profile has that of all others."""
     test = getattr(item, "obj", None)
     own: settings | None = getattr(test, SETTINGS, None)
-    if item.config.getoption("--thorough") and own is not None and not hasattr(test, SCALED):
-        setattr(test, SCALED, True)  # the items of a parametrised test share it
-        if own.max_examples != settings.default.max_examples:
-            setattr(test, SETTINGS, settings(own, max_examples=MORE_EXAMPLES * own.max_examples))
+    if own is None or hasattr(test, SCALED) or own.max_examples == settings.default.max_examples:
+        return
+    setattr(test, SCALED, True)  # the items of a parametrised test share it
+    examples = own.max_examples * MORE_EXAMPLES
+    if not item.config.getoption("--thorough"):
+        examples = min(own.max_examples, max(LEAST_EXAMPLES, own.max_examples // FEWER_EXAMPLES))
+    setattr(test, SETTINGS, settings(own, max_examples=examples))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what is marked so to thorough sessions, unless it is asked for by its identifier."""
     if config.getoption("--thorough"):
         return
-    marked = [item for item in items if item.get_closest_marker("thorough")]
+    marked = {item for item in items if item.get_closest_marker("thorough")} | set(_beyond_some(items))
     left_out = {item for item in marked if not any(argument.endswith(item.nodeid) for argument in config.args)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _beyond_some(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of tests that only need ``some`` of their many similar cases in a usual session, the others; those taken lie evenly."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("some") and not item.get_closest_marker("thorough"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for mine in cases.values():
+        marker = mine[0].get_closest_marker("some")
+        assert marker is not None
+        taken = {(2 * number + 1) * len(mine) // (2 * marker.args[0]) for number in range(marker.args[0])}
+        yield from (item for place, item in enumerate(mine) if place not in taken)
 
 
 def pytest_collection_finish() -> None:

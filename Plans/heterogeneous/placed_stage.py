@@ -91,6 +91,7 @@ def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
         attention=plan.attention,
         overlap_gradients=plan.overlap_gradients,
         overlap_tensor=plan.overlap_tensor,
+        stage_cuts=plan.stage_cuts,
     ).with_layout(stage.layout)
 
 
@@ -140,4 +141,5 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
             )
             for stage in stages
         ),
+        stage_cuts=first.stage_cuts,
     )

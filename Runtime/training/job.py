@@ -81,9 +81,11 @@ class Job:
     def key(self, stage: int | None = None) -> GraphKey:
         """What is traced for a stage, or for one process that trains the whole model."""
         if stage is None:
-            return GraphKey(self.plan.model, self.micro_batch_rows, self.plan.sequence_length, 1, dtype=self.dtype)
-        held = self.plan.stages[stage]
-        return GraphKey(self.plan.model, held.micro_batch_size, self.plan.sequence_length, held.layout.tp, dtype=self.dtype)
+            rows, tp = self.micro_batch_rows, 1
+        else:
+            rows, tp = self.plan.stages[stage].micro_batch_size, self.plan.stages[stage].layout.tp
+        cuts = self.plan.stage_cuts
+        return GraphKey(self.plan.model, rows, self.plan.sequence_length, tp, dtype=self.dtype, cuts=cuts)
 
     def checkpoint(self, step: int) -> Path:
         """The checkpoint of ``step``."""

@@ -118,21 +118,22 @@ def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
     prepare_torch()
+
+    def tell(what: object) -> None:
+        try:
+            pipe.send_bytes(pickle.dumps(what))
+        except OSError:  # nobody is left who would hear of it
+            os._exit(1)
+
     try:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
-
-        def told(step: StepRecord) -> None:
-            pipe.send_bytes(pickle.dumps(step))
-
-        pipe.send_bytes(pickle.dumps([train(job, told) for job in jobs]))
+        tell([train(job, tell) for job in jobs])
         dist.barrier()
         dist.destroy_process_group()
-    except BrokenPipeError:  # nobody is left who would hear of it
-        os._exit(1)
     except PhazeError as error:
-        pipe.send_bytes(pickle.dumps(error))
+        tell(error)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it in one sentence
-        pipe.send_bytes(pickle.dumps(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}")))
+        tell(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}"))
 
 
 def die_with_parent() -> None:

@@ -19,7 +19,7 @@ ROOMS = ("GraphExtractor", "Estimator", "Plans", "Solver")  # whose code decides
 LIBRARIES = ("torch", "transformers")  # which decide a graph
 OF_THE_GRAPHS = (  # what of a ``GraphKey`` follows from
     *("model", "sequence_length", "micro_batch_size", "layout", "tp", "tp2", "cp", "exchange", "ep", "sequence_parallel"),
-    *("attention", "precision"),
+    *("attention", "precision", "stage_cuts"),
 )
 OF_THE_LAYER_TIMES = ("design_space", "technology", "chip", "cluster", "fast_domain", "device", "software", "solver")
 

@@ -70,6 +70,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Told]
 EVERY = pytest.mark.parametrize(("hardware", "layout"), [(one, other) for one in HARDWARE for other in LAYOUTS])
 
 
+@pytest.mark.some(2)
 @EVERY
 def test_what_is_sent_is_called_by_its_layout(told: Callable[[str, str], Told], hardware: str, layout: str) -> None:
     """Nothing of these plans is sequence parallelism, and nothing around a ring is tensor parallelism."""

@@ -34,6 +34,7 @@ def numbers():
     return {"x": torch.randn(BATCH, LENGTH, WIDTH, dtype=torch.float64, generator=generator)}
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("attention", "mlp", "order", "tp"),
     [
@@ -129,6 +130,7 @@ class Shuffled(nn.Module):
         return self.down(h.cumsum(1) + torch.arange(32, dtype=h.dtype))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("build", "tp"),
     [

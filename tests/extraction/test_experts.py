@@ -98,6 +98,7 @@ def test_a_token_costs_two_flops_for_each_active_parameter(model, extracted):
     assert sum(layer.forward.flops for layer in layers) - attention == pytest.approx(wanted, rel=0.01)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("tp", "sequence_parallel", "ep"), [(1, False, 1), *DIVIDED])
 def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):

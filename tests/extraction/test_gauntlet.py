@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("configurations")
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", CASES)
 def test_a_model_is_counted_as_torch_counts_it_or_refused_with_the_expected_sentence(request, folder, name):
     if name not in USUAL and not request.config.getoption("--thorough"):

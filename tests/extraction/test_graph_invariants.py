@@ -21,6 +21,7 @@ FAMILIES = (
 )  # one model of every code path
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("model", SAMPLED)
 def test_every_model_satisfies_the_invariants(model, extracted):
     graph = extracted(model)
@@ -28,6 +29,7 @@ def test_every_model_satisfies_the_invariants(model, extracted):
     assert check_invariants(graph) == []
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", ["bertbase", "opt", "llama2", SMALL_BLOOM, SMALL_MPT])
 def test_eager_graphs_satisfy_them_too(model, extracted):
     graph = extracted(model, attention=Attention.EAGER)
@@ -77,6 +79,7 @@ def test_every_tensor_between_layers_is_counted(extracted):
     assert cut_bytes(graph, 33) == (hidden, hidden)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("model", FAMILIES)
 def test_products_and_bytes_scale_with_the_micro_batch(model, extracted):
     graphs = extracted(model, 1), extracted(model, 3)

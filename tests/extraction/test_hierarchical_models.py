@@ -106,6 +106,7 @@ def layers(graph):
     return [graph.layers[index] for index in graph.sequence]
 
 
+@pytest.mark.some(1)
 def test_layers_are_those_inside_the_stages(both):
     name, graph, _ = both
     assert [layer.name for layer in layers(graph)] == NAMES[name]

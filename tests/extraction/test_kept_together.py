@@ -120,6 +120,7 @@ def case(seed):
     return model, traced(model)[1]
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_stage_of_random_blocks_keeps_what_autograd_keeps(seed):
     model, graph = case(seed)

@@ -92,6 +92,7 @@ def always_transposed(model, x):
     return (x * model.mix[0]).transpose(0, 1)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("block", [Experts, Viewing])
 @pytest.mark.parametrize("through", [chain, residual_stream, outputs_stacked, blocks_used_twice, two_streams, always_transposed])
 def test_every_gradient_is_beside_the_operator_it_differentiates(block, through):

@@ -82,6 +82,7 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
 DENSE = ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("model", "sequence_parallel"), sampled(product(DENSE, [False, True]), list(zip(DENSE, cycle([True, False]), strict=False)))
 )
@@ -128,17 +129,20 @@ def test_devices_that_share_sequences_and_cut_them_between_blocks(exchange):
     check("gpt", tp=2, cp=2, exchange=exchange, sequence_parallel=True)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("tp", "tp2"), [(2, 1), (1, 2), (2, 2), (4, 2)])
 @pytest.mark.parametrize("model", ["gpt", "dense vit"])
 def test_devices_of_a_grid(model, tp, tp2):
     check(model, tp=tp, tp2=tp2, **TWO_D)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "opt", "mpt", "bloom", "narrow words"])
 def test_grids_divide_all_dense_language_models(model):
     check(model, tp=2, tp2=4, **TWO_D)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("exchange", KeyExchange)
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_devices_of_several_grids_that_share_sequences(model, exchange):

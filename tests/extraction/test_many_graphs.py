@@ -16,6 +16,7 @@ from GraphExtractor.storage import load_or_extract
 KEYS = [GraphKey("gpt:layers=3,hidden=64,heads=2,vocabulary=512", size, 32, 1) for size in (1, 2, 4)]
 
 
+@pytest.mark.thorough
 def test_graphs_made_in_processes_are_those_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_or_extract(KEYS[0], tmp_path)  # is read
     monkeypatch.setattr(many, "MANY", 2)

@@ -30,6 +30,7 @@ def size():
     return total
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("model", [model for model, family in listed_models().items() if family.published_parameter_count])
 def test_parameter_count_is_the_published_one(model, size):
     published = find_model(model).published_parameter_count

@@ -35,6 +35,7 @@ def test_eager_layer_keeps_34_plus_5_as_over_h(extracted):
     assert saved.selective == pytest.approx(34 * hidden_states(graph), rel=0.01)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("tp", "sequence_parallel"), sampled(product([1, 2, 4, 8], [False, True]), [(1, False), (2, True), (8, False), (8, True)])
 )
@@ -105,6 +106,7 @@ def test_rotary_tables_are_kept_once_by_each_stage_with_blocks(mode, extracted):
 KEPT = ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("model", "attention"), sampled(product(KEPT, Attention), list(zip(KEPT, cycle(Attention), strict=False)))
 )

@@ -110,6 +110,7 @@ def counted(model, ids):
     )
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model_type", CONFIGURATIONS)
 def test_configurations_have_the_products_that_torch_counts(tmp_path, model_type):
     import transformers

@@ -30,6 +30,7 @@ def test_width_two_halves_the_products_of_a_block(model, extracted):
     assert half.saved.none < whole.saved.none
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("model", "tp"), [("megatrongpt3", 4), ("megatrongpt3", 8), ("llama2", 8), ("opt", 4), ("bertlarge", 4), ("megatronbert", 8)]
 )
@@ -64,6 +65,7 @@ def test_embedding_and_loss_are_vocabulary_parallel(model, extracted):
     assert functions["cross_entropy"] == 1
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("model", FAMILIES)
 def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
     graph = extracted(model, tp=2, sequence_parallel=True)

@@ -89,6 +89,7 @@ def test_weights_are_divided_along_both_axes_and_the_rest_along_one(family, extr
 LISTED = ("gpt3-125m", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "opt-125m", "opt", "bloom-560m", "mpt-1b", "vit-era5")
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("model", LISTED)
 def test_listed_models_of_all_families_fit_on_grids(model, extracted):
     whole, part = extracted(model), extracted(model, tp=2, tp2=4, **TWO_D)

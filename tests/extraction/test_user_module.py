@@ -53,6 +53,7 @@ def gallery(request, tmp_path_factory):
     return graph
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_models_come_apart_into_sensible_layers(gallery, name):
     graph = gallery(name)

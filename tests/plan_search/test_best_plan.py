@@ -68,6 +68,7 @@ def parts_of(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tried]:
                     yield Tried(part, row, case.hardware.machine(row, float(case.problem.memory_bytes[0])))
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize(("configurations", "tables"), [(1, False), (2, False), (1, True), (2, True)])
 @pytest.mark.parametrize("seed", range(700, 725))
 def test_plans_bounds_and_statuses_are_those_of_enumeration(
@@ -184,6 +185,7 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
         assert [plan.micro_batches for plan in plans] == arrays.micro_batches.tolist()
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)])
 def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
     seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,7 @@ def report(finished: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> P
     return path
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_is_drawn_within_the_width_and_legible(report: Path, opened: Open, size: str, theme: str) -> None:
@@ -330,6 +331,7 @@ def test_without_scripts_folded_tables_are_on_paper_too(report: Path, browser: A
     context.close()
 
 
+@pytest.mark.thorough
 def test_other_pages_are_drawn_too(
     finished: FinishedRun,
     finished_pair: FinishedRun,

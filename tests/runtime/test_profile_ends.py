@@ -47,6 +47,7 @@ def exchanges(database: ProfileDatabase) -> set[tuple[object, ...]]:
     return {(row.kind, row.payload_bytes, row.group_size) for row in database.collectives}
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 def test_a_killed_profile_leaves_none_behind_and_goes_on(tmp_path: Path) -> None:
     mark = str(uuid4())
@@ -71,6 +72,7 @@ def test_a_killed_profile_leaves_none_behind_and_goes_on(tmp_path: Path) -> None
     assert len(exchanges(whole)) == len(whole.collectives)  # none twice
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 def test_a_profile_that_is_told_to_end_says_that_it_goes_on(tmp_path: Path) -> None:
     mark = str(uuid4())

@@ -59,6 +59,7 @@ def ranks(process: subprocess.Popen[str], mark: str) -> list[int]:
     return [each.pid for each in programs(mark) if above.get(above.get(each.pid, 0)) == process.pid]
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 def test_a_killed_process_ends_the_training_with_one_sentence(tmp_path: Path) -> None:
     mark = str(uuid4())
@@ -84,6 +85,7 @@ def test_a_training_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> N
         assert ended(mark) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 def test_a_training_that_is_told_to_end_says_how_to_go_on(tmp_path: Path) -> None:
     mark = str(uuid4())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from Common.choices import Attention, GroupOrder, PipelineSchedule, Precision, Recompute
+from Common.choices import Attention, GroupOrder, PipelineSchedule, Precision, Recompute, StageCuts
 from Plans.plan import Layout, Plan, StagePlan
 
 TINY = "gpt-layers4-hidden64-heads4-vocabulary512"
@@ -25,7 +25,11 @@ class Stage:
 
 
 def tiny_plan(
-    *stages: Stage, model: str = TINY, batch: int = 8, schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+    *stages: Stage,
+    model: str = TINY,
+    batch: int = 8,
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B,
+    cuts: StageCuts = StageCuts.BETWEEN,
 ) -> Plan:
     """A plan for sequences of 32 tokens, whose micro-batches have two rows on every stage."""
     return Plan(
@@ -52,6 +56,7 @@ def tiny_plan(
             )
             for each in stages
         ),
+        stage_cuts=cuts,
     )
 
 
@@ -70,6 +75,12 @@ PLANS = {
     "tensor parallel to replicas": tiny_plan(Stage(FRONT, tp=2), Stage(BACK, dp=2)),
     "replicas to tensor parallel": tiny_plan(
         Stage(FRONT, dp=2, zero=1), Stage(BACK, tp=2, recompute=Recompute.FULL, recomputed_layers=1)
+    ),
+    "cut inside a layer": tiny_plan(
+        Stage(("embedding", "block.attn.0", "block.mlp.0", "block.attn.1"), recompute=Recompute.FULL, recomputed_layers=2),
+        Stage(("block.mlp.1", "block.attn.2", "block.mlp.2", "block.attn.3"), tp=2, recompute=Recompute.FULL),
+        Stage(("block.mlp.3", "head")),
+        cuts=StageCuts.INSIDE,
     ),
     "fewer micro-batches than stages": tiny_plan(Stage(FRONT[:2]), Stage((FRONT[2],)), Stage(BACK), batch=ROWS),
 }

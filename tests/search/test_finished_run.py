@@ -167,6 +167,7 @@ def test_a_study_with_what_no_study_has_is_refused(run: Path, tmp_path: Path, li
         open_run(copy)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("value", ["gone", None, 1e40, {"a": 1}], ids=str)
 def test_whatever_a_study_is_edited_to_it_is_explained_or_refused(
     run: Path, tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]

@@ -76,6 +76,7 @@ def searched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return folder / "out", alone, result
 
 
+@pytest.mark.some(3)
 def test_a_best_plan_is_priced_again_from_its_file_alone(searched: tuple[Path, Path, SearchResult]) -> None:
     graphs, file, result = searched
     assert result.best is not None

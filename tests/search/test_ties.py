@@ -42,6 +42,7 @@ def order_of(group: PointGroup, objective: Objective, point: int) -> tuple[float
     return float(-group.objective(objective)[point]), float(group.area_mm2[point]), float(group.energy_j[point])
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("seed", range(600, 606))
 def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
@@ -61,6 +62,7 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
     assert len(found) == 1 and found <= set(alike)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("seed", range(620, 624))
 def test_the_joint_optimum_is_the_same_whatever_was_evaluated(

@@ -17,6 +17,7 @@ KILLS, POINTS = 3, 12
 MANY_KILLS, MANY_POINTS = 12, 96
 
 
+@pytest.mark.thorough
 def test_a_disturbed_sweep_ends_with_the_table_of_an_undisturbed_one(warm, tmp_path, pytestconfig):
     kills, points = (MANY_KILLS, MANY_POINTS) if pytestconfig.getoption("--thorough") else (KILLS, POINTS)
     path = write_sweep(tmp_path, points)

@@ -31,6 +31,7 @@ def least_memory(folder: Path, seed: int, family: str) -> float:
     return min(way.mib for way in ways(database, 0, 4, 1, 1, False, True))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=6)
 @given(
