@@ -77,8 +77,8 @@ def _lowest(choices: Choices, machine: Machine, behind: int, limit_us: float) ->
                     continue
                 if (stage == 0) != (taken == rest):
                     continue
-                end = n if stage == 0 else lowest[stage - 1, rest - taken]
-                if end > n or end == 0:
+                end = n if stage == 0 else max(1, lowest[stage - 1, rest - taken])  # it holds an operator, too
+                if end > n:
                     continue
                 if reached[at, end] < 0:
                     reached[at, end] = reach_back(choices, at, end - 1, stage, limit_us)
@@ -105,8 +105,8 @@ def _highest(choices: Choices, machine: Machine, behind: int, limit_us: float) -
                 begin = machine.devices - rest - taken
                 if begin // machine.per_node != (begin + taken - 1) // machine.per_node:
                     continue
-                first = highest[stage, rest + taken]
-                if first < 0 or first >= n:
+                first = min(highest[stage, rest + taken], n - 1)
+                if first < 0:
                     continue
                 if reached[at, first] < 0:
                     reached[at, first] = reach_on(choices, at, first, stage, limit_us)
