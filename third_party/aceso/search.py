@@ -170,7 +170,7 @@ class Search:
     def grow(self, branch: Branch, until_us: float) -> bool:
         """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
         while True:
-            limit = branch.limit_us * branch.growth()
+            limit = min(branch.limit_us * branch.growth(), self.best_us / branch.micro_batches)
             partition = branch.prices(limit, self.best_us).tighten(limit)
             if partition is not None:
                 return True
