@@ -14,10 +14,12 @@ from third_party.aceso.baselines import baselines
 from third_party.aceso.database import read_database
 from third_party.aceso.evaluation import evaluate
 from third_party.aceso.exact_stages import exact_stage
+from third_party.aceso.least_limits import least_limit_us, longest_stages, windows
 from third_party.aceso.models import find_model
 from third_party.aceso.partitions import Cut, Machine
-from third_party.aceso.pricing import LABELS, MANY_LABELS, Pricing
+from third_party.aceso.pricing import LABELS, MANY_LABELS, Pricing, tried_multipliers
 from third_party.aceso.questions import Question
+from third_party.aceso.reaches import choices_of
 from third_party.aceso.search import search
 from third_party.aceso.spaces import NEVER, stage_space
 
@@ -132,3 +134,47 @@ def test_plans_are_better_than_those_that_aceso_found_and_proven(
     assert found.iteration_s < published_s
     assert found.iteration_s - found.bound_s <= 1e-3 * found.iteration_s
     assert evaluate(found.plan, database).memory_mib <= 28000.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_least_limit(tmp_path: Path, family: str) -> None:
+    closed = 0
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        limit = (0.5 + 0.2 * seed) * least_memory(folder, seed, family)
+        database = tiny(folder, seed, family)
+        question = Question(database, 4, 4, limit, devices_per_node=2, most_stages=4, time_limit_s=GENEROUS_S)
+        try:
+            plan = search(question).plan
+        except InfeasibleError:
+            continue
+        chain, machine = question.chain(), Machine(4, 2)
+        sizes = [devices for devices in (1, 2) if stage_space(database, chain, plan.micro_batch, devices) is not None]
+        spaces = tuple(stage_space(database, chain, plan.micro_batch, devices) for devices in sizes)
+        choices = choices_of(spaces, chain, limit, tried_multipliers(spaces))
+        slowest_us = max(stage.us for stage in evaluate(plan, database, 2).stages)
+        found = windows(choices, machine, 4, slowest_us)
+        longest = longest_stages(choices, slowest_us)
+        first, rest = 0, 4
+        for behind, stage in zip(reversed(range(len(plan.stages))), plan.stages, strict=True):
+            assert found.lowest[behind, rest] <= first <= found.highest[behind, rest]
+            assert len(stage.choices) <= longest[sizes.index(stage.devices)]
+            first, rest = first + len(stage.choices), rest - stage.devices
+        assert least_limit_us(choices, machine, 4, (1e-3, slowest_us)) <= slowest_us
+        least = least_limit_us(choices, machine, 4, (1e-3, 100.0 * slowest_us))
+        assert least <= slowest_us
+        closed += least > 0.5 * slowest_us
+    assert closed > 0
+
+
+def test_however_slow_stages_may_be_all_devices_are_used(tmp_path: Path) -> None:
+    """Few stages would hold the whole model, but as many as there are devices must be possible."""
+    database = tiny(tmp_path, 1, "gpt")
+    question = Question(database, 4, 4, 1e9, devices_per_node=2)
+    chain = question.chain()
+    spaces = (stage_space(database, chain, 1, 1),)
+    choices = choices_of(spaces, chain, 1e9, tried_multipliers(spaces))
+    found = windows(choices, Machine(4, 2), 4, 1e12)
+    assert found.lowest[3, 4] == 0 and (found.highest[:3, 3] > 0).all()
+    assert least_limit_us(choices, Machine(4, 2), 4, (1e-3, 1e12)) < 1e11

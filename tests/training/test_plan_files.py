@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans_by_hand import whole_plan
 
-from Common.choices import GroupOrder, KeyExchange, LayoutName, Optimizer, SolverName
+from Common.choices import GroupOrder, KeyExchange, LayoutName, Optimizer, SolverName, StageCuts
 from Common.errors import InputError
 from Common.records import to_json
 from Common.settings import Kind
@@ -84,6 +84,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "layout": set(LayoutName) - {LayoutName.AUTO},
         "exchange": KeyExchange,
         "solver": SolverName,
+        "stage_cuts": StageCuts,
     }
     assert {key: set(names) for key, names in choices.items()} == {
         key: {name.value for name in names} for key, names in records.items()

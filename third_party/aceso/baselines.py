@@ -18,7 +18,7 @@ from Common.errors import InputError
 from third_party.aceso.chains import Chain
 from third_party.aceso.evaluation import evaluate
 from third_party.aceso.models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
-from third_party.aceso.partitions import Cut, Machine, best_partitions
+from third_party.aceso.partitions import Cut, Machine, anywhere, best_partitions
 from third_party.aceso.plans import Plan, StagePlan
 from third_party.aceso.price_tables import TableLayout, empty_prices, place
 from third_party.aceso.questions import Question
@@ -164,7 +164,7 @@ def _layer_plan(question: Question, chain: Chain, edges: list[int], micro_batch:
     number = question.global_batch // micro_batch
     machine = Machine(question.devices, question.per_node)
     high = float(prices[prices < NEVER].max())
-    met = best_partitions(prices, layout, machine, number, (0.0, high), NEVER, EVEN).met
+    met = best_partitions(prices, layout, machine, anywhere(layout, machine), number, (0.0, high), NEVER, EVEN).met
     if not met:
         return None, count
     stages = []

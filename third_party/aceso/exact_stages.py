@@ -18,6 +18,7 @@ from third_party.aceso.stage_paths import Stretch, best_path, fill_rests, first_
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+SPREAD, REFINED = 3, 14  # every so manieth multiplier is tried first, then so many between the best and those beside it
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
 FIRST_SLACK, MORE_SLACK = 5e-4, 3.0  # how far above the bound labels are looked at, first and each further time
@@ -41,7 +42,8 @@ def exact_stage(
 ) -> ExactStage:
     """The fastest stage below ``most_us``.
 
-    Labels of one last choice beyond ``many`` are thinned; beyond ``most_labels`` of all together no more are looked at.
+    Labels of one last choice beyond ``many`` are thinned; beyond ``most_labels`` of all together no more are looked at (0: what
+    the multipliers tell is all).
     """
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
@@ -51,14 +53,14 @@ def exact_stage(
     forward, backward = least_reserved(space, stretch)
     reserved = forward + backward
     rests = np.empty((n, widths, choices, 2))
-    tried = np.empty((2 * len(densities) + 8, 3))  # multiplier, part of the weights that counts as reserved, bound
+    tried = np.empty((2 * len(densities) + REFINED, 3))  # multiplier, part of the weights that counts as reserved, bound
     count = 0
     refined = 0
     while True:
-        if count < 2 * len(densities):
-            multiplier = densities[count // 2] / (stretch.behind + 1)
+        if SPREAD * (count // 2) < len(densities):
+            multiplier = densities[SPREAD * (count // 2)] / (stretch.behind + 1)
             heavier = float(count % 2)
-        elif refined < 8:  # between the best and its neighbours
+        elif refined < REFINED:  # between the best and its neighbours
             multiplier, heavier = _between(tried, count, refined)
             refined += 1
         else:
@@ -79,7 +81,7 @@ def exact_stage(
             best_us = us
             _copy(choice, best_choice)
             _copy(again, best_again)
-    if best_us <= bound * (1 + TIE):
+    if best_us <= bound * (1 + TIE) or not most_labels:
         return ExactStage(min(bound, best_us), best_us, best_choice, best_again, 0)
     kept = np.empty((KEPT_RESTS + 2, n, widths, choices, 2))
     terms = np.zeros((KEPT_RESTS + 2, 3))  # weight of time, multiplier, part of the weights that counts as reserved

@@ -31,6 +31,19 @@ class Machine(NamedTuple):
     per_node: int
 
 
+class Windows(NamedTuple):
+    """Where the rest of a plan may begin, by (stages behind its first, devices + 1): from ``lowest`` to ``highest`` operator."""
+
+    lowest: Integers
+    highest: Integers
+
+
+def anywhere(layout: TableLayout, machine: Machine) -> Windows:
+    """No windows."""
+    shape = layout.behind, machine.devices + 1
+    return Windows(np.zeros(shape, np.int64), np.full(shape, layout.operators))
+
+
 @dataclass(frozen=True)
 class Cut:
     """A stage of a partition: flag of the nodes it crosses, which number of devices, stages behind, first operator, length."""
@@ -87,26 +100,30 @@ def _reached(prices: Floats, layout: TableLayout, machine: Machine, limit_us: fl
             if begin + count > machine.devices or begin // machine.per_node != (begin + count - 1) // machine.per_node:
                 continue
             flag = _flag(layout, machine, begin, count)
+            left = machine.devices - begin - count
+            behind = min(-(-left // machine.per_node), layout.behind - 1)  # at least: stages keep within a node
             for first in range(n):
                 if not reached[begin, first]:
                     continue
                 longest = min(layout.longest[at], n - first)
                 within = min(longest, layout.body - first)
-                base = place(layout, flag, at, 0, first, 1) - 1 if within > 0 else 0
+                base = place(layout, flag, at, behind, first, 1) - 1 if within > 0 else 0
                 for length in range(1, within + 1):
-                    if prices[base + length] <= limit_us:
+                    if 0.0 < prices[base + length] <= limit_us:
                         reached[begin + count, first + length] = True
                 for length in range(max(1, within + 1), longest + 1):
-                    if prices[place(layout, flag, at, 0, first, length)] <= limit_us:
+                    if 0.0 < prices[place(layout, flag, at, behind, first, length)] <= limit_us:
                         reached[begin + count, first + length] = True
     return reached
 
 
 @outer
-def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> tuple[Floats, Integers]:
+def least_sums(
+    prices: Floats, layout: TableLayout, machine: Machine, windows: Windows, limit_us: float
+) -> tuple[Floats, Integers]:
     """Least sums (stages behind, devices + 1, operators + 1) of the rest from an operator on, and the first stage of each.
 
-    Of rests that no prefix reaches, nothing is found.
+    A price of 0 is that of no stage. Of rests that no prefix reaches or that begin outside ``windows``, nothing is found.
     """
     n = layout.operators
     reached = _reached(prices, layout, machine, limit_us)
@@ -135,14 +152,14 @@ def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: 
                     continue
                 flag = _flag(layout, machine, begin, count)
                 after = rest - count
-                for first in range(n - 1, -1, -1):
+                for first in range(min(n - 1, windows.highest[behind, rest]), windows.lowest[behind, rest] - 1, -1):
                     if not reached[begin, first]:
                         continue
                     best, found = sums[behind, rest, first], stage[behind, rest, first]
                     if behind == 0:
                         if count == rest and n - first <= layout.longest[at]:
                             price = prices[place(layout, flag, at, 0, first, n - first)]
-                            if price <= limit_us and price < best:
+                            if 0.0 < price <= limit_us and price < best:
                                 best, found = price, at * span + n - first
                     else:
                         shortest = max(1, lowest[after] - first)
@@ -155,7 +172,7 @@ def least_sums(prices: Floats, layout: TableLayout, machine: Machine, limit_us: 
                                 where = base + length
                                 if length > within:
                                     where = place(layout, flag, at, behind, first, length)
-                                if prices[where] <= limit_us and prices[where] + total < best:
+                                if 0.0 < prices[where] <= limit_us and prices[where] + total < best:
                                     best, found = prices[where] + total, at * span + length
                     sums[behind, rest, first], stage[behind, rest, first] = best, found
     return sums, stage
@@ -193,9 +210,9 @@ def used_rows(sums: Floats, layout: TableLayout, machine: Machine, known: Flags)
     return found, count
 
 
-def least_sum(prices: Floats, layout: TableLayout, machine: Machine, limit_us: float) -> Partition | None:
+def least_sum(prices: Floats, layout: TableLayout, machine: Machine, windows: Windows, limit_us: float) -> Partition | None:
     """The partition of the least sum whose stages are at most ``limit_us`` slow; absent where there is none."""
-    sums, stage = least_sums(prices, layout, machine, limit_us)
+    sums, stage = least_sums(prices, layout, machine, windows, limit_us)
     totals = sums[:, machine.devices, 0]
     behind = int(totals.argmin())
     total = float(totals[behind])
@@ -218,6 +235,7 @@ def best_partitions(
     prices: Floats,
     layout: TableLayout,
     machine: Machine,
+    windows: Windows,
     micro_batches: int,
     limits_us: tuple[float, float],
     best_us: float,
@@ -225,12 +243,12 @@ def best_partitions(
 ) -> Partitions:
     """Bound on all partitions with a slowest stage between the two limits, to a relative tolerance.
 
-    ``best_us``: of a plan that is known; what cannot be better is not looked at. Slower stages than the upper limit cost
-    ``micro_batches`` times as much at least, which counts in the bound.
+    ``windows``: of the upper limit. ``best_us``: of a plan that is known; what cannot be better is not looked at. Slower stages
+    than the upper limit cost ``micro_batches`` times as much at least, which counts in the bound.
     """
     low, high = limits_us
     beyond = micro_batches * high
-    first = least_sum(prices, layout, machine, high)
+    first = least_sum(prices, layout, machine, windows, high)
     if first is None:
         return Partitions(beyond, high, ())
     met = [first]
@@ -250,7 +268,7 @@ def best_partitions(
         if middle <= low:
             closed = min(closed, bound)
             continue
-        below = least_sum(prices, layout, machine, middle)
+        below = least_sum(prices, layout, machine, windows, middle)
         if below is None:
             least = max(least, middle)
             open_ranges.append((middle, top))

@@ -1,18 +1,22 @@
 """Prices of all stages of one micro-batch size, made better where partitions use them."""
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from third_party.aceso.chains import Chain
 from third_party.aceso.exact_stages import exact_stage
-from third_party.aceso.partitions import Cut, Machine, Partition, least_sum, least_sums, used_rows
+from third_party.aceso.least_limits import longest_stages, windows
+from third_party.aceso.partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
 from third_party.aceso.plans import StagePlan
 from third_party.aceso.price_tables import TableLayout, empty_prices, place, table_layout
-from third_party.aceso.relaxed_stages import Rows, bound_stages, longest_stage
+from third_party.aceso.reaches import Choices, choices_of
+from third_party.aceso.relaxed_stages import Rows, bound_stages
 from third_party.aceso.spaces import NEVER, StageSpace
 from third_party.aceso.stage_paths import Stretch
 
@@ -23,10 +27,11 @@ Integers = NDArray[np.int64]
 
 THREADS = 2
 MANY_LABELS = 20_000  # of one last choice, beyond which they are thinned
-LABELS = (200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
+LABELS = (0, 200_000, 2_000_000, 20_000_000)  # that pricing a stage may take, each time that a partition uses it again
 COARSE = 4  # every so manieth multiplier is tried first
 EXACT = 1e-9
 LARGE = 4_000_000  # prices, beyond which bounds are made with half of the multipliers
+BESIDE = 2  # operators before and behind the ends of a stage whose neighbours are priced with it
 STEPS = 12  # multipliers between the cheapest and the dearest memory that recomputation frees
 
 
@@ -53,24 +58,25 @@ class Pricing:
     most_stages: int
     most_us: float
     layout: TableLayout
+    choices: Choices
     lower: Floats
     densities: Floats
     known: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # stages bounded with few and with all multipliers
     ways: dict[int, Way] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
+    upper: Floats | None = None
+    seen: tuple[float, Windows] | None = None
 
     @classmethod
     def made(
         cls, chain: Chain, spaces: tuple[StageSpace, ...], machine: Machine, limit_mib: float, most_stages: int, most_us: float
     ) -> "Pricing":
         """Prices that know nothing of memory yet."""
-        rows, pairs = chain.row_array, chain.pair_array
-        starts = _distinct_starts(chain)
-        longest = [longest_stage(space.arrays, rows, pairs, starts, most_us) for space in spaces]
+        choices = choices_of(spaces, chain, limit_mib, tried_multipliers(spaces)[::COARSE])
         devices = np.array([space.devices for space in spaces], dtype=np.int64)
         flags = 4 if machine.devices > machine.per_node else 1
         behind = min(most_stages, machine.devices)
-        layout = table_layout(chain, devices, np.maximum(np.array(longest, dtype=np.int64), 1), behind, flags)
+        layout = table_layout(chain, devices, longest_stages(choices, most_us), behind, flags)
         shape = (len(spaces), len(layout.starts), behind, 2)
         pricing = cls(
             chain,
@@ -80,6 +86,7 @@ class Pricing:
             most_stages,
             most_us,
             layout,
+            choices,
             empty_prices(layout),
             tried_multipliers(spaces),
             (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
@@ -113,12 +120,12 @@ class Pricing:
 
     def tighten(self, limit_us: float) -> Partition | None:
         """Bound with their memory all stages that partitions up to ``limit_us`` may use; the one of the least sum then."""
-        fine = False
+        fine, within = False, self.windows(limit_us)
         while True:
-            sums, _ = least_sums(self.lower, self.layout, self.machine, limit_us)
+            sums, _ = least_sums(self.lower, self.layout, self.machine, within, limit_us)
             used, count = used_rows(sums, self.layout, self.machine, self.known[int(fine)])
             if not count and fine:
-                return least_sum(self.lower, self.layout, self.machine, limit_us)
+                return least_sum(self.lower, self.layout, self.machine, within, limit_us)
             if not count:
                 fine = True
                 continue
@@ -145,6 +152,21 @@ class Pricing:
     def wanted(self, cut: Cut) -> bool:
         """Whether a stage is not priced exactly yet."""
         return self.tries.get(self.place(cut), 0) < len(LABELS)
+
+    def untried(self, cut: Cut) -> bool:
+        """Whether nothing but the first bounds are known of a stage, which more multipliers raise at little cost."""
+        return self.place(cut) not in self.tries
+
+    def beside(self, cut: Cut) -> Iterator[Cut]:
+        """Untried stages that begin and end a few operators before or behind it."""
+        steps = range(-BESIDE, BESIDE + 1)
+        for first, end in product(steps, steps):
+            length = cut.length - first + end
+            within = cut.first + first >= 0 and cut.first + first + length <= self.chain.length
+            if within and 0 < length <= self.layout.longest[cut.at]:
+                other = replace(cut, first=cut.first + first, length=length)
+                if self.untried(other):
+                    yield other
 
     def _price(self, cut: Cut, most_us: float) -> None:
         where = self.place(cut)
@@ -188,10 +210,17 @@ class Pricing:
 
     def best_found(self, limit_us: float) -> Partition | None:
         """The partition of the least sum among stages whose ways were found."""
-        upper = empty_prices(self.layout)
+        if self.upper is None:
+            self.upper = np.zeros(self.layout.size)  # which takes memory where a way is entered alone
         for at, way in self.ways.items():
-            upper[at] = way.us
-        return least_sum(upper, self.layout, self.machine, limit_us)
+            self.upper[at] = way.us
+        return least_sum(self.upper, self.layout, self.machine, self.windows(limit_us), limit_us)
+
+    def windows(self, limit_us: float) -> Windows:
+        """Where the rests of plans may begin whose stages are within ``limit_us``."""
+        if self.seen is None or self.seen[0] != limit_us:
+            self.seen = limit_us, windows(self.choices, self.machine, self.most_stages, limit_us)
+        return self.seen[1]
 
     def stages(self, partition: Partition) -> tuple[StagePlan, ...]:
         """The stages of a plan."""
@@ -207,14 +236,6 @@ class Pricing:
                 )
             )
         return tuple(stages)
-
-
-def _distinct_starts(chain: Chain) -> Integers:
-    """A start of each kind: where the rows that follow are the longest repetition."""
-    seen: dict[int, int] = {}
-    for at, row in enumerate(chain.rows):
-        seen.setdefault(row, at)
-    return np.array(sorted(seen.values()), dtype=np.int64)
 
 
 def spread_over_behind(prices: Floats, layout: TableLayout) -> None:

@@ -21,35 +21,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-@outer
-def longest_stage(space: StageArrays, rows: Integers, pairs: Integers, starts: Integers, most_us: float) -> int:
-    """Operators of the longest stage that can be as fast as ``most_us`` whatever its memory."""
-    choices = space.base_us.shape[1]
-    now, after = np.empty(choices), np.empty(choices)
-    longest = 0
-    for i in starts:
-        for c in range(choices):
-            now[c] = space.base_us[rows[i], c] + space.receive_us[0, rows[i], c]
-        k = i
-        while True:
-            least = NEVER
-            for c in range(choices):
-                least = min(least, now[c])
-            if least > most_us:
-                break
-            longest = max(longest, k + 1 - i)
-            k += 1
-            if k == len(rows):
-                break
-            for d in range(choices):
-                least = NEVER
-                for c in range(choices):
-                    least = min(least, now[c] + space.resharding_us[pairs[k], c, d])
-                after[d] = least + space.base_us[rows[k], d]
-            now, after = after, now
-    return longest
-
-
 class Rows(NamedTuple):
     """Stages to bound, all lengths of each at once: number of the start, stages behind, and whether the input crosses nodes."""
 

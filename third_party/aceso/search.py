@@ -11,6 +11,7 @@ by ``evaluation``.
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,12 @@ from Common.errors import InfeasibleError
 from third_party.aceso.baselines import megatron_grid
 from third_party.aceso.chains import Chain
 from third_party.aceso.evaluation import US, evaluate
+from third_party.aceso.least_limits import least_limit_us
 from third_party.aceso.partitions import Cut, Machine, Partition, best_partitions
 from third_party.aceso.plans import Plan
-from third_party.aceso.pricing import Pricing
+from third_party.aceso.pricing import THREADS, Pricing, tried_multipliers
 from third_party.aceso.questions import Question
+from third_party.aceso.reaches import choices_of
 from third_party.aceso.spaces import NEVER, StageSpace, stage_space
 
 logger = logging.getLogger(__name__)
@@ -31,6 +34,7 @@ logger = logging.getLogger(__name__)
 FIRST_SLACK = 1.2  # how much slower than the least limit stages may be that have a place in the first tables
 GROWTH = 1.03  # of the limit on the slowest stage, until there is a partition
 NEAR = 1.004  # stages this much slower than the limit are still found
+MULTIPLIERS = 2  # every so manieth multiplier is used for the least limits
 STEPS = 24  # raises of the limit before they become larger
 WINDOW = 1.03  # slowest stages above the limit that are looked at at once
 FURTHER = 1.03  # how far one micro-batch size is followed beyond the next
@@ -83,8 +87,8 @@ class Branch:
         """Of one iteration."""
         return self.question.global_batch // self.micro_batch
 
-    def prices(self, most_us: float) -> Pricing:
-        """Prices of stages up to ``most_us``, kept from before where they reach so far."""
+    def prices(self, most_us: float, best_us: float) -> Pricing:
+        """Prices of stages up to ``most_us``, kept from before where they reach so far; no stage of a better plan is left out."""
         if self.pricing is None or self.pricing.most_us < most_us:
             question = self.question
             self.pricing = Pricing.made(
@@ -93,9 +97,22 @@ class Branch:
                 Machine(question.devices, question.per_node),
                 question.memory_limit_mib,
                 question.most_stages,
-                max(most_us, self.limit_us * FIRST_SLACK),
+                max(most_us, min(self.limit_us * FIRST_SLACK, best_us / self.micro_batches)),
             )
         return self.pricing
+
+    def raise_limit(self, best_us: float) -> None:
+        """Raise limit and bound to what no plan is below, stages of ``best_us`` per iteration and slower left out."""
+        question = self.question
+        high = min(best_us / self.micro_batches, self.most_us)
+        if self.limit_us < high:
+            densities = tried_multipliers(self.spaces)[::MULTIPLIERS]
+            choices = choices_of(self.spaces, self.chain, question.memory_limit_mib, densities)
+            machine = Machine(question.devices, question.per_node)
+            self.limit_us = least_limit_us(choices, machine, question.most_stages, (self.limit_us, high))
+        self.bound_us = max(self.bound_us, self.micro_batches * self.limit_us)
+        if self.limit_us >= self.most_us:  # slower than any stage
+            self.bound_us = NEVER
 
 
 def branches(question: Question, chain: Chain) -> list[Branch]:
@@ -153,8 +170,8 @@ class Search:
     def grow(self, branch: Branch, until_us: float) -> bool:
         """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
         while True:
-            limit = branch.limit_us * branch.growth()
-            partition = branch.prices(limit).tighten(limit)
+            limit = min(branch.limit_us * branch.growth(), self.best_us / branch.micro_batches)
+            partition = branch.prices(limit, self.best_us).tighten(limit)
             if partition is not None:
                 return True
             branch.steps += 1
@@ -171,10 +188,17 @@ class Search:
         high = branch.limit_us * branch.growth()
         if self.best_us < NEVER:
             high = min(max(high, branch.limit_us * branch.window), self.best_us / number)
-        pricing = branch.prices(high)
+        pricing = branch.prices(high, self.best_us)
         pricing.tighten(high)
         found = best_partitions(
-            pricing.lower, pricing.layout, pricing.machine, number, (branch.limit_us, high), self.best_us, CLOSE
+            pricing.lower,
+            pricing.layout,
+            pricing.machine,
+            pricing.windows(high),
+            number,
+            (branch.limit_us, high),
+            self.best_us,
+            CLOSE,
         )
         branch.bound_us = max(branch.bound_us, found.bound_us)
         branch.limit_us = max(branch.limit_us, found.least_limit_us)
@@ -186,8 +210,9 @@ class Search:
         for partition in found.met:
             if partition.us(number) < self.best_us:
                 for cut in partition.cuts:
-                    if pricing.wanted(cut) and len(cuts) < ROUND:
-                        cuts.setdefault(pricing.place(cut), cut)
+                    if pricing.wanted(cut) and (pricing.untried(cut) or len(cuts) < ROUND):
+                        fresh = [cut, *pricing.beside(cut)] if pricing.untried(cut) else [cut]
+                        cuts |= {pricing.place(each): each for each in fresh}
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = min(self.best_us / number, high * SLOWER)
         pricing.price(list(cuts.values()), most)
@@ -225,6 +250,10 @@ def _search(question: Question, compiling: CompileTime) -> Found:
     open_branches = branches(question, question.chain())
     simple = megatron_grid(question)  # whatever the time, there is a plan
     at_work = Search(question, started, compiling, simple.plan, NEVER if simple.iteration_s is None else simple.iteration_s / US)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(branch.raise_limit, at_work.best_us) for branch in open_branches]:
+            done.result()
+    logger.info("bounds of %d micro-batch sizes in %.1f s", len(open_branches), at_work.seconds)
     while not at_work.out_of_time():
         open_branches.sort(key=lambda each: each.bound_us)
         branch = open_branches[0]

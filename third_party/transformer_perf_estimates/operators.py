@@ -163,7 +163,7 @@ def norm(name: str, shards: Shards, parts: FloatArray) -> Operator:
 def norm_2d(name: str, shards: Shards) -> Operator:
     """Layer normalisation of tokens split over tp2 whose features are split over tp1: statistics are all-reduced."""
     model, rows, features = shards.model, shards.rows(shards.tp2), shards.split(shards.model.hidden, shards.tp1)
-    width = features if Correction.NORM_WIDTH in shards.corrections else shards.split(model.sequence_length, shards.tp1)
+    width = features if Correction.NORM_WIDTH in shards.corrections else np.floor(model.sequence_length / shards.tp1)
     forward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * rows)
     tokens = shards.micro_batch * model.sequence_length / shards.tp2
     backward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * (features + tokens))
