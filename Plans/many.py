@@ -18,8 +18,9 @@ from Plans.pipeline import interleaved, one_f_one_b
 from Plans.pipeline.kernels import Chunks
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.simulation import held_bytes
+from Plans.plan import UniformPlan
 from Plans.rates import Machine, Messages, whole_bytes
-from Plans.stage_price import price_stage
+from Plans.stage_price import STAGE_ROWS, price_stage
 from Plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 from Plans.uniform_plans import UniformPlans
 
@@ -137,13 +138,14 @@ class PreparedPlans:
         tiers = np.arange(len(self._machine.cluster.tiers), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
-        sizes = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
+        whole = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
+        sizes = whole.offloading(self.plans.shape.offload.activations)
         return _Group(
             rows=rows,
             pp=pp,
             firsts=firsts,
             sizes=sizes,
-            like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes]), pp),
+            like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes, *_moved(sizes, self.plans.shape)]), pp),
             held_bytes=_held(sizes.saved_bytes, pp, rounds),
             links=Links(
                 messages.seconds(sent, tiers),
@@ -169,6 +171,11 @@ def _held(saved_bytes: FloatArray, pp: int, rounds: int) -> FloatArray:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
     counts = range(1, HELD_GROUPS + 1)
     return np.stack([held_bytes(saved_bytes, pp, PipelineSchedule.INTERLEAVED, groups * pp) for groups in counts])
+
+
+def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
+    """Columns besides that decide what plans of ``shape`` move to host memory and back."""
+    return (sizes.largest, sizes.offloaded_bytes) if shape.offload else ()
 
 
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
@@ -212,7 +219,7 @@ def price_plans(
     All plans have ``pp`` stages and as many chunks; stage ``like[s]``, none behind s, costs what stage s does.
     """
     chunks = len(sizes.layers)
-    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((5, pp)), np.empty(pp)
+    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((STAGE_ROWS, pp)), np.empty(pp)
     passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
     known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
     known_micro_batches = 0
@@ -224,7 +231,7 @@ def price_plans(
             if same == stage:
                 price_stage(one, times, sizes, pp, stage, tied, chunks_s, stages)
                 continue
-            for row in range(5):
+            for row in range(STAGE_ROWS):
                 stages[row, stage] = stages[row, same]
             for chunk in range(stage, chunks, pp):
                 chunks_s[0, chunk], chunks_s[1, chunk] = chunks_s[0, chunk - stage + same], chunks_s[1, chunk - stage + same]

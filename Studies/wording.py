@@ -45,6 +45,7 @@ PARTS = {
     "expert_communication": "expert-parallel communication",
     "pipeline_communication": "pipeline communication",
     "data_communication": "data-parallel communication",
+    "host_communication": "host communication",
     "bubble": "bubble",
     "optimizer": "optimizer",
 }

@@ -35,6 +35,10 @@ def load_device(name_or_path: str) -> Device:
         _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
         _check_quantities(device.scans, file, "scans.")
+    if device.host is not None:
+        _check_quantities(device.host, file, "host.")
+        efficiency = device.host.efficiency.value
+        require(efficiency <= 1, file, "host.efficiency.value", efficiency, "at most 1")
     if device.board_power is not None:
         stated, unit = device.board_power, units_of(Device)["board_power"]
         require(stated.unit == unit, file, "board_power.unit", repr(stated.unit), repr(unit))

@@ -91,6 +91,7 @@ def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
         attention=plan.attention,
         overlap_gradients=plan.overlap_gradients,
         overlap_tensor=plan.overlap_tensor,
+        offload=stage.offload,
     ).with_layout(stage.layout)
 
 
@@ -136,6 +137,7 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
                 micro_batch_size=stage.degrees.micro_batch_size,
                 recompute=stage.degrees.recompute,
                 zero_stage=stage.degrees.zero_stage,
+                offload=stage.degrees.offload,
                 recomputed_layers=stage.recomputed if stage.degrees.recompute is not Recompute.NONE else None,
             )
             for stage in stages

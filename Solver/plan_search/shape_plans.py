@@ -48,7 +48,7 @@ class DegreesKey:
 class ShapePlans:
     """Plans of one shape of ``graph``, run by machines alike but for their memory.
 
-    ``stages`` are those of the same ``sizes`` and optimizer, where another shape has them.
+    ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape has them.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class ShapePlans:
         stages: StageGraph | None = None,
     ) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
-        self.stages = stages or stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
+        self.stages_on_device = stages or stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
+        self.stages = self.stages_on_device.offloading(plans.shape.offload.activations)
         self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
@@ -127,7 +128,7 @@ class ShapePlans:
             least_messages_s=both_ways_s,
             least_one_way_s=least_s,
             most_one_way_s=most_s,
-            follows=~self.plans.overlap_gradients & (self.plans.zero_stage < 2),
+            follows=~self.plans.overlap_gradients & (self.plans.zero_stage < 2) & (not self.plans.shape.offload.in_passes),
             least_step_s=self.least_step_s,
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
@@ -146,7 +147,7 @@ class ShapePlans:
         for zero in np.unique(self.plans.zero_stage).tolist():
             policy = training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(software.gradient_bytes.value)
             here = self.plans.zero_stage == zero
-            resident[here] = policy.resident_bytes(copies[here])
+            resident[here] = policy.resident_bytes(copies[here], shape.offload)
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
         return resident, step
 
@@ -174,7 +175,8 @@ class ShapePlans:
         """What the fullest stage holds at least before any activation, shape (plans,)."""
         everything = self.stages.stages.to_end[self.stages.nodes - 1]
         parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
-        spared = self._gradient_bytes * self._tables.unread_parameters(int(everything))
+        on_device = self._gradient_bytes * (1.0 - self.plans.shape.offload.gradients)
+        spared = on_device * self._tables.unread_parameters(int(everything))
         mean = (self.policy_columns[0] * parameters - spared) / self.plans.pp
         least: FloatArray = mean + self.machine.software.reserved_memory.value
         return least
