@@ -14,8 +14,8 @@ from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import divided_replicas, replicas
-from Plans.policy import training_policy
 from Plans.host_traffic import HostRates
+from Plans.policy import training_policy
 from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives, host_rates
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans

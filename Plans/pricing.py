@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from Plans.compiled import outer
 from Plans.cuts import Crossing, boundary_crossing, chunk_layers
+from Plans.host_traffic import host_alone_s, host_exposed_s
 from Plans.layer_costs import LayerCosts
 from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
-from Plans.host_traffic import host_alone_s, host_exposed_s
 from Plans.stage_price import (
     STAGE_ROWS,
     PlanRates,

@@ -24,9 +24,9 @@ from Estimator.network.links import (
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import DeviceGroups, GroupNetwork, divided_replicas, layer_groups, replicas
-from Plans.plan import UniformPlan
 from Plans.host_traffic import HostRates
 from Plans.offload import Offload
+from Plans.plan import UniformPlan
 from Plans.policy import TrainingPolicy, training_policy
 from Plans.stage_price import GroupRates, PlanRates
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Plans.compiled import inlined, inner, outer
-from Plans.host_traffic import HostRates, PassTraffic, host_alone_s, host_exposed_s
+from Plans.host_traffic import HostRates, PassTraffic, host_exposed_s
 from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]

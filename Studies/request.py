@@ -345,8 +345,8 @@ class Request:
     offload: Annotated[
         tuple[OffloadKind | OffloadShare, ...] | None,
         About(
-            "what is kept in host memory, wholly or such a part of it as activations=0.5; a search tries none, half and all of each "
-            "that is named (none and the part where one is given), or of all four with 'auto'",
+            "what is kept in host memory, wholly or such a part of it as activations=0.5; a search tries none, half and all of "
+            "each that is named (none and the part where one is given), or of all four with 'auto'",
             "nothing",
             modes=frozenset(Mode),
             lists=frozenset(Mode),
