@@ -40,6 +40,8 @@ class HostRates(NamedTuple):
     step_out: FloatArray
     kept: FloatArray
     kept_gradient: float  # of a sparse row's parameter
+    in_flight: float  # micro-batches of which a stage keeps activations at most
+    room_bytes: float  # of host memory for each device; infinite where that is not known
 
 
 class PassTraffic(NamedTuple):

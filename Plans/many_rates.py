@@ -50,6 +50,7 @@ class ManyRates(NamedTuple):
     hidden_part: FloatArray
     resident_bytes: FloatArray
     step_s: FloatArray
+    in_flight: FloatArray
     host: HostRates
 
     def some(self, rows: IntArray) -> ManyRates:
@@ -90,6 +91,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
             host.step_out[plan],
             host.kept[plan],
             host.kept_gradient,
+            rates.in_flight[plan],
+            host.room_bytes,
         ),
     )
 
@@ -133,6 +136,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,
+        in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
         host=host,
     )
 

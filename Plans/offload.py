@@ -119,7 +119,7 @@ def offload_of(terms: Iterable[OffloadTerm]) -> Offload:
 
 
 def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
-    """Everything that a search tries where ``terms`` may be kept in host memory: of each kind ``RATIOS``, or nothing and its part.
+    """Everything that a search tries where ``terms`` may be kept in host memory: of each ``RATIOS``, or nothing and its part.
 
     Raises:
         InputError: a kind is given twice.

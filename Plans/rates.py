@@ -134,7 +134,7 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0) -> PlanRates
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
-        host=host_rates(plan.offload, policy, copies, machine),
+        host=host_rates(plan.offload, policy, copies, machine)._replace(in_flight=float(min(plan.pp, plan.micro_batches))),
     )
 
 
@@ -148,7 +148,7 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
     """
     if not offload:
         none = np.zeros(copies.shape)
-        return HostRates(False, 0.0, np.zeros((3, 3)), *(none for _ in range(6)), 0.0)
+        return HostRates(False, 0.0, np.zeros((3, 3)), none, none, none, none, none, none, 0.0, 0.0, np.inf)
     weight, gradient, state = policy.parts_bytes(copies)
     weights, gradients, states = weight * offload.weights, gradient * offload.gradients, state * offload.optimizer
     read = policy.weight_bytes * offload.weights + policy.gradient_bytes * offload.gradients
@@ -164,6 +164,8 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
         step_out=states + weights,
         kept=weights + gradients + states,
         kept_gradient=policy.gradient_bytes * offload.gradients,
+        in_flight=0.0,
+        room_bytes=machine.host_bytes,
     )
 
 

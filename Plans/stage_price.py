@@ -71,13 +71,17 @@ class SparseRows(NamedTuple):
 
 
 class StagePrice(NamedTuple):
-    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the update, and bytes."""
+    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the update, and bytes.
+
+    ``fixed_bytes`` are infinite where the host has no room for what the stage keeps there.
+    """
 
     forward_s: float
     backward_s: float  # with what is recomputed
     after_s: float
     step_s: float
     fixed_bytes: float  # all but activations
+    kept_bytes: float  # the same in host memory
 
 
 class HostTraffic(NamedTuple):
@@ -302,18 +306,23 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
     after_s = once_s(rates, sync, forward_s, backward_s, layers)
     update_s, workspace_bytes = step_s(rates, dense, experts, rows), sizes.workspace_bytes[at, rates.zero_stage]
+    kept_bytes = 0.0
     if rates.host.used:
         traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, rows)
         forward_s += host_exposed_s(rates.host, forward_traffic(traffic, sizes, at, 1.0), forward_s, layers)
         backward_s += host_exposed_s(rates.host, backward_traffic(rates, traffic, sizes, at, 1.0), backward_s, layers)
         update_s += host_exposed_s(rates.host, traffic.step, update_s, layers)
         workspace_bytes = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
+        kept_bytes = traffic.kept_bytes
+        if kept_bytes + rates.host.in_flight * sizes.offloaded_bytes[at] > rates.host.room_bytes * (1.0 + 1e-12):
+            workspace_bytes = np.inf
     return StagePrice(
         forward_s,
         backward_s,
         after_s,
         update_s,
         state_bytes(rates, dense, experts, rows) + workspace_bytes + rates.reserved_bytes,
+        kept_bytes,
     )
 
 

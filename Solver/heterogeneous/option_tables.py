@@ -162,7 +162,10 @@ def _fill_option(
         price = stage_price(rates, times, sizes, row, shared)
         for behind in range(forward_s.shape[1]):
             held = min(behind + 1, micro_batches)
-            while row < end and price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes:
+            while row < end and (
+                price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
+                or price.kept_bytes + held * sizes.offloaded_bytes[row] > rates.host.room_bytes
+            ):
                 row += 1
                 if row < end:
                     price = stage_price(rates, times, sizes, row, shared)

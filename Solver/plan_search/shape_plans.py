@@ -43,12 +43,14 @@ class DegreesKey:
     overlap: bool
     groups: tuple[int, int]  # which rates, of those priced together
     single: bool
+    in_flight: int  # micro-batches of which activations are in host memory, where that has an end; else 0
 
 
 class ShapePlans:
     """Plans of one shape of ``graph``, run by machines alike but for their memory.
 
-    ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape has them.
+    ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape has them. Where the memory of
+    a host is known, every stage counts as many micro-batches' activations there as the first one, which has most in flight.
     """
 
     def __init__(
@@ -208,7 +210,7 @@ class ShapePlans:
     def _least_stage_bytes(self) -> FloatArray:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
-        kinds = plans.zero_stage * 2 + (plans.pp == 1)
+        kinds = (self._kept_in_flight * 4 + plans.zero_stage) * 2 + (plans.pp == 1)
         more = np.where(self._tables.used, -self._tables.lookups, plans.dp)  # which hold less, but for rows that they read
         most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
@@ -320,7 +322,14 @@ class ShapePlans:
             overlap=bool(plans.overlap_gradients[index]),
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
+            in_flight=int(self._kept_in_flight[index]),
         )
+
+    @cached_property
+    def _kept_in_flight(self) -> IntArray:
+        """Micro-batches of which a stage counts activations in host memory, where that has an end; else 0, shape (plans,)."""
+        limited = self.plans.shape.offload.activations > 0.0 and np.isfinite(self.machine.host_bytes)
+        return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
     def stage_prices(self, index: int, times: StageTimes) -> Priced:
         """All stages with ``times`` in full under plan ``index``; those with as many layers of each kind are priced once."""
