@@ -40,7 +40,7 @@ def test_every_field_is_a_setting_of_some_mode_and_reads_back(asked: dict[str, o
 
 
 def test_what_applies_is_recorded() -> None:
-    """Only what may be absent is not: a name, a chip, a folder, stages, what is in host memory, sizes of hardware of one's own."""
+    """Only what may be absent is not: a name, a chip, a folder, stages, host memory, sizes of hardware of one's own."""
     for asked, mode in KINDS.values():
         request = resolve({}, asked, mode)
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
