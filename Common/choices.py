@@ -118,3 +118,13 @@ class SolverName(StrEnum):
     NATIVE = "native"
     GUROBI = "gurobi"
     HIGHS = "highs"
+
+
+class OffloadKind(StrEnum):
+    """What a plan can keep in host memory."""
+
+    OPTIMIZER = "optimizer"  # its state
+    GRADIENTS = "gradients"
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"  # saved for the backward pass
+    AUTO = "auto"  # of a search: any of them

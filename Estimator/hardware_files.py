@@ -244,6 +244,12 @@ def check_cluster(cluster: Cluster, source: Path) -> None:
         share, copy = cluster.library.tree_efficiency, cluster.library.copy_share
         require(0 < share <= 1, file, "library.tree_efficiency", share, "above 0 and at most 1")
         require(copy >= 0, file, "library.copy_share", copy, "zero or positive")
+    if cluster.hosts is not None:
+        hosts = cluster.hosts
+        require(hosts.devices > 0, file, "hosts.devices", hosts.devices, "positive")
+        require(0 < hosts.sharing <= max(hosts.devices, 1), file, "hosts.sharing", hosts.sharing, "1 to hosts.devices")
+        known = hosts.memory_bytes is None or hosts.memory_bytes > 0
+        require(known, file, "hosts.memory_bytes", hosts.memory_bytes, "positive")
     file.raise_any()
 
 

@@ -26,7 +26,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "panels", "pp", "dp", "cp", "exchange", "ep", "recompute"),
         *("sequence_parallel", "interleave"),
         *("zero_stage", "fsdp", "group_order", "overlap_gradients", "overlap_tensor", "schedule", "stage_layers"),
-        *("heterogeneous", "stage_cuts"),
+        *("heterogeneous", "stage_cuts", "offload"),
     ),
     "training": ("global_batch_size", "optimizer", "precision", "attention"),
     "search": ("objective", "solver", "strict"),

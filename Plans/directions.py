@@ -61,10 +61,16 @@ def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
         "expert_communication_s": many * forward.expert_s,
         "pipeline_communication_s": breakdown.pipeline_communication_s * transfers,
         "data_communication_s": many * more.forward_data_s,
+        "host_communication_s": many * more.forward_host_s,
     }
 
 
 def _neither_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
     """Seconds of ``breakdown`` that are in no pass."""
     after_s = float(priced.after_s[busiest_stage(priced)])
-    return {"data_communication_s": after_s, "bubble_s": breakdown.bubble_s, "optimizer_s": breakdown.optimizer_s}
+    return {
+        "data_communication_s": after_s,
+        "host_communication_s": priced.step_waiting_s,
+        "bubble_s": breakdown.bubble_s,
+        "optimizer_s": breakdown.optimizer_s,
+    }

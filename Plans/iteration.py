@@ -92,8 +92,13 @@ class StageWork:
         return 1.0 - self.beyond.hidden_tensor_s / whole_s if whole_s else 1.0
 
 
-def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step_s: float, iteration_s: float) -> Breakdown:
-    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages."""
+def stage_breakdown(
+    work: StageWork, micro_batches: int, transfer_s: float, step_s: float, step_waiting_s: float, iteration_s: float
+) -> Breakdown:
+    """Where the iteration goes on a stage; what its own work does not explain is waiting for other stages.
+
+    ``step_waiting_s`` of the step are waiting for the host.
+    """
     forward, again, backward, parts = work.forward, work.again, work.backward, work.beyond
     hidden_s = parts.hidden_tensor_s
     tensor_s, sequence_s = (
@@ -113,9 +118,11 @@ def stage_breakdown(work: StageWork, micro_batches: int, transfer_s: float, step
         pipeline_communication_s=transfer_s,
         data_communication_s=many * parts.exposed_data_s + work.once_s,
         bubble_s=0.0,
-        optimizer_s=step_s,
+        optimizer_s=step_s - step_waiting_s,
         hidden_tensor_communication_s=many * hidden_s,
         hidden_data_communication_s=many * parts.hidden_data_s + parts.hidden_once_s,
+        host_communication_s=many * parts.exposed_host_s + step_waiting_s,
+        hidden_host_communication_s=many * parts.hidden_host_s + parts.hidden_step_host_s,
     )
     return replace(known, bubble_s=max(iteration_s - known.total_s, 0.0))
 
@@ -128,7 +135,8 @@ def _work(priced: PricedPlan, stage: int) -> StageWork:
 
 
 def _breakdown(priced: PricedPlan, stage: int, transfer_s: float, iteration_s: float) -> Breakdown:
-    return stage_breakdown(_work(priced, stage), priced.plan.micro_batches, transfer_s, priced.step_s, iteration_s)
+    work, many = _work(priced, stage), priced.plan.micro_batches
+    return stage_breakdown(work, many, transfer_s, priced.step_s, priced.step_waiting_s, iteration_s)
 
 
 def _iteration(priced: PricedPlan, breakdown: Breakdown, iteration_s: float) -> Iteration:
@@ -185,6 +193,7 @@ def sample_joules(costs: LayerCosts, configuration: int | slice = slice(None)) -
 def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
     plan, names = priced.plan, priced.costs.sizes.names
     state, activations, workspace, reserved = priced.memory_bytes
+    host = priced.host_bytes
     forward_s, backward_s = priced.chunks_s.reshape(2, -1, plan.pp).sum(axis=1)
     parameters = priced.sizes.parameters.reshape(-1, plan.pp).sum(axis=0)
     if plan.pp == 1:
@@ -207,6 +216,7 @@ def _stages(priced: PricedPlan) -> tuple[StageReport, ...]:
             activation_bytes=float(activations[stage]),
             workspace_bytes=float(workspace[stage]),
             reserved_bytes=float(reserved[stage]),
+            host_bytes=float(host[stage]),
         )
         for stage in range(plan.pp)
     )
@@ -234,5 +244,17 @@ def misfit(stages: Sequence[StageReport], machine: Machine) -> str:
     fullest = max(range(len(stages)), key=lambda stage: stages[stage].memory_bytes)
     needed, given = stages[fullest].memory_bytes, machine.memory_bytes
     if needed <= given:
-        return ""
+        return _host_misfit(stages, machine)
     return f"stage {fullest + 1} of {len(stages)} needs {size_text(needed)} per device, {machine.title} has {size_text(given)}"
+
+
+def _host_misfit(stages: Sequence[StageReport], machine: Machine) -> str:
+    """Why what is kept in host memory does not fit there, where that is known."""
+    fullest = max(range(len(stages)), key=lambda stage: stages[stage].host_bytes)
+    needed, given = stages[fullest].host_bytes, machine.host_bytes
+    if needed <= given:
+        return ""
+    return (
+        f"stage {fullest + 1} of {len(stages)} keeps {size_text(needed)} per device in host memory, a host of "
+        f"{machine.cluster.name} has {size_text(given)} for each"
+    )

@@ -124,6 +124,12 @@ class LayerSizes:
         return self.tables[self.distinct]
 
     @cached_property
+    def of_layers(self) -> FloatArray:
+        """Parameters, those that are no experts', those of experts, and saved bytes of every layer, shape (layers, 4)."""
+        columns = [self.parameters, self.parameters - self.expert_parameters, self.expert_parameters, self.saved_bytes]
+        return np.stack(columns, axis=1)[self.distinct]
+
+    @cached_property
     def all_tied(self) -> float:
         """Parameters that layers own together: each but the first has a copy of its own, unless all are on one stage."""
         return float(self.tied_parameters[self.distinct].sum())

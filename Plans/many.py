@@ -18,8 +18,9 @@ from Plans.pipeline import interleaved, one_f_one_b
 from Plans.pipeline.kernels import Chunks
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.simulation import held_bytes
+from Plans.plan import UniformPlan
 from Plans.rates import Machine, Messages, whole_bytes
-from Plans.stage_price import price_stage
+from Plans.stage_price import STAGE_ROWS, price_stage
 from Plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 from Plans.uniform_plans import UniformPlans
 
@@ -35,12 +36,13 @@ class ManyPrices:
     """What an iteration of N plans costs: arrays of shape (N,).
 
     ``memory_bytes`` are those of the fullest stage, ``step_s`` is the optimizer's part of ``iteration_s``; ``feasible`` plans fit
-    in memory.
+    in memory, and what they keep in host memory, ``host_bytes`` of the fullest, there.
     """
 
     iteration_s: FloatArray
     memory_bytes: FloatArray
     step_s: FloatArray
+    host_bytes: FloatArray
     feasible: BoolArray
 
 
@@ -56,7 +58,8 @@ class Links(NamedTuple):
 class _Group:
     """The plans of as many stages and chunks, in an order in which those whose passes cost the same follow one another.
 
-    ``held_bytes`` (counts, pp) are the activations of each stage by how many micro-batches, or groups of them, there are.
+    ``held_bytes`` (counts, pp) are the activations of each stage by how many micro-batches, or groups of them, there are,
+    ``moved_bytes`` those in host memory.
     """
 
     rows: IntArray
@@ -65,6 +68,7 @@ class _Group:
     sizes: StageSizes
     like: IntArray
     held_bytes: FloatArray
+    moved_bytes: FloatArray
     links: Links
     layout: IntArray
 
@@ -86,7 +90,7 @@ class PreparedPlans:
 
     def priced(self, costs: LayerCosts, configuration: int, rows: IntArray | None = None) -> ManyPrices:
         """Prices of all plans, or those of ``rows``, on a configuration of ``costs``."""
-        seconds, step_s, memory_bytes = (np.full(len(self.plans), np.nan) for _ in range(3))
+        seconds, step_s, memory_bytes, host_bytes = (np.full(len(self.plans), np.nan) for _ in range(4))
         wanted = np.ones(len(self.plans), np.bool_)
         if rows is not None:
             wanted[:] = False
@@ -98,7 +102,7 @@ class PreparedPlans:
             if not len(here):
                 continue
             times = times_of(np.add.reduceat(columns, group.firsts, axis=0))
-            found = np.empty((3, len(here)))
+            found = np.empty((4, len(here)))
             price_plans(
                 self._rates.some(here),
                 times,
@@ -108,15 +112,16 @@ class PreparedPlans:
                 self.sizes.all_tied,
                 self._tied_s[here],
                 group.held_bytes,
+                group.moved_bytes,
                 group.links,
                 group.layout[chosen],
                 micro_batches[here],
                 found,
             )
-            seconds[here], step_s[here], memory_bytes[here] = found
+            seconds[here], step_s[here], memory_bytes[here], host_bytes[here] = found
         every = slice(None) if rows is None else rows
-        fits = memory_bytes <= self._machine.memory_bytes
-        return ManyPrices(seconds[every], memory_bytes[every], step_s[every], fits[every])
+        fits = (memory_bytes <= self._machine.memory_bytes) & (host_bytes <= self._machine.host_bytes)
+        return ManyPrices(seconds[every], memory_bytes[every], step_s[every], host_bytes[every], fits[every])
 
     def _grouped(self) -> list[_Group]:
         plans = self.plans
@@ -137,14 +142,16 @@ class PreparedPlans:
         tiers = np.arange(len(self._machine.cluster.tiers), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
-        sizes = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
+        whole = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
+        sizes = whole.offloading(self.plans.shape.offload.activations)
         return _Group(
             rows=rows,
             pp=pp,
             firsts=firsts,
             sizes=sizes,
-            like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes]), pp),
+            like=_first_alike(np.column_stack([sizes.counts, sizes.workspace_bytes, *_moved(sizes, self.plans.shape)]), pp),
             held_bytes=_held(sizes.saved_bytes, pp, rounds),
+            moved_bytes=_held(sizes.offloaded_bytes, pp, rounds),
             links=Links(
                 messages.seconds(sent, tiers),
                 np.tile(crossed, rounds)[:, :-1],
@@ -169,6 +176,11 @@ def _held(saved_bytes: FloatArray, pp: int, rounds: int) -> FloatArray:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
     counts = range(1, HELD_GROUPS + 1)
     return np.stack([held_bytes(saved_bytes, pp, PipelineSchedule.INTERLEAVED, groups * pp) for groups in counts])
+
+
+def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
+    """Columns besides that decide what plans of ``shape`` move to host memory and back."""
+    return (sizes.largest, sizes.offloaded_bytes) if shape.offload else ()
 
 
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
@@ -202,17 +214,18 @@ def price_plans(
     tied: float,
     tied_s: FloatArray,
     held_bytes: FloatArray,
+    moved_bytes: FloatArray,
     links: Links,
     layout: IntArray,
     micro_batches: IntArray,
     found: FloatArray,
 ) -> None:
-    """Fill ``found`` (3, plans) with seconds of the iteration and of its step, and bytes of the fullest stage.
+    """Fill ``found`` (4, plans): seconds of the iteration and of its step, bytes of the fullest stage, and those in host memory.
 
     All plans have ``pp`` stages and as many chunks; stage ``like[s]``, none behind s, costs what stage s does.
     """
     chunks = len(sizes.layers)
-    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((5, pp)), np.empty(pp)
+    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((STAGE_ROWS, pp)), np.empty(pp)
     passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
     known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
     known_micro_batches = 0
@@ -224,7 +237,7 @@ def price_plans(
             if same == stage:
                 price_stage(one, times, sizes, pp, stage, tied, chunks_s, stages)
                 continue
-            for row in range(5):
+            for row in range(STAGE_ROWS):
                 stages[row, stage] = stages[row, same]
             for chunk in range(stage, chunks, pp):
                 chunks_s[0, chunk], chunks_s[1, chunk] = chunks_s[0, chunk - stage + same], chunks_s[1, chunk - stage + same]
@@ -240,7 +253,7 @@ def price_plans(
                 known.forward_delay_s[chunk] = passes.forward_delay_s[chunk]
                 known.backward_delay_s[chunk] = passes.backward_delay_s[chunk]
         count = min(many if chunks == pp else many // pp, len(held_bytes)) - 1
-        finished_s, step_s, fullest_bytes = 0.0, 0.0, 0.0
+        finished_s, step_s, fullest_bytes, host_bytes = 0.0, 0.0, 0.0, 0.0
         for stage in range(pp):
             after_s[stage] = stages[0, stage]
             if pp > 1 and (stage == 0 or stage == pp - 1):
@@ -250,7 +263,8 @@ def price_plans(
             finished_s = max(finished_s, end_s[stage] - sent_s + after_s[stage])
             step_s = max(step_s, stages[1, stage])
             fullest_bytes = max(fullest_bytes, stages[2, stage] + held_bytes[count, stage] + stages[3, stage] + stages[4, stage])
-        found[0, plan], found[1, plan], found[2, plan] = finished_s + step_s, step_s, fullest_bytes
+            host_bytes = max(host_bytes, stages[6, stage] + moved_bytes[count, stage])
+        found[0, plan], found[1, plan], found[2, plan], found[3, plan] = finished_s + step_s, step_s, fullest_bytes, host_bytes
 
 
 @inner

@@ -14,14 +14,16 @@ from Estimator.network.links import PipelineLayouts
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import divided_replicas, replicas
+from Plans.host_traffic import HostRates
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives
+from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives, host_rates
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+HOST_COLUMNS = ("weights", "gradients", "state", "step_in", "step_out", "kept")  # of ``HostRates``, one row for each plan
 
 
 class ManyRates(NamedTuple):
@@ -48,15 +50,18 @@ class ManyRates(NamedTuple):
     hidden_part: FloatArray
     resident_bytes: FloatArray
     step_s: FloatArray
+    in_flight: FloatArray
+    host: HostRates
 
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[8:]})
+        host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[8:-1]}, host=host)
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
     """Those of one plan."""
-    group, groups = rates.group[plan], rates.groups
+    group, groups, host = rates.group[plan], rates.groups, rates.host
     return PlanRates(
         rates.tp,
         rates.accumulated[plan],
@@ -75,6 +80,20 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.expert_split,
         rates.tied_split,
         GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
+        HostRates(
+            host.used,
+            host.seconds_per_byte,
+            host.slowdown,
+            host.weights[plan],
+            host.gradients[plan],
+            host.state[plan],
+            host.step_in[plan],
+            host.step_out[plan],
+            host.kept[plan],
+            host.kept_gradient,
+            rates.in_flight[plan],
+            host.room_bytes,
+        ),
     )
 
 
@@ -86,10 +105,15 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     gradient_bytes = software.gradient_bytes.value
     policies = [training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(gradient_bytes) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
+    host = host_rates(shape.offload, policies[0], copies, machine)
     for zero, policy in enumerate(policies):
         rows = plans.zero_stage == zero
-        resident[rows] = policy.resident_bytes(copies[rows])
+        resident[rows] = policy.resident_bytes(copies[rows], shape.offload)
         step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
+        if shape.offload and zero:
+            sharded = host_rates(shape.offload, policy, copies[rows], machine)
+            for name in HOST_COLUMNS:
+                getattr(host, name)[rows] = getattr(sharded, name)
     groups, group = many_group_rates(plans, machine.cluster)
     near, beyond = machine.hiding(near=True), machine.hiding(near=False)
     within = replicas_within_first_tier(plans, machine.cluster)
@@ -112,6 +136,8 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,
+        in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
+        host=host,
     )
 
 

@@ -13,6 +13,7 @@ from Common.errors import InputError
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Attention, GraphKey, Recompute
 from Plans.assignment import EXAMPLE, Assignment, check_assignment
+from Plans.offload import NOTHING, Offload
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.pipeline.schedule import check as check_schedule
 
@@ -30,7 +31,8 @@ class UniformPlan:
     dp · cp devices that hold the same parameters divide the experts among them. ``group_order`` nests the groups over consecutive
     devices, or assigns so many devices of each axis to every tier of the network. In a 2D ``layout`` weights are divided over
     tp · tp2 devices and tokens over tp2 · cp of them, all products with weights run in as many ``panels``, and keys and values
-    meet by ``exchange``. With ``stage_cuts`` inside layers the parts of layers are what it counts and recomputes as layers.
+    meet by ``exchange``. What ``offload`` says is kept in host memory. With ``stage_cuts`` inside layers the parts of layers are
+    what it counts and recomputes as layers.
     """
 
     micro_batch_size: int = 1
@@ -58,6 +60,7 @@ class UniformPlan:
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     stage_cuts: StageCuts = StageCuts.BETWEEN
+    offload: Offload = NOTHING
 
     @property
     def devices(self) -> int:
@@ -185,9 +188,12 @@ class StagePlan:
     recompute: Recompute
     zero_stage: int
     recomputed_layers: int | None = None
+    offload: Offload = NOTHING
 
 
-_ALIKE = ("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers")  # of all stages of a uniform plan
+_ALIKE = (  # of all stages of a uniform plan
+    *("layout", "dp", "micro_batch_size", "recompute", "zero_stage", "recomputed_layers", "offload"),
+)
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,10 @@ class Plan:
             overlap_gradients=plan.overlap_gradients,
             overlap_tensor=plan.overlap_tensor,
             stages=tuple(
-                StagePlan(chunk, plan.layers_layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage)
+                StagePlan(
+                    *(chunk, plan.layers_layout, plan.dp, plan.micro_batch_size, plan.recompute, plan.zero_stage),
+                    offload=plan.offload,
+                )
                 for chunk in chunks
             ),
             stage_cuts=plan.stage_cuts,
@@ -287,6 +296,7 @@ class Plan:
             overlap_gradients=self.overlap_gradients,
             overlap_tensor=self.overlap_tensor,
             stage_cuts=self.stage_cuts,
+            offload=first.offload,
         )
         return plan.with_layout(first.layout)
 
@@ -301,14 +311,18 @@ MAPPED = (  # keys of a plan's settings that are its fields or properties too
 
 
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
-    """The plan by the keys of its settings, as plain values; a file of it is the same plan."""
+    """The plan by the keys of its settings, as plain values; a file of it is the same plan.
+
+    Of what is offloaded only plans tell that offload something.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, Enum):
             return value.value
         return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Assignment) else value
 
-    return {name: plain(getattr(plan, name)) for name in MAPPED}
+    offload = {"offload": list(plan.offload.terms)} if plan.offload else {}
+    return {name: plain(getattr(plan, name)) for name in MAPPED} | offload
 
 
 def group_order_of(text: str) -> GroupOrder | Assignment:

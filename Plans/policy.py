@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from Common.choices import Precision
 from Common.records import read_yaml, to_record
+from Plans.offload import NOTHING, Offload
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,11 +36,25 @@ class TrainingPolicy:
         more = max(gradient_bytes - self.gradient_bytes, 0.0)
         return replace(self, gradient_bytes=self.gradient_bytes + more, optimizer_step_bytes=self.optimizer_step_bytes + more)
 
-    def resident_bytes(self, copies: IntArray) -> FloatArray:
-        """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter (Rajbhandari et al., figure 1)."""
-        weight, gradient, state = (np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1))
-        kept: FloatArray = self.weight_bytes / weight + self.gradient_bytes / gradient + self.optimizer_state_bytes / state
+    def resident_bytes(self, copies: IntArray, offload: Offload = NOTHING) -> FloatArray:
+        """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter (Rajbhandari et al., figure 1).
+
+        Without the parts of them that it keeps in its host's memory (``offload``).
+        """
+        weight, gradient, state = self.parts_bytes(copies)
+        kept: FloatArray = (
+            weight * (1.0 - offload.weights) + gradient * (1.0 - offload.gradients) + state * (1.0 - offload.optimizer)
+        )
         return kept
+
+    def parts_bytes(self, copies: IntArray) -> FloatArray:
+        """Weight, gradient and optimizer bytes of each of ``copies`` devices per parameter, shape (3, ...)."""
+        weight, gradient, state = (np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1))
+        return np.stack([self.weight_bytes / weight, self.gradient_bytes / gradient, self.optimizer_state_bytes / state])
+
+    def updated_part(self, copies: IntArray) -> FloatArray:
+        """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its own."""
+        return 1.0 / copies if self.zero_stage >= 1 else np.ones(copies.shape)
 
     def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
         """Seconds per parameter of the memory-bound step; from ZeRO-1 on each of ``copies`` devices updates its part."""

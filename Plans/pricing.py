@@ -10,12 +10,26 @@ from numpy.typing import NDArray
 
 from Plans.compiled import outer
 from Plans.cuts import Crossing, boundary_crossing, chunk_layers
+from Plans.host_traffic import host_alone_s, host_exposed_s
 from Plans.layer_costs import LayerCosts
 from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.plan import UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine, Messages, plan_rates, whole_bytes
-from Plans.stage_price import PlanRates, SyncPrice, once_s, pass_price, price_chunks, sparse_rows, synchronisation
+from Plans.stage_price import (
+    STAGE_ROWS,
+    PlanRates,
+    SyncPrice,
+    backward_traffic,
+    forward_traffic,
+    host_traffic,
+    once_s,
+    pass_price,
+    price_chunks,
+    sparse_rows,
+    step_s,
+    synchronisation,
+)
 from Plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -76,7 +90,7 @@ class PricedPlan:
     def sizes(self) -> StageSizes:
         """Sizes of every chunk."""
         whole = whole_bytes(self.plan, self.machine)
-        return chunk_sizes(self.costs.sizes, self._order, self.firsts, whole)
+        return chunk_sizes(self.costs.sizes, self._order, self.firsts, whole).offloading(self.plan.offload.activations)
 
     @property
     def tied_parameters(self) -> float:
@@ -94,7 +108,7 @@ class PricedPlan:
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
-        chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((5, self.plan.pp))
+        chunks_s, stages = np.empty((2, self.plan.chunks)), np.empty((STAGE_ROWS, self.plan.pp))
         price_chunks(self.rates, self.times, self.sizes, self.plan.pp, self.tied_parameters, chunks_s, stages)
         return chunks_s, stages
 
@@ -119,12 +133,25 @@ class PricedPlan:
         """The update of the largest stage: all wait for the norm of the gradients before, and for each other after."""
         return float(self._priced[1][1].max())
 
+    @property
+    def step_waiting_s(self) -> float:
+        """What of ``step_s`` is waiting for the host."""
+        return float(self._priced[1][5, self._priced[1][1].argmax()])
+
+    @cached_property
+    def host_bytes(self) -> FloatArray:
+        """Bytes in host memory of each of a stage's devices, shape (pp,)."""
+        plan = self.plan
+        held = held_bytes(self.sizes.offloaded_bytes, plan.pp, plan.schedule, plan.micro_batches)
+        kept: FloatArray = self._priced[1][6] + held
+        return kept
+
     @cached_property
     def memory_bytes(self) -> FloatArray:
         """Bytes of every stage's parameters' state, activations, workspace and what is reserved; shape (4, pp)."""
         plan = self.plan
         held = held_bytes(self.sizes.saved_bytes, plan.pp, plan.schedule, plan.micro_batches)
-        state, workspace, reserved = self._priced[1][2:]
+        state, workspace, reserved = self._priced[1][2:5]
         return np.stack([state, held, workspace, reserved])
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
@@ -155,6 +182,10 @@ class StageParts(NamedTuple):
     hidden_once_s: float  # of the communication after the last micro-batch
     forward_launch_s: float  # of ``launch_s``, the forward pass's
     forward_data_s: float  # of ``exposed_data_s``, the forward pass's
+    exposed_host_s: float  # waiting for host memory
+    hidden_host_s: float
+    forward_host_s: float  # of ``exposed_host_s``, the forward pass's
+    hidden_step_host_s: float  # of the host traffic of the step
 
 
 def stage_parts(priced: PricedPlan, stage: int) -> StageParts:
@@ -172,7 +203,7 @@ def parts_of_chunks(rates: PlanRates, times: StageTimes, sizes: StageSizes, chun
 @outer
 def _stage_parts(
     rates: PlanRates, times: StageTimes, sizes: StageSizes, chunks: IntArray, shared: float
-) -> tuple[float, float, float, float, float, float, float]:
+) -> tuple[float, float, float, float, float, float, float, float, float, float, float]:
     """The fields of ``StageParts``."""
     launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s = 0.0, 0.0, 0.0, 0.0
     layers, parameters, experts = 0.0, -shared, 0.0
@@ -184,8 +215,11 @@ def _stage_parts(
     rows = sparse_rows(rates, sizes, chunks[0], len(sizes.layers) // len(chunks))
     sync: SyncPrice = synchronisation(rates, parameters - experts, experts, rows, layers)
     forward_s, backward_s, forward_launch_s, forward_data_s = 0.0, 0.0, 0.0, 0.0
+    shown_host_s, alone_host_s, forward_host_s, hidden_step_s = 0.0, 0.0, 0.0, 0.0
+    traffic = host_traffic(rates, sizes, chunks[0], len(sizes.layers) // len(chunks), parameters - experts, experts, rows)
     for chunk in chunks:
         share = sizes.layers[chunk] / layers
+        before_s = forward_s, backward_s
         for which in range(3):
             totals = times.forward if which == 0 else times.recompute if which == 1 else times.backward
             more_s = times.accumulation_s[chunk] * rates.accumulated if which == 2 else 0.0
@@ -209,8 +243,32 @@ def _stage_parts(
                 forward_data_s += price.exposed_data_s
             else:
                 backward_s += price.total_s
+        if rates.host.used:
+            ahead, back = forward_traffic(traffic, sizes, chunk, share), backward_traffic(rates, traffic, sizes, chunk, share)
+            ahead_s = host_exposed_s(rates.host, ahead, forward_s - before_s[0], sizes.layers[chunk])
+            back_s = host_exposed_s(rates.host, back, backward_s - before_s[1], sizes.layers[chunk])
+            forward_host_s += ahead_s
+            shown_host_s += ahead_s + back_s
+            alone_host_s += host_alone_s(rates.host, ahead) + host_alone_s(rates.host, back)
+    if rates.host.used:
+        update_s = step_s(rates, parameters - experts, experts, rows)
+        alone_step_s = host_alone_s(rates.host, traffic.step)
+        hidden_step_s = alone_step_s - host_exposed_s(rates.host, traffic.step, update_s, layers)
     hidden_once_s = sync.last_reduce_s + sync.update_s - once_s(rates, sync, forward_s, backward_s, layers)
-    return launch_s, hidden_tensor_s, exposed_data_s, hidden_data_s, hidden_once_s, forward_launch_s, forward_data_s
+    hidden_host_s = alone_host_s - shown_host_s
+    return (
+        launch_s,
+        hidden_tensor_s,
+        exposed_data_s,
+        hidden_data_s,
+        hidden_once_s,
+        forward_launch_s,
+        forward_data_s,
+        shown_host_s,
+        hidden_host_s,
+        forward_host_s,
+        hidden_step_s,
+    )
 
 
 def layers_of(priced: PricedPlan, stage: int) -> Sequence[int]:

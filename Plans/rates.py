@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import TensorLayout
-from Estimator.devices.device import Software
+from Common.errors import InputError
+from Estimator.devices.device import HostLink, Software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s, rectangle_costs
-from Estimator.network.contention import UNDISTURBED, Hiding
+from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
 from Estimator.network.links import (
     PipelineLayouts,
     boundary_tiers,
@@ -23,11 +24,14 @@ from Estimator.network.links import (
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import DeviceGroups, GroupNetwork, divided_replicas, layer_groups, replicas
+from Plans.host_traffic import HostRates
+from Plans.offload import Offload
 from Plans.plan import UniformPlan
-from Plans.policy import training_policy
+from Plans.policy import TrainingPolicy, training_policy
 from Plans.stage_price import GroupRates, PlanRates
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)  # as ``stage_price`` counts them
 
 
@@ -45,6 +49,36 @@ class Machine:
     stream_bytes_per_s: float
     cluster: Cluster
     software: Software
+    host: HostLink | None = None  # None: not known
+
+    @property
+    def host_seconds_per_byte(self) -> float:
+        """Seconds that a byte takes to the host or from it while all devices that share a link to it use it alike.
+
+        Raises:
+            InputError: the link of this hardware to its host is not known.
+        """
+        if self.host is None:
+            raise InputError(
+                f"the bandwidth between {self.title} and its host is not known, so nothing can be kept in host memory; leave "
+                "offload out, or give a device whose file has 'host'"
+            )
+        hosts = self.cluster.hosts
+        return (1 if hosts is None else hosts.sharing) / self.host.bytes_per_s
+
+    @property
+    def host_bytes(self) -> float:
+        """Memory of its host that a device has for itself; infinite where it is not known."""
+        known = None if self.cluster.hosts is None else self.cluster.hosts.bytes_per_device
+        return np.inf if known is None else known
+
+    def host_slowdown(self) -> FloatArray:
+        """Slow-downs of busy devices, traffic to them and from them by each other, shape (3, 3)."""
+        contention = self.software.contention
+        if contention is None:
+            return np.zeros((3, 3))
+        rows = [ACTIVITIES.index(each) for each in (Activity.PRODUCTS, Activity.TO_DEVICE, Activity.FROM_DEVICE)]
+        return np.ascontiguousarray(contention.matrix()[np.ix_(rows, rows)])
 
     def hiding(self, *, near: bool) -> Hiding:
         """What becomes of traffic beside computation, within the first tier of the network (``near``) or beyond it."""
@@ -59,7 +93,7 @@ def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | N
     device = model.device
     memory = device.memory.capacity.value if memory_bytes is None else memory_bytes
     peak = device.peak_flops(model.number_format)
-    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software)
+    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software, device.host)
 
 
 def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
@@ -94,12 +128,44 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0) -> PlanRates
         hidden_part=hiding.hidden_part,
         weight_bytes=policy.weight_bytes,
         gradient_bytes=policy.gradient_bytes,
-        resident_bytes=policy.resident_bytes(copies),
+        resident_bytes=policy.resident_bytes(copies, plan.offload),
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
+        host=host_rates(plan.offload, policy, copies, machine)._replace(in_flight=float(min(plan.pp, plan.micro_batches))),
+    )
+
+
+def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machine: Machine) -> HostRates:
+    """What ``offload`` puts on the link to the host, with ``copies`` of a parameter, and of one that some of them divide.
+
+    ``copies`` of several plans have shape (plans, 2), and so has what is per parameter.
+
+    Raises:
+        InputError: the link of this hardware to its host is not known.
+    """
+    if not offload:
+        none = np.zeros(copies.shape)
+        return HostRates(False, 0.0, np.zeros((3, 3)), none, none, none, none, none, none, 0.0, 0.0, np.inf)
+    weight, gradient, state = policy.parts_bytes(copies)
+    weights, gradients, states = weight * offload.weights, gradient * offload.gradients, state * offload.optimizer
+    read = policy.weight_bytes * offload.weights + policy.gradient_bytes * offload.gradients
+    updated = read * policy.updated_part(copies)
+    return HostRates(
+        used=True,
+        seconds_per_byte=machine.host_seconds_per_byte,
+        slowdown=machine.host_slowdown(),
+        weights=weights,
+        gradients=gradients,
+        state=states,
+        step_in=states + updated,
+        step_out=states + weights,
+        kept=weights + gradients + states,
+        kept_gradient=policy.gradient_bytes * offload.gradients,
+        in_flight=0.0,
+        room_bytes=machine.host_bytes,
     )
 
 

@@ -21,7 +21,8 @@ class Breakdown:
     ``arithmetic_s`` is limited by arithmetic, ``memory_bound_s`` by a memory's bandwidth, ``launch_s`` by starting operators;
     ``recompute_s`` is what recomputation repeats of them. Communication counts where it is exposed, ``hidden_*`` runs beside
     computation. With sequence parallelism the gathers and scatters that replace all-reduces are ``sequence_communication_s``;
-    what a 2D layout sends along both of its axes is ``tensor_communication_s``.
+    what a 2D layout sends along both of its axes is ``tensor_communication_s``. ``host_communication_s`` is waiting for what is
+    kept in host memory.
     ``bubble_s`` is waiting for other stages. Where the cores of a chip run operators side by side, a layer's time is attributed
     along the critical path of its schedule.
     """
@@ -40,6 +41,8 @@ class Breakdown:
     optimizer_s: float
     hidden_tensor_communication_s: float
     hidden_data_communication_s: float
+    host_communication_s: float = 0.0
+    hidden_host_communication_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -66,6 +69,7 @@ class StageReport:
     reserved_bytes: float  # by the framework
     forward_communication_s: float = 0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
     backward_communication_s: float = 0.0  # of ``backward_s``
+    host_bytes: float = 0.0  # in host memory
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Plans.compiled import inlined, inner, outer
+from Plans.host_traffic import HostRates, PassTraffic, host_exposed_s
 from Plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
 DENSE, EXPERTS = 0, 1  # parameters with as many copies as can be, and those that some of these devices divide among them
+STAGE_ROWS = 7  # what ``price_chunks`` says of a stage
 INDEX_BYTES = 8  # of a row's index in a sparse gradient: torch keeps them as int64
 
 
@@ -53,6 +55,7 @@ class PlanRates(NamedTuple):
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     tied_split: bool  # whether tied parameters are among these
     groups: GroupRates
+    host: HostRates
 
 
 class SparseRows(NamedTuple):
@@ -68,13 +71,32 @@ class SparseRows(NamedTuple):
 
 
 class StagePrice(NamedTuple):
-    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the update, and bytes."""
+    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the update, and bytes.
+
+    ``fixed_bytes`` are infinite where the host has no room for what the stage keeps there.
+    """
 
     forward_s: float
     backward_s: float  # with what is recomputed
     after_s: float
     step_s: float
     fixed_bytes: float  # all but activations
+    kept_bytes: float  # the same in host memory
+
+
+class HostTraffic(NamedTuple):
+    """Bytes of a stage on their way between device and host: weights and gradients of a micro-batch's pass, those of the step.
+
+    ``buffer`` is what a device holds of weights and gradients on their way, ``step_buffer`` of optimizer state; ``kept_bytes`` of
+    its parameters' are in host memory.
+    """
+
+    weights: float
+    gradients: float
+    step: PassTraffic
+    buffer: float
+    step_buffer: float
+    kept_bytes: float
 
 
 class PassPrice(NamedTuple):
@@ -215,6 +237,52 @@ def once_s(rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: floa
 
 
 @inner
+def host_traffic(
+    rates: PlanRates, sizes: StageSizes, first: int, step: int, dense: float, experts: float, rows: SparseRows
+) -> HostTraffic:
+    """That of the chunks from ``first`` on, ``step`` apart; of sparse tables only rows with a gradient are on their way."""
+    host = rates.host
+    if not host.used:
+        return HostTraffic(0.0, 0.0, PassTraffic(0.0, 0.0), 0.0, 0.0, 0.0)
+    unread = rows.table_parameters - rows.read_parameters
+    touched = dense - unread
+    weights = host.weights[DENSE] * dense + host.weights[EXPERTS] * experts
+    gradients = host.gradients[DENSE] * touched + host.gradients[EXPERTS] * experts
+    largest, largest_experts = 0.0, 0.0
+    for chunk in range(first, len(sizes.layers), step):
+        largest = max(largest, sizes.largest[chunk, 1 if rates.expert_split else 0])
+        largest_experts = max(largest_experts, sizes.largest[chunk, 2] if rates.expert_split else 0.0)
+    state = host.state[DENSE] * dense + host.state[EXPERTS] * experts
+    both = host.weights + host.gradients
+    buffer = both[DENSE] * largest + both[EXPERTS] * largest_experts
+    step_buffer = host.state[DENSE] * largest + host.state[EXPERTS] * largest_experts
+    return HostTraffic(
+        weights,
+        gradients,
+        PassTraffic(
+            host.step_in[DENSE] * touched + host.step_in[EXPERTS] * experts,
+            host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts,
+        ),
+        min(2.0 * buffer, weights + gradients),
+        min(2.0 * step_buffer, state),
+        host.kept[DENSE] * dense + host.kept[EXPERTS] * experts - host.kept_gradient * unread,
+    )
+
+
+@inner
+def forward_traffic(traffic: HostTraffic, sizes: StageSizes, chunk: int, share: float) -> PassTraffic:
+    """That of a forward pass of a ``chunk`` with such a ``share`` of its stage's layers."""
+    return PassTraffic(traffic.weights * share, sizes.offloaded_bytes[chunk])
+
+
+@inner
+def backward_traffic(rates: PlanRates, traffic: HostTraffic, sizes: StageSizes, chunk: int, share: float) -> PassTraffic:
+    """That of a backward pass, with what is recomputed."""
+    gradients = traffic.gradients * share
+    return PassTraffic(traffic.weights * share + sizes.offloaded_bytes[chunk] + gradients * rates.accumulated, gradients)
+
+
+@inner
 def chunk_passes_s(
     rates: PlanRates, times: StageTimes, sync: SyncPrice, at: int, layers: float, share: float
 ) -> tuple[float, float]:
@@ -236,12 +304,25 @@ def stage_price(rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int,
     rows = sparse_rows(rates, sizes, at, len(sizes.layers))
     sync = synchronisation(rates, dense, experts, rows, layers)
     forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
+    after_s = once_s(rates, sync, forward_s, backward_s, layers)
+    update_s, workspace_bytes = step_s(rates, dense, experts, rows), sizes.workspace_bytes[at, rates.zero_stage]
+    kept_bytes = 0.0
+    if rates.host.used:
+        traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, rows)
+        forward_s += host_exposed_s(rates.host, forward_traffic(traffic, sizes, at, 1.0), forward_s, layers)
+        backward_s += host_exposed_s(rates.host, backward_traffic(rates, traffic, sizes, at, 1.0), backward_s, layers)
+        update_s += host_exposed_s(rates.host, traffic.step, update_s, layers)
+        workspace_bytes = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
+        kept_bytes = traffic.kept_bytes
+        if kept_bytes + rates.host.in_flight * sizes.offloaded_bytes[at] > rates.host.room_bytes * (1.0 + 1e-12):
+            workspace_bytes = np.inf
     return StagePrice(
         forward_s,
         backward_s,
-        once_s(rates, sync, forward_s, backward_s, layers),
-        step_s(rates, dense, experts, rows),
-        state_bytes(rates, dense, experts, rows) + sizes.workspace_bytes[at, rates.zero_stage] + rates.reserved_bytes,
+        after_s,
+        update_s,
+        state_bytes(rates, dense, experts, rows) + workspace_bytes + rates.reserved_bytes,
+        kept_bytes,
     )
 
 
@@ -251,8 +332,9 @@ def price_chunks(
 ) -> None:
     """Price a pipeline whose chunk c, in model order, runs on stage c % pp; ``tied`` parameters count once on a single stage.
 
-    Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``stages`` (5, pp) with the seconds
-    after the last backward pass and of the step, and bytes of parameters' state, of the workspace, and reserved.
+    Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``stages`` (``STAGE_ROWS``, pp) with the
+    seconds after the last backward pass and of the step, bytes of parameters' state, of the workspace, and reserved, the seconds
+    of the step in which it waits for the host, and bytes of parameters' state in host memory.
     """
     for stage in range(pp):
         price_stage(rates, times, sizes, pp, stage, tied, chunks_s, stages)
@@ -293,6 +375,20 @@ def price_stage(
     stages[2, stage] = state_bytes(rates, dense, experts, rows)
     stages[3, stage] = workspace_bytes
     stages[4, stage] = rates.reserved_bytes
+    stages[5, stage], stages[6, stage] = 0.0, 0.0
+    if not rates.host.used:
+        return
+    traffic = host_traffic(rates, sizes, stage, pp, dense, experts, rows)
+    for chunk in range(stage, chunks, pp):
+        count, share = sizes.layers[chunk], sizes.layers[chunk] / layers
+        forward = forward_traffic(traffic, sizes, chunk, share)
+        backward = backward_traffic(rates, traffic, sizes, chunk, share)
+        chunks_s[0, chunk] += host_exposed_s(rates.host, forward, chunks_s[0, chunk], count)
+        chunks_s[1, chunk] += host_exposed_s(rates.host, backward, chunks_s[1, chunk], count)
+    stages[5, stage] = host_exposed_s(rates.host, traffic.step, stages[1, stage], layers)
+    stages[1, stage] += stages[5, stage]
+    stages[3, stage] = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
+    stages[6, stage] = traffic.kept_bytes
 
 
 @inlined
@@ -309,4 +405,5 @@ def state_bytes(rates: PlanRates, dense: float, experts: float, rows: SparseRows
     A sparse gradient holds the rows of all replicas once they are gathered, which the step needs.
     """
     whole = rates.resident_bytes[DENSE] * dense + rates.resident_bytes[EXPERTS] * experts
-    return whole - rates.gradient_bytes * (rows.table_parameters - rows.read_parameters) + rows.index_bytes
+    unread = rows.table_parameters - rows.read_parameters
+    return whole - (rates.gradient_bytes - rates.host.kept_gradient) * unread + rows.index_bytes

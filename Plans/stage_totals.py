@@ -4,6 +4,8 @@ A stage is a set of layers: sums over the layers of E of them are one product of
 columns of the layers. The chunks of one plan follow one another in some order of the layers.
 """
 
+from __future__ import annotations
+
 from dataclasses import fields
 from typing import NamedTuple
 
@@ -43,6 +45,8 @@ class StageSizes(NamedTuple):
     ``saved_bytes`` are those of a micro-batch in flight, see ``LayerSizes.saved_by``. ``workspace_bytes`` has
     shape (stages, 4): the largest of the layers' with what ZeRO 0 to 3 holds unsharded of it (``TrainingPolicy.whole_bytes``).
     ``tables`` (stages, kinds) is how many tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3).
+    ``largest`` (stages, 4) are the most parameters, those that are no experts', those of experts, and saved bytes of a layer.
+    ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides those saved on the device.
     """
 
     layers: FloatArray
@@ -52,6 +56,22 @@ class StageSizes(NamedTuple):
     workspace_bytes: FloatArray
     tables: FloatArray
     table_sizes: FloatArray
+    largest: FloatArray
+    offloaded_bytes: FloatArray
+
+    def offloading(self, part: float) -> StageSizes:
+        """The same where so great a ``part`` of the activations is in host memory, but for two layers of it at a time.
+
+        The two are never more than all layers' together.
+        """
+        if part == 0.0:
+            return self
+        buffer = part * np.minimum(2.0 * self.largest[:, 3], self.saved_bytes)
+        return self._replace(
+            saved_bytes=(1.0 - part) * self.saved_bytes,
+            workspace_bytes=self.workspace_bytes + buffer[:, None],
+            offloaded_bytes=part * self.saved_bytes,
+        )
 
     @property
     def counts(self) -> FloatArray:
@@ -94,7 +114,8 @@ def chunk_sizes(sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: 
     members[np.repeat(np.arange(len(firsts)), counts), np.arange(len(summed))[order]] = True
     tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
     workspace = np.maximum.reduceat(working, firsts, axis=0)
-    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes)
+    largest, none = np.maximum.reduceat(sizes.of_layers[order], firsts, axis=0), np.zeros(len(firsts))
+    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes, largest, none)
 
 
 def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) -> StageSizes:
@@ -106,7 +127,9 @@ def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) ->
     workspace = np.stack([_largest(members, column) for column in sizes.working_bytes(whole_bytes).T], axis=1)
     tables = members.astype(np.float64) @ sizes.tables_of_layers
     layers = members.sum(axis=1).astype(np.float64)
-    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes)
+    largest = np.stack([_largest(members, column) for column in sizes.of_layers.T], axis=1)
+    none = np.zeros(len(members))
+    return StageSizes(layers, parameters, experts, sizes.saved_by(members), workspace, tables, sizes.table_sizes, largest, none)
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

@@ -72,13 +72,14 @@ def recomputed_text(stage: StagePlan) -> str:
 
 
 def _further(stage: StagePlan) -> str:
-    """Degrees besides tp and dp, and sequence parallelism."""
+    """Degrees besides tp and dp, sequence parallelism, and what is in host memory."""
     layout = stage.layout
     named = {
         "sequence parallelism": layout.sequence_parallel and layout.tp > 1,
         f"cp {layout.cp}": layout.cp > 1,
         layout.exchange.value: layout.exchange is not KeyExchange.GATHER,
         f"ep {layout.ep}": layout.ep > 1,
+        f"{stage.offload} in host memory": bool(stage.offload),
         f"{LayoutName.TWO_D.value}, tp2 {layout.tp2}": layout.kind is TensorLayout.TWO_D,
     }
     return ", ".join(words for words, applies in named.items() if applies)

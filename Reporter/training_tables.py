@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
-from Common.numbers import FINE_DIGITS, number, percent, share, stage_memory_text
+from Common.numbers import FINE_DIGITS, number, percent, share, size_text, stage_memory_text
 from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
@@ -85,6 +86,11 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     uneven = _uneven_chunks(evaluation)
     if uneven:
         rows["interleaving"] = uneven
+    if evaluation.offloads:
+        known = math.isfinite(evaluation.machine.host_bytes)
+        has = size_text(evaluation.machine.host_bytes) if known else "not known, and so no limit"
+        most = max(stage.host_bytes for stage in iteration.stages)
+        rows["host memory per device"] = f"{size_text(most)} of {has}" if known else f"{size_text(most)}; what there is, is {has}"
     if hardware.accelerator is not None:
         rows["time within a layer"] = "attributed along the critical path of its schedule on the cores"
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
@@ -117,7 +123,8 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
     columns = ("stage", "layers", "parameters", "forward ms", "backward ms")
     filled = ("state GiB", "activations GiB", "workspace GiB", "reserved GiB", "total GiB", "fits")
     spared = ("reserved GiB", "workspace GiB", "parameters", "layers", "forward ms", "backward ms", "activations GiB")
-    table = new_table("stages, per device and micro-batch", (*columns, *filled), words=set(), spared=spared)
+    outside = ("host GiB",) if any(stage.host_bytes for stage in iteration.stages) else ()
+    table = new_table("stages, per device and micro-batch", (*columns, *filled, *outside), words=set(), spared=spared)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
     for position, stage in enumerate(iteration.stages, start=1):
         parts = (
@@ -135,5 +142,6 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> TextTable:
             f"{stage.backward_s / MS:,.{decimals}f}",
             *(f"{part / GIB:,.2f}" for part in parts),
             "yes" if stage.memory_bytes <= capacity_bytes else "no",
+            *([f"{stage.host_bytes / GIB:,.2f}"] if outside else []),
         )
     return table

@@ -59,11 +59,12 @@ class PlanSummary:
     tp2: int = 1
     exchange: str = "gather"  # a ``KeyExchange``
     panels: int = 1
+    offload: str = ""  # an ``Offload``
 
     @staticmethod
     def of(plan: UniformPlan, samples_per_s: float) -> PlanSummary:
         """What ``plan`` chooses."""
-        chosen = plan_mapping(plan) | {"layout": plan.layout_name.value}
+        chosen = plan_mapping(plan) | {"layout": plan.layout_name.value, "offload": str(plan.offload)}
         return PlanSummary(samples_per_s, **{each.name: chosen[each.name] for each in fields(PlanSummary)[1:]})
 
 
@@ -183,6 +184,7 @@ class ModelPlan:
     tp2: int = 1
     exchange: str = "gather"
     panels: int = 1
+    offload: str = ""
     price_sources: SourceCounts | None = None  # of hardware that was profiled
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import KeyExchange, LayoutName, Precision, StageCuts
+from Common.choices import KeyExchange, LayoutName, OffloadKind, Precision, StageCuts
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import check_key, check_panels, divisors
 from Plans.assignment import AXES, Assignment, check_assignment
 from Plans.cuts import balanced_cuts
+from Plans.offload import offload_of, offloads_searched
 from Plans.plan import check_plan
 from Studies.annotations import Mode
 from Studies.folders import check_name, check_output, check_readable
@@ -33,6 +34,8 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
         request.hardware.device.peak_flops(request.precision.matrix_format)
     else:
         _check_designed(request)
+    if request.offload:
+        _check_offload(request)
     _check_batch(request)
     _check_models(request, families)
     _check_degrees(request, families)
@@ -64,6 +67,23 @@ def _check_designed(request: Request) -> None:
     if request.precision not in (Precision.BF16, Precision.FP16):
         given = f"precision is {request.precision}"
         raise InputError(f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
+
+
+def _check_offload(request: Request) -> None:
+    """Refuse host memory that cannot be reached, and what a plan cannot keep there."""
+    terms = request.offload or ()
+    if request.mode is Mode.SEARCH:
+        offloads_searched(terms)
+    elif OffloadKind.AUTO in terms:
+        raise InputError("offload is auto, but one plan is priced; name what it keeps in host memory, as in --offload optimizer")
+    else:
+        offload_of(terms)
+    device = request.hardware.device
+    if device is not None and device.host is None:
+        raise InputError(
+            f"the bandwidth between {device.title} and its host is not known, so nothing can be kept in host memory; leave "
+            "offload out, or give a device whose file has 'host'"
+        )
 
 
 def _check_batch(request: Request) -> None:

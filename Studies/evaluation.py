@@ -37,6 +37,11 @@ class Evaluation:
     price_sources: SourceCounts | None = None
 
     @property
+    def offloads(self) -> bool:
+        """Whether anything is in host memory."""
+        return any(stage.offload for stage in self.plan.stages)
+
+    @property
     def uniform(self) -> UniformPlan:
         """``degrees`` of a plan of stages alike.
 

@@ -6,6 +6,7 @@ from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.registry import find_model
 from Plans.assignment import Assignment, tier_capacities
+from Plans.offload import offload_of, offloads_searched
 from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plan_search.space import PlanSpace
@@ -74,6 +75,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         capacities=tier_capacities(cluster, request.devices),
         overlap_gradients=request.overlap_gradients,
         overlap_tensor=request.overlap_tensor,
+        offloads=offloads_searched(request.offload or ()),
     )
 
 
@@ -132,6 +134,7 @@ def single_plan(request: Request) -> UniformPlan:
         attention=request.attention,
         stage_cuts=request.stage_cuts,
         stage_layers=request.stage_layers,
+        offload=offload_of(request.offload or ()),
     )
 
 

@@ -16,6 +16,7 @@ from Common.choices import (
     KeyExchange,
     LayoutName,
     Objective,
+    OffloadKind,
     Optimizer,
     PipelineSchedule,
     Precision,
@@ -28,6 +29,7 @@ from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
 from GraphExtractor.permission import CodePermission
 from Plans.assignment import Assignment
+from Plans.offload import OffloadShare
 from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
@@ -349,6 +351,18 @@ class Request:
             "between",
         ),
     ] = StageCuts.BETWEEN
+    offload: Annotated[
+        tuple[OffloadKind | OffloadShare, ...] | None,
+        About(
+            "what is kept in host memory, wholly or such a part of it as activations=0.5; a search tries none, half and all of "
+            "each that is named (none and the part where one is given), or of all four with 'auto'",
+            "nothing",
+            modes=frozenset(Mode),
+            lists=frozenset(Mode),
+            hardware=Hardware.DEVICES,
+            searched=frozenset({OffloadKind.AUTO.value}),
+        ),
+    ] = None
     schedule: Annotated[
         PipelineSchedule,
         About("order of the passes", "1f1b, interleaved with several chunks per stage", modes=EVALUATE),

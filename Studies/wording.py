@@ -45,6 +45,7 @@ PARTS = {
     "expert_communication": "expert-parallel communication",
     "pipeline_communication": "pipeline communication",
     "data_communication": "data-parallel communication",
+    "host_communication": "host communication",
     "bubble": "bubble",
     "optimizer": "optimizer",
 }
@@ -99,6 +100,7 @@ def plan_choices(plan: ModelPlan | PlanSummary) -> tuple[str, ...]:
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
         "sequence parallelism": plan.sequence_parallel,
         f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
+        f"{plan.offload} in host memory": bool(plan.offload),
         _order_text(plan.group_order): plan.group_order != GroupOrder.DATA_INNER.value,
     }
     return tuple(words for words, applies in named.items() if applies)

@@ -113,6 +113,19 @@ class Scans:
 
 
 @dataclass(frozen=True)
+class HostLink:
+    """The link between a device and its host, one way: its peak, and what long copies from pinned memory reach of it."""
+
+    bandwidth: Annotated[Quantity, "bytes/s"]
+    efficiency: Annotated[Quantity, "fraction"]
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What long copies reach, one device alone."""
+        return self.bandwidth.value * self.efficiency.value
+
+
+@dataclass(frozen=True)
 class Calibration:
     """What a fit said about one group of constants."""
 
@@ -150,6 +163,7 @@ class Device:
     board_power: Annotated[Quantity | None, "W"] = None
     calibration: tuple[Calibration, ...] = ()
     profile: ProfileSource | None = None  # None: priced by the constants alone
+    host: HostLink | None = None  # None: not known
 
     def peak_flops(self, number_format: str) -> float:
         """Dense matrix FLOP/s.

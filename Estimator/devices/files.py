@@ -12,7 +12,7 @@ from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
-from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, Passes, Scans, Software
+from Estimator.devices.device import Device, HostLink, Launch, MatrixEngine, Memory, Passes, Scans, Software
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 from Estimator.network.contention import ACTIVITIES, Contention
@@ -35,6 +35,10 @@ def load_device(name_or_path: str) -> Device:
         _check_quantities(part, file, f"{key}.")
     if device.scans is not None:
         _check_quantities(device.scans, file, "scans.")
+    if device.host is not None:
+        _check_quantities(device.host, file, "host.")
+        efficiency = device.host.efficiency.value
+        require(efficiency <= 1, file, "host.efficiency.value", efficiency, "at most 1")
     if device.board_power is not None:
         stated, unit = device.board_power, units_of(Device)["board_power"]
         require(stated.unit == unit, file, "board_power.unit", repr(stated.unit), repr(unit))
@@ -130,7 +134,9 @@ def _bare(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _check_quantities(part: MatrixEngine | Memory | Passes | Launch | Scans | Software, file: FileRefusals, prefix: str) -> None:
+def _check_quantities(
+    part: MatrixEngine | Memory | Passes | Launch | Scans | HostLink | Software, file: FileRefusals, prefix: str
+) -> None:
     units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)

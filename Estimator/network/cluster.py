@@ -98,16 +98,35 @@ class CollectiveLibrary:
 
 
 @dataclass(frozen=True)
+class Hosts:
+    """The hosts of a cluster: how many devices each has, and how many of these share a link to it as wide as one device's.
+
+    ``memory_bytes`` are those of one host (None: not known, and so no limit).
+    """
+
+    devices: int
+    sharing: int = 1
+    memory_bytes: float | None = None
+
+    @property
+    def bytes_per_device(self) -> float | None:
+        """What each device has of its host's memory."""
+        return None if self.memory_bytes is None else self.memory_bytes / self.devices
+
+
+@dataclass(frozen=True)
 class Cluster:
     """``num_devices`` devices on a network of tiers, innermost first; the last tier spans the cluster.
 
-    Without a ``library`` collectives cost what the textbook says (``Estimator.network.textbook``).
+    Without a ``library`` collectives cost what the textbook says (``Estimator.network.textbook``). Without ``hosts`` every device
+    has a link of its own to a host of unknown memory.
     """
 
     name: str
     num_devices: int
     tiers: tuple[Tier, ...]
     library: CollectiveLibrary | None = None
+    hosts: Hosts | None = None
 
     @property
     def block_sizes(self) -> tuple[int, ...]:

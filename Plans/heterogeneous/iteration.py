@@ -47,7 +47,7 @@ def iteration_of_stages(placed: Sequence[PlacedStage], layers: Sequence[Recomput
         devices=devices,
         micro_batches_per_pipeline=priced.micro_batches,
         stages=reports,
-        breakdown=stage_breakdown(work, priced.micro_batches, transfer_s, priced.step_s, iteration_s),
+        breakdown=stage_breakdown(work, priced.micro_batches, transfer_s, priced.step_s, priced.step_waiting_s, iteration_s),
         pipeline=_pipeline_report(priced),
     )
 
@@ -83,6 +83,7 @@ def _stages(priced: PricedStages) -> tuple[StageReport, ...]:
             reserved_bytes=float(reserved[number]),
             forward_communication_s=work[number].forward_communication_s,
             backward_communication_s=work[number].backward_communication_s,
+            host_bytes=float(priced.host_bytes[number]),
         )
         for number, stage in enumerate(priced.stages)
     )

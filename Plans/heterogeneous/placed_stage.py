@@ -92,6 +92,7 @@ def stage_degrees(plan: Plan, stage: StagePlan) -> UniformPlan:
         overlap_gradients=plan.overlap_gradients,
         overlap_tensor=plan.overlap_tensor,
         stage_cuts=plan.stage_cuts,
+        offload=stage.offload,
     ).with_layout(stage.layout)
 
 
@@ -137,6 +138,7 @@ def plan_of(stages: Sequence[PlacedStage], model: str, sequence_length: int, nam
                 micro_batch_size=stage.degrees.micro_batch_size,
                 recompute=stage.degrees.recompute,
                 zero_stage=stage.degrees.zero_stage,
+                offload=stage.degrees.offload,
                 recomputed_layers=stage.recomputed if stage.degrees.recompute is not Recompute.NONE else None,
             )
             for stage in stages

@@ -20,7 +20,7 @@ from Plans.pipeline.schedule import PipelineCosts
 from Plans.pipeline.simulation import held_bytes, simulate
 from Plans.pricing import parts_of_chunks
 from Plans.rates import Machine, plan_rates, whole_bytes
-from Plans.stage_price import PlanRates, price_chunks
+from Plans.stage_price import STAGE_ROWS, PlanRates, price_chunks
 from Plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +66,9 @@ class PricedStage:
     @cached_property
     def sizes(self) -> StageSizes:
         """Its sizes, arrays of shape (1,)."""
-        return stage_sizes(self.layer_sizes, self.members, whole_bytes(self.placed.degrees, self.machine))
+        degrees = self.placed.degrees
+        whole = stage_sizes(self.layer_sizes, self.members, whole_bytes(degrees, self.machine))
+        return whole.offloading(degrees.offload.activations)
 
     @property
     def shared(self) -> float:
@@ -75,7 +77,7 @@ class PricedStage:
 
     @cached_property
     def _priced(self) -> tuple[FloatArray, FloatArray]:
-        passes_s, once = np.empty((2, 1)), np.empty((5, 1))
+        passes_s, once = np.empty((2, 1)), np.empty((STAGE_ROWS, 1))
         price_chunks(self.rates, self.times, self.sizes, 1, self.shared, passes_s, once)
         return passes_s, once
 
@@ -102,8 +104,18 @@ class PricedStage:
     @property
     def fixed_bytes(self) -> FloatArray:
         """Bytes of parameters' state, workspace and what is reserved, shape (3,)."""
-        fixed: FloatArray = self._priced[1][2:, 0]
+        fixed: FloatArray = self._priced[1][2:5, 0]
         return fixed
+
+    @property
+    def step_waiting_s(self) -> float:
+        """What of ``step_s`` is waiting for the host."""
+        return float(self._priced[1][5, 0])
+
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes of parameters' state in host memory."""
+        return float(self._priced[1][6, 0])
 
     @property
     def parameters(self) -> float:
@@ -175,6 +187,19 @@ class PricedStages:
     def step_s(self) -> float:
         """The update of the stage where it takes longest: all wait for the norm of the gradients before."""
         return max(stage.step_s for stage in self.stages)
+
+    @property
+    def step_waiting_s(self) -> float:
+        """What of ``step_s`` is waiting for the host."""
+        return max(self.stages, key=lambda stage: stage.step_s).step_waiting_s
+
+    @cached_property
+    def host_bytes(self) -> FloatArray:
+        """Bytes in host memory of each of a stage's devices, shape (stages,)."""
+        moved = np.array([float(stage.sizes.offloaded_bytes[0]) for stage in self.stages])
+        held = held_bytes(moved, len(self.stages), self.placed[0].degrees.schedule, self.micro_batches)
+        kept: FloatArray = np.array([stage.kept_bytes for stage in self.stages]) + held
+        return kept
 
     @cached_property
     def memory_bytes(self) -> FloatArray:

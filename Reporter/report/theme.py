@@ -38,6 +38,7 @@ _COLOURS = {  # by role: light, dark
     "context": ("#5b8f3a", "#9ccc6b"),
     "expert": ("#8c2d5a", "#d774a8"),
     "sync": ("#cc5566", "#e27b89"),
+    "host": ("#8a6d3b", "#b8965a"),
     "optimizer": ("#7b4f9d", "#b08ad0"),
     "bubble": ("#d3d8de", "#3b434c"),
     "launch": ("#8c8c6e", "#b3b394"),

@@ -29,6 +29,7 @@ TERMS = {  # colours of the parts of an iteration, by role
     "expert_communication": "expert",
     "pipeline_communication": "transfer",
     "data_communication": "sync",
+    "host_communication": "host",
     "bubble": "bubble",
     "optimizer": "optimizer",
 }

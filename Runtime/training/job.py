@@ -193,5 +193,7 @@ def _check_layout(stage: StagePlan, where: str) -> None:
         raise InputError(f"{where} has cp {layout.cp} and ep {layout.ep}, which are not built; use 1 of both")
     if layout.sequence_parallel and layout.tp > 1:
         raise InputError(f"{where} has sequence parallelism, which is not built; use none")
+    if stage.offload:
+        raise InputError(f"{where} keeps {stage.offload} in host memory, which training does not do; give a plan without offload")
     if not 0 <= stage.zero_stage <= DENSEST_ZERO_STAGE:
         raise InputError(f"{where} has zero_stage {stage.zero_stage}; it must be 0, 1, 2 or 3")

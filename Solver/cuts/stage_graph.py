@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -48,7 +48,7 @@ class StageGraph:
     sizes: StageSizes
     crossing: Crossing  # into every node
     tied_parameters: float
-    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers of each kind as
+    like: IntArray  # (edges,): which of ``examples`` each stage has as many layers of each kind as, and moves as much as
     examples: IntArray  # edges
 
     @property
@@ -71,6 +71,14 @@ class StageGraph:
         """Layers of the stages between successive ``nodes``, the first of which holds all layers and the last none."""
         members = self.lattice.members
         return tuple(tuple(np.flatnonzero(members[whole] & ~members[part]).tolist()) for whole, part in pairwise(nodes))
+
+    def offloading(self, part: float) -> StageGraph:
+        """The same stages where so great a ``part`` of the activations is in host memory."""
+        if part == 0.0:
+            return self
+        columns = np.column_stack([self.like, self.sizes.saved_bytes])
+        _, examples, like = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        return replace(self, sizes=self.sizes.offloading(part), like=like.reshape(-1), examples=examples)
 
     def times(self, layers: FloatArray) -> StageTimes:
         """Seconds of every stage from those of the layers, ``time_columns`` (layers, 13)."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,12 +57,13 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
     working = kept.working_bytes(whole), again.working_bytes(whole)
     saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
     rows = [len(own) + 1 for own in classes.layers]
-    times, bytes_saved, workspace = [], [], []
+    times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
         more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
         times.append(layers.kept_columns[own].sum(axis=0) + np.concatenate([np.zeros((1, more.shape[1])), more]))
         bytes_saved.append(_saved_bytes(kept, again, own, saved))
         workspace.append(_largest(working[0][own], working[1][own]))
+        largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
     repeated = np.repeat(np.arange(len(rows)), rows)
     summed = np.array([kept.summed[list(own)].sum(axis=0) for own in classes.layers])[repeated]
     tables = np.array([kept.tables_of_layers[list(own)].sum(axis=0) for own in classes.layers])[repeated]
@@ -74,6 +75,8 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         workspace_bytes=np.concatenate(workspace),
         tables=np.ascontiguousarray(tables),
         table_sizes=kept.table_sizes,
+        largest=np.concatenate(largest),
+        offloaded_bytes=np.zeros(sum(rows)),
     )
     return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
 
@@ -108,11 +111,13 @@ def option_tables(
     forward_s, backward_s, after_s, step_s = (np.full(shape, np.inf) for _ in range(4))
     recomputed = np.zeros(shape, np.int64)
     everything = max(range(len(classes)), key=lambda number: len(classes.layers[number]))
-    rows: dict[int, ClassRows] = {}
+    rows: dict[tuple[int, float], ClassRows] = {}
     for number, (option, its) in enumerate(zip(options, layers, strict=True)):
-        if id(its) not in rows:
-            rows[id(its)] = class_rows(its, classes, whole_bytes(option.degrees, machine))
-        of_classes = rows[id(its)]
+        offloaded = option.degrees.offload.activations
+        if (id(its), offloaded) not in rows:
+            made = class_rows(its, classes, whole_bytes(option.degrees, machine))
+            rows[id(its), offloaded] = replace(made, sizes=made.sizes.offloading(offloaded))
+        of_classes = rows[id(its), offloaded]
         _fill_option(
             plan_rates(option.degrees, machine),
             of_classes.first,
@@ -157,7 +162,10 @@ def _fill_option(
         price = stage_price(rates, times, sizes, row, shared)
         for behind in range(forward_s.shape[1]):
             held = min(behind + 1, micro_batches)
-            while row < end and price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes:
+            while row < end and (
+                price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
+                or price.kept_bytes + held * sizes.offloaded_bytes[row] > rates.host.room_bytes
+            ):
                 row += 1
                 if row < end:
                     price = stage_price(rates, times, sizes, row, shared)

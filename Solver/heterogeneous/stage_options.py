@@ -28,7 +28,8 @@ class StageOption:
 def options_by_rows(space: PlanSpace) -> dict[int, tuple[StageOption, ...]]:
     """All stages that a plan of ``space`` can have, by the rows of a micro-batch on all replicas, which its stages share.
 
-    Whatever degrees the space names for whole plans a stage may have of its own; groups lie over consecutive devices.
+    Whatever degrees the space names for whole plans a stage may have of its own; groups lie over consecutive devices. A stage
+    that keeps activations in host memory recomputes all of its layers or none.
     """
     found: dict[int, dict[StageOption, None]] = {}
     for option in _options(space):
@@ -41,7 +42,8 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
     partly = Recompute.NONE in space.recompute
     modes = tuple(mode for mode in space.recompute if mode is not Recompute.NONE)
     for shape in nearby.shapes():
-        if partly and modes and shape.recompute is Recompute.NONE:
+        moves = shape.offload.activations > 0.0  # then a layer recomputed may be faster: it has less to move
+        if partly and modes and not moves and shape.recompute is Recompute.NONE:
             continue  # which the other modes with no layer recomputed are
         room = min(space.devices // shape.inner_devices, space.base.global_batch_size // shape.micro_batch_size)
         for dp in space.dp_degrees or range(1, room + 1):
@@ -52,4 +54,4 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
                 if not several and (zero > min(space.zero_stages) or overlap != space.overlap_gradients[0]):
                     continue
                 degrees = replace(shape, dp=dp, zero_stage=zero, overlap_gradients=overlap)
-                yield StageOption(degrees, partly and degrees.recompute is not Recompute.NONE)
+                yield StageOption(degrees, partly and not moves and degrees.recompute is not Recompute.NONE)

@@ -278,6 +278,7 @@ class ConfigurationPlans:
         if len(unknown):
             prices = self.shared.interleaved_plans.priced(self.costs, self.configuration, unknown)
             fits = prices.memory_bytes <= self.memory_bytes * (1.0 + ROUNDING)
+            fits &= prices.host_bytes <= self.shared.machine.host_bytes
             self._interleaved_s[unknown] = np.where(fits, prices.iteration_s, np.inf)
             self._interleaved_bytes[unknown] = prices.memory_bytes
         return self._interleaved_s[places], self._interleaved_bytes[places]

@@ -43,12 +43,14 @@ class DegreesKey:
     overlap: bool
     groups: tuple[int, int]  # which rates, of those priced together
     single: bool
+    in_flight: int  # micro-batches of which activations are in host memory, where that has an end; else 0
 
 
 class ShapePlans:
     """Plans of one shape of ``graph``, run by machines alike but for their memory.
 
-    ``stages`` are those of the same ``sizes`` and optimizer, where another shape has them.
+    ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape has them. Where the memory of
+    a host is known, every stage counts as many micro-batches' activations there as the first one, which has most in flight.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class ShapePlans:
         stages: StageGraph | None = None,
     ) -> None:
         self.graph, self.sizes, self.plans, self.machine = graph, sizes, plans, machine
-        self.stages = stages or stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
+        self.stages_on_device = stages or stage_graph(graph, sizes, whole_bytes(plans.shape, machine))
+        self.stages = self.stages_on_device.offloading(plans.shape.offload.activations)
         self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
@@ -127,7 +130,7 @@ class ShapePlans:
             least_messages_s=both_ways_s,
             least_one_way_s=least_s,
             most_one_way_s=most_s,
-            follows=~self.plans.overlap_gradients & (self.plans.zero_stage < 2),
+            follows=~self.plans.overlap_gradients & (self.plans.zero_stage < 2) & (not self.plans.shape.offload.in_passes),
             least_step_s=self.least_step_s,
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
@@ -146,7 +149,7 @@ class ShapePlans:
         for zero in np.unique(self.plans.zero_stage).tolist():
             policy = training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(software.gradient_bytes.value)
             here = self.plans.zero_stage == zero
-            resident[here] = policy.resident_bytes(copies[here])
+            resident[here] = policy.resident_bytes(copies[here], shape.offload)
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
         return resident, step
 
@@ -174,7 +177,8 @@ class ShapePlans:
         """What the fullest stage holds at least before any activation, shape (plans,)."""
         everything = self.stages.stages.to_end[self.stages.nodes - 1]
         parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
-        spared = self._gradient_bytes * self._tables.unread_parameters(int(everything))
+        on_device = self._gradient_bytes * (1.0 - self.plans.shape.offload.gradients)
+        spared = on_device * self._tables.unread_parameters(int(everything))
         mean = (self.policy_columns[0] * parameters - spared) / self.plans.pp
         least: FloatArray = mean + self.machine.software.reserved_memory.value
         return least
@@ -206,7 +210,7 @@ class ShapePlans:
     def _least_stage_bytes(self) -> FloatArray:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
-        kinds = plans.zero_stage * 2 + (plans.pp == 1)
+        kinds = (self._kept_in_flight * 4 + plans.zero_stage) * 2 + (plans.pp == 1)
         more = np.where(self._tables.used, -self._tables.lookups, plans.dp)  # which hold less, but for rows that they read
         most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
@@ -318,7 +322,14 @@ class ShapePlans:
             overlap=bool(plans.overlap_gradients[index]),
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
+            in_flight=int(self._kept_in_flight[index]),
         )
+
+    @cached_property
+    def _kept_in_flight(self) -> IntArray:
+        """Micro-batches of which a stage counts activations in host memory, where that has an end; else 0, shape (plans,)."""
+        limited = self.plans.shape.offload.activations > 0.0 and np.isfinite(self.machine.host_bytes)
+        return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
     def stage_prices(self, index: int, times: StageTimes) -> Priced:
         """All stages with ``times`` in full under plan ``index``; those with as many layers of each kind are priced once."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Recompute
 from Plans.assignment import Assignment
+from Plans.offload import NOTHING, Offload
 from Plans.plan import GroupOrder, Layout, UniformPlan
 from Plans.uniform_plans import UniformPlans
 from Solver.plan_search.assignments import of_groups, ordered, placed_beside
@@ -51,9 +52,14 @@ class PlanSpace:
     layouts: tuple[Layout, ...] = ()
     overlap_gradients: tuple[bool, ...] = (False,)
     overlap_tensor: tuple[bool | None, ...] = (None,)
+    offloads: tuple[Offload, ...] = (NOTHING,)
 
     def shapes(self) -> Iterator[UniformPlan]:
-        """Plans that differ in what decides the seconds of a layer."""
+        """Plans that differ in what decides the seconds of a layer, or in what is kept in host memory."""
+        for shape in self._shapes():  # shapes with the same plans follow one another
+            yield from (replace(shape, offload=offload) for offload in self.offloads)
+
+    def _shapes(self) -> Iterator[UniformPlan]:
         axes = product(self.tp_widths, self.cp_degrees, self.ep_degrees, self.micro_batch_sizes, self.recompute)
         for tp, cp, ep, size, recompute in axes:
             shape = replace(self.base, tp=tp, cp=cp, ep=ep, micro_batch_size=size, recompute=recompute)
@@ -134,6 +140,7 @@ class PlanSpace:
             overlap_tensor=None,
             exchange=self.base.exchange,
             panels=1,
+            offload=NOTHING,
         )  # which degrees there are, and which of them others dominate, is the same for all of these
         return replace(_listed(self, same, layers, cluster), shape=shape)
 

@@ -83,6 +83,7 @@ def plan_report(
         tp2=plan.tp2,
         panels=plan.panels,
         exchange=plan.exchange.value,
+        offload=str(plan.offload),
         micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
         devices_used=iteration.devices,
         stages=iteration.stages,

@@ -149,6 +149,6 @@ class PricedShapes:
                 self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates)
             costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))
             of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, self._stages.get(costs.sizes))
-            self._stages[costs.sizes] = of_part.stages
+            self._stages[costs.sizes] = of_part.stages_on_device
             parts.append(Part(of_part, costs, least, groups))
         return Shape(shape, graph, tuple(parts)) if parts else None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from Common.choices import KeyExchange, LayoutName, Recompute
 from Common.progress import Advance
+from Plans.offload import Offload
 from Plans.plan import GroupOrder, UniformPlan, group_order_of
 from Plans.results import Status
 from Plans.uniform_plans import ORDERS, UniformPlans
@@ -158,6 +159,7 @@ class _Model:
             "group_order": group_order_of(chosen["group_order"]),
             "layout": LayoutName(chosen["layout"]).axes,
             "exchange": KeyExchange(chosen["exchange"]),
+            "offload": Offload.parsed(chosen["offload"]),
         }
         return replace(self._space.base, **(chosen | modes))
 

@@ -243,7 +243,8 @@ def _time(run: FinishedRun, model: str, plan: ModelPlan) -> Iterator[str]:
     }
     words = ", ".join(f"{size_text(size)} {what}" for what, size in filled.items() if size)
     which = f"The fullest of the {len(plan.stages)} stages of {label(model)}" if len(plan.stages) > 1 else label(model)
-    yield f"{which} uses {size_text(fullest.memory_bytes)} of {size_text(plan.hbm_bytes)} memory ({words})."
+    outside = f", and {size_text(fullest.host_bytes)} of its host's" if fullest.host_bytes else ""
+    yield f"{which} uses {size_text(fullest.memory_bytes)} of {size_text(plan.hbm_bytes)} memory ({words}){outside}."
 
 
 def shares(parts_s: dict[str, float]) -> str:

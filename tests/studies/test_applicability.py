@@ -24,6 +24,7 @@ VALUES = {
     "memory_bandwidth": 2000,
     "peak_flops": 300,
     "heterogeneous": True,
+    "offload": "optimizer",
 }
 ABOUT = {field.key: field.about for field in request_fields() if field.about.hardware is not None and field.key != "device"}
 
