@@ -95,20 +95,22 @@ def compare(cases: Sequence[Case], folder: Path, output: Path, limits: Limits, p
     stored = _stored(plans)
     known = {each.key: each for each in kept_answers(output)}
     data, code = _digest(folder), code_version(Path(__file__).parent)
-    answers = []
-    for case, database in zip(cases, databases, strict=True):
-        for method in METHODS:
-            published = _best_stored(case, database, stored) if method == PUBLISHED else None
-            if method == PUBLISHED and published is None:
-                continue
-            limited = asdict(limits) if method == SEARCH else {}
-            key = content_key(asdict(case), method, limited, data, code, published[0] if published else "")
-            if key not in known:
-                known[key] = _answer(case, database, method, limits, published[1] if published else None, key)
-                append_line(output / KEPT, json.dumps(asdict(known[key])).encode() + b"\n", b"")
-                logger.info("%s, %d GPUs, %s: %s s", case.name, case.devices, method, known[key].iteration_s)
-            answers.append(known[key])
-    write_tables(answers, output)
+    answers: list[Answer] = []
+    try:
+        for case, database in zip(cases, databases, strict=True):
+            for method in METHODS:
+                published = _best_stored(case, database, stored) if method == PUBLISHED else None
+                if method == PUBLISHED and published is None:
+                    continue
+                limited = asdict(limits) if method == SEARCH else {}
+                key = content_key(asdict(case), method, limited, data, code, published[0] if published else "")
+                if key not in known:
+                    known[key] = _answer(case, database, method, limits, published[1] if published else None, key)
+                    append_line(output / KEPT, json.dumps(asdict(known[key])).encode() + b"\n", b"")
+                    logger.info("%s, %d GPUs, %s: %s s", case.name, case.devices, method, known[key].iteration_s)
+                answers.append(known[key])
+    finally:
+        write_tables(answers, output)  # of what there is, where it was interrupted
     return answers
 
 
