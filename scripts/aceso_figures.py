@@ -68,6 +68,10 @@ def _added(row: Row, _: Row | None) -> float | None:
     return None if row.iteration_s is None or row.corrected_s is None else row.corrected_s / row.iteration_s - 1.0
 
 
+def _gap(row: Row, _: Row | None) -> float | None:
+    return None if row.iteration_s is None or row.bound_s is None else 1.0 - row.bound_s / row.iteration_s
+
+
 COST = Measure("Search cost", "search, CPU s", "CPU seconds of each search, without compilation.", lambda row, _: row.cpu_s, True)
 THROUGHPUT = Measure(
     "Throughput",
@@ -84,10 +88,13 @@ PHYSICS = Measure(
     False,
 )
 RATE = Measure("Throughput over layers", "samples/s", "Samples per second under Aceso's cost model.", _rate, True)
+GAP = Measure(
+    "Certified gap over layers", "gap", "What the plan found can be slower than the best at most, in the time given.", _gap, False
+)
 FIGURES = {
     "throughput": (("throughput", THROUGHPUT),),
     "search-cost": (("search-cost", COST),),
-    "layers": (("layers-throughput", RATE), ("layers-search-cost", COST)),
+    "layers": (("layers-throughput", RATE), ("layers-search-cost", COST), ("layers-gap", GAP)),
     "physics": (("physics", PHYSICS),),
 }
 
@@ -161,7 +168,7 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
     domain = alt.Scale(domain=labels, range=[colour(SERIES[METHODS.index(label) % len(SERIES)]) for label in labels])
     data = inline_data(("x", "method", "value"), points, words={"method"} if over_layers else {"x", "method"})
     scale = alt.Scale(type="log", nice=False, padding=10) if measure.logarithmic else alt.Scale(zero=True)
-    axis = alt.Axis(format=".0%") if measure is PHYSICS else alt.Axis(format="~g", tickCount=5)
+    axis = alt.Axis(format=".0%") if measure in (PHYSICS, GAP) else alt.Axis(format="~g", tickCount=5)
     encoding: dict[str, Any] = {
         "y": alt.Y("value:Q", title=measure.unit, scale=scale, axis=axis),
         "color": alt.Color("method:N", title=None, sort=labels, scale=domain, legend=series_legend(labels)),
@@ -170,7 +177,10 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
     if over_layers:
         counts = sorted({row.layers for row in rows if row.layers})
         encoding["x"] = alt.X(
-            "x:Q", title="layers", scale=alt.Scale(type="log", base=2, padding=14), axis=alt.Axis(values=counts, format=",d")
+            "x:Q",
+            title="layers",
+            scale=alt.Scale(type="log", base=2, nice=False, padding=14),
+            axis=alt.Axis(values=counts, format=",d"),
         )
         chart = alt.layer(base.mark_line(strokeWidth=1.8).encode(**encoding), base.mark_point(filled=True).encode(**encoding))
     else:

@@ -67,7 +67,19 @@ def test_no_method_is_below_the_bound_or_better_than_the_search(asked: list[str]
         assert all(each >= float(found["bound_s"]) * (1 - 1e-12) for each in seconds.values())
         assert seconds["uniform"] <= seconds["Megatron-LM grid"] * (1 + 1e-12)  # every even split is a split
         assert all(int(row["candidates"]) > 0 for row in of_case.values())
-    assert (tmp_path / "out" / MARKDOWN).read_text().count("\n") == 2 + len(rows)
+    assert (tmp_path / "out" / MARKDOWN).read_text().count("\n") == 2 + len(rows) + 1 + 2 + 2
+
+
+def test_rankings_say_what_the_corrections_turn_round() -> None:
+    def answer(method: str, iteration_s: float, corrected_s: float | None) -> comparison.Answer:
+        times = (iteration_s, None, "found", 1.0, 1.0, 1, corrected_s)
+        return comparison.Answer("gpt", "1_3B", None, 4, 8, method, *times, key=method)
+
+    first, second, third = BASELINES
+    (row,) = comparison.rankings([answer(second, 2.0, 1.0), answer(first, 1.0, 3.0), answer(third, 2.0, 3.0)])[2:]
+    assert row == f"| gpt 1_3B | 4 | {first} < {second} = {third} | {second} < {first} = {third} | changed |"
+    (row,) = comparison.rankings([answer(first, 1.0, 3.0), answer(second, 2.0, None)])[2:]
+    assert row == f"| gpt 1_3B | 4 | {first} | {first} | same |"
 
 
 def test_an_interrupted_comparison_goes_on_where_it_was(
@@ -155,3 +167,13 @@ def test_the_studies_are_whole_and_say_how_they_are_used() -> None:
         assert os.access(script, os.X_OK)
         ended = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 2 and ended.stderr.startswith(f"usage: {script.name} DATABASE OUTPUT")
+
+
+def test_the_uniform_plan_of_a_published_case_is_not_behind_the_grid(tmp_path: Path, shared_data: Path) -> None:
+    shown = shared_data / "aceso" / "v100_nvlink_4x8"
+    case = {"model": "gpt", "size": "scale-layer", "layers": 8, "gpus": 8, "global_batch_size": 1024}
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump({"gpus_per_node": 8, "memory_limit_mb": 28000, "cases": [case]}))
+    words = ("compare", tmp_path / "cases.yaml", "--database", shown, "--output", tmp_path / "out", "--gap", "0.001")
+    assert main(list(map(str, words))) == 0
+    seconds = {row["method"]: float(row["iteration_s"]) for row in table(tmp_path / "out")}
+    assert seconds[SEARCH] < seconds["uniform"] < seconds["Megatron-LM grid"]

@@ -76,14 +76,15 @@ def _compared(given: argparse.Namespace) -> list[str]:
     """The table of a comparison, which is also written with the answers."""
     find_place()  # before anything is compiled
     from third_party.aceso.compared_cases import read_cases
-    from third_party.aceso.comparison import Limits, compare, markdown
+    from third_party.aceso.comparison import Limits, compare, markdown, rankings
 
     plans = given.plans or given.database.parent / "plans"  # where Aceso's data lie so
     if given.plans is not None and not given.plans.is_dir():
         raise InputError(f"--plans {given.plans} is no folder; give one of Aceso's plan files, or leave it out")
     limits = Limits(given.time_limit, given.gap)
     cases = read_cases(given.cases)
-    return markdown(compare(cases, given.database, user_path(given.output), limits, plans if plans.is_dir() else None))
+    answers = compare(cases, given.database, user_path(given.output), limits, plans if plans.is_dir() else None)
+    return [*markdown(answers), "", *rankings(answers)]
 
 
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:

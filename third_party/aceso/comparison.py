@@ -6,6 +6,7 @@ not asked for again, so a comparison that was interrupted goes on where it was.
 
 import csv
 import io
+import itertools
 import json
 import logging
 import time
@@ -139,7 +140,7 @@ def write_tables(answers: Iterable[Answer], output: Path) -> None:
     for each in answers:
         writer.writerow(["" if value is None else value for value in (*(asdict(each)[name] for name in columns), each.gap)])
     write_atomically(output / TABLE, text.getvalue().encode())
-    write_atomically(output / MARKDOWN, "\n".join([*markdown(answers), ""]).encode())
+    write_atomically(output / MARKDOWN, "\n".join([*markdown(answers), "", *rankings(answers), ""]).encode())
 
 
 def markdown(answers: Sequence[Answer]) -> list[str]:
@@ -166,6 +167,32 @@ def markdown(answers: Sequence[Answer]) -> list[str]:
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def rankings(answers: Sequence[Answer]) -> list[str]:
+    """A row for every case: its methods from fastest to slowest, under Aceso's cost model and with the corrections.
+
+    Plans that the corrections cannot price are left out of both; plans of one time stand beside each other with ``=``.
+    """
+    lines = ["| model | GPUs | under Aceso's model | with the corrections | order |", "|---|---|---|---|---|"]
+    cases: dict[tuple[str, str, int | None, int], list[Answer]] = {}
+    for each in answers:
+        if each.iteration_s is not None and each.corrected_s is not None:
+            cases.setdefault((each.model, each.size, each.layers, each.gpus), []).append(each)
+    for (model, size, layers, gpus), plans in cases.items():
+        before = _order([(each.iteration_s or 0.0, each.method) for each in plans])
+        after = _order([(each.corrected_s or 0.0, each.method) for each in plans])
+        order = "same" if before == after else "changed"
+        lines.append(f"| {model} {size}{f', {layers} layers' if layers else ''} | {gpus} | {before} | {after} | {order} |")
+    return lines
+
+
+def _order(times: list[tuple[float, str]]) -> str:
+    times = sorted(times, key=lambda each: (float(f"{each[0]:.9g}"), METHODS.index(each[1])))
+    text = times[0][1]
+    for (before_s, _), (after_s, method) in itertools.pairwise(times):
+        text += f" {'=' if f'{before_s:.9g}' == f'{after_s:.9g}' else '<'} {method}"
+    return text
 
 
 def _number(value: float | None, digits: int = 5) -> str:
