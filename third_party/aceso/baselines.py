@@ -1,14 +1,16 @@
-"""The plans of simpler searches, under the same cost model: Megatron-LM's grid, and stages cut at layers alone.
+"""The plans of simpler searches, under the same cost model: Megatron-LM's grid, uniform plans, and stages cut at layers alone.
 
 Megatron-LM's grid: every stage the same tensor and data parallel degrees, layers split as evenly as they can be, everything
-within the layers recomputed or nothing. Stages cut at layers alone, as Alpa's inter-operator pass forms them: each stage its
-own devices and one pair of degrees for all its operators, recomputed as a whole or not; the best of these by the same dynamic
-program as the search.
+within the layers recomputed or nothing. Uniform plans: every stage the same degrees and one rule of recomputation (nothing,
+what attention makes between its products, or the layers), cut between any two layers. Stages cut at layers alone, as Alpa's
+inter-operator pass forms them: each stage its own devices and one pair of degrees for all its operators, recomputed as a whole
+or not. The best of the last two by the same dynamic program as the search.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +30,7 @@ from third_party.aceso.stage_paths import Stretch, path_price
 
 MOST_UNITS = 64  # groups of layers that stages are cut from, as Alpa clusters layers first
 EVEN = 1e-9
+ATTENTION = ("attention-score", "attention-softmax", "attention-dropout", "attention-context")
 
 Integers = NDArray[np.int64]
 
@@ -43,8 +46,8 @@ class Baseline:
 
 
 def baselines(question: Question) -> dict[str, Baseline]:
-    """Both simpler searches by name."""
-    return {"megatron_grid": megatron_grid(question), "layer_stages": layer_stages(question)}
+    """The simpler searches by name."""
+    return {"megatron_grid": megatron_grid(question), "uniform": uniform_plan(question), "layer_stages": layer_stages(question)}
 
 
 def layer_edges(question: Question, chain: Chain) -> list[int]:
@@ -87,21 +90,17 @@ def _uniform_plans(question: Question, chain: Chain, edges: list[int]) -> Iterat
             for micro_batch in question.micro_batch_sizes:
                 if micro_batch % replicas or not database.measured(micro_batch // replicas, width):
                     continue
-                for again in (False, True):
+                for flags in (np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain)):
                     yield Plan(
                         database.model,
                         question.global_batch,
                         micro_batch,
-                        tuple(
-                            _whole_stage(question, chain, ends[at], ends[at + 1], Choice(width, replicas, 0), again)
-                            for at in range(stages)
-                        ),
+                        tuple(_stage(Choice(width, replicas, 0), flags[ends[at] : ends[at + 1]]) for at in range(stages)),
                     )
 
 
-def _whole_stage(question: Question, chain: Chain, first: int, end: int, choice: Choice, again: bool) -> StagePlan:
-    flags = recomputed_flags(question, chain)[first:end] if again else np.zeros(end - first, dtype=np.int64)
-    return StagePlan(choice.tp * choice.dp, (choice,) * (end - first), tuple(map(bool, flags)))
+def _stage(choice: Choice, flags: Integers) -> StagePlan:
+    return StagePlan(choice.tp * choice.dp, (choice,) * len(flags), tuple(map(bool, flags)))
 
 
 def recomputed_flags(question: Question, chain: Chain) -> Integers:
@@ -120,9 +119,7 @@ def layer_stages(question: Question) -> Baseline:
     """The best plan whose stages are whole layers, each with one pair of degrees."""
     started = time.monotonic()
     chain = question.chain()
-    edges = layer_edges(question, chain)
-    step = math.ceil((len(edges) - 1) / MOST_UNITS)
-    edges = [*edges[:-1:step], edges[-1]]
+    edges = _clustered(layer_edges(question, chain))
     best, best_s, count = None, math.inf, 0
     for micro_batch in question.micro_batch_sizes:
         plan, number = _layer_plan(question, chain, edges, micro_batch)
@@ -143,22 +140,80 @@ def _layer_plan(question: Question, chain: Chain, edges: list[int], micro_batch:
         if space is not None:
             spaces.append(space)
         devices *= 2
+    nothing, layers = np.zeros(chain.length, dtype=np.int64), recomputed_flags(question, chain)
+    return _best_cut(question, chain, edges, micro_batch, [Ways(space, _choices(space)) for space in spaces], (nothing, layers))
+
+
+def uniform_plan(question: Question) -> Baseline:
+    """The best plan whose stages are whole layers and all alike in devices, degrees and rule of recomputation."""
+    started = time.monotonic()
+    chain = question.chain()
+    edges = _clustered(layer_edges(question, chain))
+    rules = [np.zeros(chain.length, dtype=np.int64), attention_flags(question, chain), recomputed_flags(question, chain)]
+    best, best_s, count = None, math.inf, 0
+    for micro_batch, stages in itertools.product(question.micro_batch_sizes, range(1, question.most_stages + 1)):
+        devices = question.devices // stages
+        if question.devices % stages or devices > question.per_node or devices & (devices - 1):
+            continue
+        space = stage_space(question.database, chain, micro_batch, devices)
+        for choice, rule in itertools.product(_choices(space) if space else (), rules):
+            assert space is not None
+            plan, number = _best_cut(question, chain, edges, micro_batch, [Ways(space, (choice,))], (rule,))
+            count += number
+            if plan is not None:
+                iteration_s = evaluate(plan, question.database, question.devices_per_node).iteration_s
+                if iteration_s < best_s:
+                    best, best_s = plan, iteration_s
+    return Baseline(best, best_s if best else None, count, time.monotonic() - started)
+
+
+def attention_flags(question: Question, chain: Chain) -> Integers:
+    """(operators) 1 for scores, softmax, dropout and context of attention, as selective recomputation repeats them."""
+    names = question.database.names
+    again = {row for row, name in enumerate(names) if name.partition("-")[2].startswith(ATTENTION)}
+    return np.array([int(row in again) for row in chain.rows], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Stages of one number of devices, and which of its pairs of degrees are tried."""
+
+    space: StageSpace
+    choices: tuple[int, ...]
+
+
+def _choices(space: StageSpace) -> tuple[int, ...]:
+    return tuple(at for at, each in enumerate(space.choices) if each.algorithm == 0)
+
+
+def _clustered(edges: list[int]) -> list[int]:
+    """Edges of at most ``MOST_UNITS`` groups of layers."""
+    return [*edges[: -1 : math.ceil((len(edges) - 1) / MOST_UNITS)], edges[-1]]
+
+
+def _best_cut(
+    question: Question, chain: Chain, edges: list[int], micro_batch: int, tried: Sequence[Ways], rules: Sequence[Integers]
+) -> tuple[Plan | None, int]:
+    """The best plan of stages between ``edges`` that run in one of the ways tried, and the number of stages priced for it.
+
+    Each stage is recomputed by one of the ``rules``, (operators) flags.
+    """
+    spaces = [each.space for each in tried]
     if not spaces:
         return None, 0
     units = len(edges) - 1
     layout = _layout_of_units(question, spaces, units)
     prices = empty_prices(layout)
-    ways: dict[int, tuple[int, bool]] = {}
-    again = recomputed_flags(question, chain)
+    ways: dict[int, tuple[int, int]] = {}
     count = 0
     for at, space in enumerate(spaces):
         for first in range(units):
             for length in range(1, units - first + 1):
                 part = slice(edges[first], edges[first + length])
-                for choice in (c for c, each in enumerate(space.choices) if each.algorithm == 0):
-                    for flags in (np.zeros(part.stop - part.start, dtype=np.int64), again[part]):
-                        count += 1
-                        _enter(question, chain, layout, prices, ways, at, space, first, length, part, choice, flags)
+                for choice, (rule, flags) in itertools.product(tried[at].choices, enumerate(rules)):
+                    count += 1
+                    way = (choice, rule)
+                    _enter(question, chain, layout, prices, ways, at, space, first, length, part, way, flags[part])
     if not (prices < NEVER).any():
         return None, count
     number = question.global_batch // micro_batch
@@ -169,9 +224,9 @@ def _layer_plan(question: Question, chain: Chain, edges: list[int], micro_batch:
         return None, count
     stages = []
     for cut in met[0].cuts:
-        chosen, repeated = ways[_place(layout, cut)]
+        chosen, rule = ways[_place(layout, cut)]
         first, end = edges[cut.first], edges[cut.first + cut.length]
-        stages.append(_whole_stage(question, chain, first, end, spaces[cut.at].choices[chosen], repeated))
+        stages.append(_stage(spaces[cut.at].choices[chosen], rules[rule][first:end]))
     return Plan(question.database.model, question.global_batch, micro_batch, tuple(stages)), count
 
 
@@ -206,17 +261,17 @@ def _enter(
     chain: Chain,
     layout: TableLayout,
     prices: NDArray[np.float64],
-    ways: dict[int, tuple[int, bool]],
+    ways: dict[int, tuple[int, int]],
     at: int,
     space: StageSpace,
     first: int,
     length: int,
     part: slice,
-    choice: int,
+    way: tuple[int, int],
     flags: Integers,
 ) -> None:
     """Enter the price of one way to run a stage, wherever it fits the memory and is the fastest."""
-    chosen = np.full(part.stop - part.start, choice, dtype=np.int64)
+    chosen = np.full(part.stop - part.start, way[0], dtype=np.int64)
     rows, pairs = chain.row_array[part], chain.pair_array[part]
     is_last = part.stop == chain.length
     limit = question.memory_limit_mib
@@ -231,4 +286,4 @@ def _enter(
             where = _place(layout, Cut(flag, at, behind, first, length))
             if us < prices[where]:
                 prices[where] = us
-                ways[where] = (choice, bool(flags.any()))
+                ways[where] = way

@@ -11,7 +11,8 @@ from typing import Any
 
 from Common.compiled_code import find_place
 from Common.echo import say
-from Common.errors import PhazeError
+from Common.errors import InputError, PhazeError
+from Common.files import user_path
 from third_party.aceso.database import Database, read_database
 from third_party.aceso.evaluation import DEVICES_PER_NODE, evaluate
 from third_party.aceso.models import find_model
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     given = _parser().parse_args(arguments)
     try:
-        say(sys.stdout, [json.dumps(_answer(given))])
+        say(sys.stdout, _compared(given) if given.command == "compare" else [json.dumps(_answer(given))])
         sys.stdout.flush()
     except PhazeError as error:
         say(sys.stderr, [" ".join(str(error).split())])
@@ -71,6 +72,21 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _compared(given: argparse.Namespace) -> list[str]:
+    """The table of a comparison, which is also written with the answers."""
+    find_place()  # before anything is compiled
+    from third_party.aceso.compared_cases import read_cases
+    from third_party.aceso.comparison import Limits, compare, markdown, rankings
+
+    plans = given.plans or given.database.parent / "plans"  # where Aceso's data lie so
+    if given.plans is not None and not given.plans.is_dir():
+        raise InputError(f"--plans {given.plans} is no folder; give one of Aceso's plan files, or leave it out")
+    limits = Limits(given.time_limit, given.gap)
+    cases = read_cases(given.cases)
+    answers = compare(cases, given.database, user_path(given.output), limits, plans if plans.is_dir() else None)
+    return [*markdown(answers), "", *rankings(answers)]
+
+
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
     """The same plan as Aceso's runtime runs it, and what each correction adds."""
     find_place()  # before anything is compiled
@@ -105,7 +121,13 @@ def _parser() -> argparse.ArgumentParser:
         "--corrected", action="store_true", help="also with what the cost model leaves out, and what each correction adds"
     )
     find = commands.add_parser("search", help="find the fastest plan, with a bound on all plans")
-    simple = commands.add_parser("baselines", help="find the plans of Megatron-LM's grid, and of stages cut at layers alone")
+    simple = commands.add_parser(
+        "baselines", help="find the plans of Megatron-LM's grid, uniform ones, and of stages cut at layers"
+    )
+    beside = commands.add_parser("compare", help="all methods on the cases of a file: seconds, bounds and what the search cost")
+    beside.add_argument("cases", type=Path, metavar="CASES.yaml", help="such as those of scripts/studies/aceso")
+    beside.add_argument("--output", required=True, metavar="FOLDER", help="of the tables; answers that are there are kept")
+    beside.add_argument("--plans", type=Path, metavar="FOLDER", help="of stored plans, default plans beside the database")
     for command in (find, simple):
         command.add_argument("--model", required=True, metavar="NAME", help="gpt, t5 or resnet")
         command.add_argument("--size", required=True, metavar="SIZE", help="as in the names of the files: 1_3B, scale-layer")
@@ -114,12 +136,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--global-batch-size", type=_count, required=True, metavar="N")
         command.add_argument("--memory-limit-mb", type=_positive, required=True, metavar="MB", help="of one GPU")
         command.add_argument("--max-stages", type=_count, default=MOST_STAGES, metavar="N", help=f"default {MOST_STAGES}")
+    for command in (find, simple, beside):
         command.add_argument(
             "--time-limit", type=_positive, default=TIME_LIMIT_S, metavar="S", help=f"seconds to search, default {TIME_LIMIT_S:g}"
         )
         command.add_argument("--gap", type=_fraction, default=0.0, metavar="X", help="relative, that is good enough; default 0")
-    for command in (price, find, simple):
+    for command in (price, find, simple, beside):
         command.add_argument("--database", type=Path, required=True, metavar="FOLDER", help="of profiled operators")
+    for command in (price, find, simple):
         command.add_argument(
             "--gpus-per-node", type=_count, default=DEVICES_PER_NODE, metavar="N", help=f"default {DEVICES_PER_NODE}"
         )
