@@ -169,6 +169,7 @@ def test_the_studies_are_whole_and_say_how_they_are_used() -> None:
         assert ended.returncode == 2 and ended.stderr.startswith(f"usage: {script.name} DATABASE OUTPUT")
 
 
+@pytest.mark.thorough
 def test_the_uniform_plan_of_a_published_case_is_not_behind_the_grid(tmp_path: Path, shared_data: Path) -> None:
     shown = shared_data / "aceso" / "v100_nvlink_4x8"
     case = {"model": "gpt", "size": "scale-layer", "layers": 8, "gpus": 8, "global_batch_size": 1024}

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plans_by_hand import whole_plan
 
-from Common.choices import GroupOrder, KeyExchange, LayoutName, Optimizer, SolverName, StageCuts
+from Common.choices import GroupOrder, KeyExchange, LayoutName, OffloadKind, Optimizer, SolverName, StageCuts
 from Common.errors import InputError
 from Common.records import to_json
 from Common.settings import Kind
@@ -20,6 +20,7 @@ from Estimator.devices.files import load_device
 from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.graph import Attention, Recompute
+from Plans.offload import Offload
 from Plans.pipeline.schedule import PipelineSchedule
 from Plans.plan import Layout, Precision, StagePlan, UniformPlan, plan_mapping
 from Solver.results import HardwareReport
@@ -69,7 +70,8 @@ def test_the_default_is_one_device_one_micro_batch() -> None:
 def test_every_field_of_a_plan_can_be_asked_for() -> None:
     asked = {field.name for field in fields(UniformPlan)} - {"gpipe", "layer_order"} | {"schedule"}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked == set(plan_mapping(ONE))
+    assert asked - {"offload"} == set(plan_mapping(ONE))  # which only plans tell that offload something
+    assert asked == set(plan_mapping(replace(ONE, offload=Offload(optimizer=1.0))))
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
@@ -85,6 +87,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "exchange": KeyExchange,
         "solver": SolverName,
         "stage_cuts": StageCuts,
+        "offload": OffloadKind,
     }
     assert {key: set(names) for key, names in choices.items()} == {
         key: {name.value for name in names} for key, names in records.items()

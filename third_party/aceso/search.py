@@ -170,7 +170,8 @@ class Search:
     def grow(self, branch: Branch, until_us: float) -> bool:
         """Raise the limit until there is a partition (returns True), or the bound is above ``until_us``."""
         while True:
-            limit = min(branch.limit_us * branch.growth(), self.best_us / branch.micro_batches)
+            most = self.best_us / branch.micro_batches
+            limit = min(branch.limit_us * branch.growth(), most)
             partition = branch.prices(limit, self.best_us).tighten(limit)
             if partition is not None:
                 return True
@@ -179,6 +180,9 @@ class Search:
             branch.bound_us = max(branch.bound_us, branch.micro_batches * limit)
             if limit > branch.most_us:  # slower than any stage
                 branch.bound_us = NEVER
+            if limit >= most:  # whatever else there is is slower than the best plan
+                branch.bound_us = max(branch.bound_us, self.best_us)
+                return False
             if branch.bound_us > until_us or self.out_of_time():
                 return False
 
