@@ -112,6 +112,7 @@ def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):
             assert operator.gemms[0].macs == forward.gemms[0].macs
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("tp", "sequence_parallel", "ep"), DIVIDED)
 def test_experts_and_their_rows_are_divided(name, tp, sequence_parallel, ep):

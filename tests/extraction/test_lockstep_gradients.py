@@ -102,6 +102,7 @@ def with_attention(*layouts):
     return sampled(every, [(*layout, next(kinds)) for layout in layouts])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("model", "tp", "cp", "attention"), with_attention(("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4))
 )

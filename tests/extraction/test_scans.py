@@ -204,6 +204,7 @@ def test_a_loop_over_few_tokens_is_traced_step_by_step(tmp_path):
     assert sum(gemm == Gemm(1, 1, 8, 8) for operator in operators(graph) for gemm in operator.gemms) == 2 * 4
 
 
+@pytest.mark.thorough
 def test_a_loop_over_many_modules_is_no_loop_over_tokens(tmp_path):
     text = LOOP.replace("Cell(), ", "*(Cell() for _ in range(120)), ")
     graph = extract_graph(GraphKey(str(write(tmp_path, text)), 1, 1, 1))

@@ -133,6 +133,7 @@ def test_panels_are_those_of_the_closed_forms(kind, extracted):
     assert len(backward) == 2 * len(forward)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("model", LISTED)
 def test_panels_that_fit_divide_what_all_products_are_summed_over(model, extracted):
     part, family = extracted(model, tp=2, tp2=4, **TWO_D), find_model(model)

@@ -63,6 +63,7 @@ def test_models_come_apart_into_sensible_layers(gallery, name):
     assert check_structure(graph) == []
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_is_owned_once_whoever_reads_it(gallery, name):
     graph = gallery(name)

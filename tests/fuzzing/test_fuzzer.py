@@ -18,7 +18,7 @@ from scripts.fuzzing.targets import BASES, BUILD, TARGETS
 from tests.processes import finished
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-INPUTS, SEED, FIRST = 15, 4, 230  # of the cheaper stretches: none of them draws pictures
+INPUTS, SEED, FIRST = 8, 4, 230  # of the cheaper stretches: none of them draws pictures
 MANY_INPUTS = 1500
 MADE_BY_RUNS = ("out", "run")  # beginnings of the names of folders that base commands write
 

@@ -75,6 +75,7 @@ def test_a_killed_process_ends_the_training_with_one_sentence(tmp_path: Path) ->
     assert ended(mark) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 def test_a_training_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     mark = str(uuid4())

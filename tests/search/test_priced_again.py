@@ -92,6 +92,7 @@ def test_a_best_plan_is_priced_again_from_its_file_alone(searched: tuple[Path, P
         assert again.hardware.records == result.hardware.records
 
 
+@pytest.mark.some(3)  # those of the test above
 def test_stages_of_a_branching_model_leave_execution_order(searched: tuple[Path, Path, SearchResult]) -> None:
     graphs, file, result = searched
     assert result.best is not None

@@ -12,6 +12,7 @@ from Studies.sweep.executors import executor_named
 from Studies.sweep.table import write_table
 
 
+@pytest.mark.thorough
 @pytest.mark.ray
 @pytest.mark.cluster
 def test_ray_gives_the_same_table_bytes_and_no_chatter(warm, tmp_path):

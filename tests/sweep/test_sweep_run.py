@@ -45,7 +45,7 @@ def test_a_row_per_point_in_their_order_with_what_came_out(mixed):
     assert (row["plan_recompute"], row["plan_micro_batch_size"]) == (plan.recompute, plan.micro_batch_size)
     assert row["model_flops_utilization"] == plan.model_flops_utilization
     parts = [name for name in table if name.startswith("part_") and not name.startswith("part_hidden_")]
-    assert len(parts) == 12
+    assert len(parts) == 13
     assert row[parts].sum() == pytest.approx(plan.time_per_batch_s)
     assert row["key"] == points[0].key
 

@@ -49,7 +49,7 @@ def test_a_plan_that_was_found_is_priced_again_from_its_file(folder: Path, capsy
     assert len(both["corrected"]["stages"]) == len(priced["stages"])
     assert main(["baselines", *words(folder)]) == 0
     simpler = json.loads(capsys.readouterr().out)
-    assert set(simpler) == {"megatron_grid", "layer_stages"}
+    assert set(simpler) == {"megatron_grid", "uniform", "layer_stages"}
     assert all(each["iteration_s"] >= found["iteration_s"] for each in simpler.values())
 
 
