@@ -22,7 +22,7 @@ from third_party.aceso.evaluation import evaluate
 from third_party.aceso.models import NEVER_RECOMPUTED_BY_ACESO, is_layer_start
 from third_party.aceso.partitions import Cut, Machine, anywhere, best_partitions
 from third_party.aceso.plans import Plan, StagePlan
-from third_party.aceso.price_tables import TableLayout, empty_prices, place
+from third_party.aceso.price_tables import TableLayout, place
 from third_party.aceso.questions import Question
 from third_party.aceso.resharding import Choice
 from third_party.aceso.spaces import NEVER, StageSpace, stage_space
@@ -203,7 +203,7 @@ def _best_cut(
         return None, 0
     units = len(edges) - 1
     layout = _layout_of_units(question, spaces, units)
-    prices = empty_prices(layout)
+    prices = np.full(layout.size, NEVER)
     ways: dict[int, tuple[int, int]] = {}
     count = 0
     for at, space in enumerate(spaces):
@@ -234,7 +234,7 @@ def _layout_of_units(question: Question, spaces: list[StageSpace], units: int) -
     """Places for the stages of so many units, all of them different."""
     flags = 4 if question.devices > question.per_node else 1
     behind = min(question.most_stages, question.devices)
-    block = flags * behind * units * (units + 1)
+    shape = flags, len(spaces), behind, units
     number = np.arange(units, dtype=np.int64)
     return TableLayout(
         operators=units,
@@ -245,10 +245,8 @@ def _layout_of_units(question: Question, spaces: list[StageSpace], units: int) -
         starts=number,
         start_index=number,
         longest=np.full(len(spaces), units, dtype=np.int64),
-        offset=np.arange(len(spaces) + 1, dtype=np.int64) * block,
+        row_at=np.arange(math.prod(shape), dtype=np.int64).reshape(shape) * (units + 1),
         tail_from=0,
-        tail_offset=len(spaces) * block,
-        size=len(spaces) * block,
     )
 
 

@@ -14,7 +14,7 @@ from third_party.aceso.exact_stages import exact_stage
 from third_party.aceso.least_limits import longest_stages, windows
 from third_party.aceso.partitions import Cut, Machine, Partition, Windows, least_sum, least_sums, used_rows
 from third_party.aceso.plans import StagePlan
-from third_party.aceso.price_tables import TableLayout, empty_prices, place, table_layout
+from third_party.aceso.price_tables import PriceTable, TableLayout, number, only_these, place, table_layout
 from third_party.aceso.reaches import Choices, choices_of
 from third_party.aceso.relaxed_stages import Rows, bound_stages
 from third_party.aceso.spaces import NEVER, StageSpace
@@ -48,7 +48,8 @@ class Way:
 class Pricing:
     """Bounds on the times of all stages that may be as fast as ``most_us``, and how the fastest of some of them run.
 
-    ``lower``: no such stage is faster; beyond ``most_us`` nothing is said but that. ``ways`` and ``exact`` are by place in it.
+    ``table``: no such stage is faster; beyond ``most_us`` nothing is said but that. ``ways`` and ``tries`` are by the numbers of
+    stages that are priced alike.
     """
 
     chain: Chain
@@ -57,14 +58,12 @@ class Pricing:
     limit_mib: float
     most_stages: int
     most_us: float
-    layout: TableLayout
+    table: PriceTable
     choices: Choices
-    lower: Floats
     densities: Floats
     known: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # stages bounded with few and with all multipliers
     ways: dict[int, Way] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
-    upper: Floats | None = None
     seen: tuple[float, Windows] | None = None
 
     @classmethod
@@ -85,14 +84,23 @@ class Pricing:
             limit_mib,
             most_stages,
             most_us,
-            layout,
+            PriceTable.empty(layout),
             choices,
-            empty_prices(layout),
             tried_multipliers(spaces),
             (np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)),
         )
         pricing._bound_times()
         return pricing
+
+    @property
+    def layout(self) -> TableLayout:
+        """Places of the prices."""
+        return self.table.layout
+
+    @property
+    def lower(self) -> Floats:
+        """No stage is faster than the price at its place."""
+        return self.table.prices
 
     def _bound_times(self) -> None:
         """Bounds from time alone, for any number of stages behind."""
@@ -102,7 +110,7 @@ class Pricing:
         rows = Rows(starts, np.zeros_like(starts), receives)
         for at, space in enumerate(self.spaces):
             self._bound(at, space, rows, np.zeros(1), 1)
-        spread_over_behind(self.lower, self.layout)
+        self.table.spread_over_behind()
 
     def _bound(self, at: int, space: StageSpace, rows: Rows, densities: Floats, ways: int) -> None:
         bound_stages(
@@ -132,6 +140,7 @@ class Pricing:
             multipliers, ways = (self.densities[2::COARSE], 1) if not fine else (self.densities[1:], 2)
             if fine and self.layout.size > LARGE:  # all of them where a stage is priced
                 multipliers, ways = self.densities[4::COARSE], 1
+            self.table.give_own(used[:count])
             ats, starts, behind, receives = (np.ascontiguousarray(each) for each in used[:count].T)
             jobs = []
             for at, space in enumerate(self.spaces):
@@ -151,11 +160,11 @@ class Pricing:
 
     def wanted(self, cut: Cut) -> bool:
         """Whether a stage is not priced exactly yet."""
-        return self.tries.get(self.place(cut), 0) < len(LABELS)
+        return self.tries.get(self.number(cut), 0) < len(LABELS)
 
     def untried(self, cut: Cut) -> bool:
         """Whether nothing but the first bounds are known of a stage, which more multipliers raise at little cost."""
-        return self.place(cut) not in self.tries
+        return self.number(cut) not in self.tries
 
     def beside(self, cut: Cut) -> Iterator[Cut]:
         """Untried stages that begin and end a few operators before or behind it."""
@@ -165,30 +174,35 @@ class Pricing:
             within = cut.first + first >= 0 and cut.first + first + length <= self.chain.length
             if within and 0 < length <= self.layout.longest[cut.at]:
                 other = replace(cut, first=cut.first + first, length=length)
-                if self.untried(other):
+                if self.untried(other) and self.table.is_own(self.place(other)):
                     yield other
 
     def _price(self, cut: Cut, most_us: float) -> None:
-        where = self.place(cut)
-        tried = self.tries.get(where, 0)
+        which = self.number(cut)
+        tried = self.tries.get(which, 0)
         found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried])
         is_exact = found.us <= found.least_us * (1.0 + EXACT)
-        self.tries[where] = (
+        self.tries[which] = (
             len(LABELS) if is_exact else min(tried + 1, len(LABELS) - 1 if found.least_us >= most_us else len(LABELS))
         )
         for behind in range(cut.behind, self.layout.behind):
-            at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
-            self.lower[at] = max(self.lower[at], found.least_us)
+            where = self.place(replace(cut, behind=behind))
+            if self.table.is_own(where):
+                self.lower[where] = max(self.lower[where], found.least_us)
         if found.us < NEVER:
             way = Way(found.us, found.choice, found.again)
             for behind in range(cut.behind + 1):
-                at = self.place(Cut(cut.flag, cut.at, behind, cut.first, cut.length))
-                if at not in self.ways or self.ways[at].us > found.us:
-                    self.ways[at] = way
+                like = self.number(replace(cut, behind=behind))
+                if like not in self.ways or self.ways[like].us > found.us:
+                    self.ways[like] = way
 
     def place(self, cut: Cut) -> int:
         """Where the price of a stage lies."""
         return int(place(self.layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
+
+    def number(self, cut: Cut) -> int:
+        """Of a stage, the same for all that are priced alike."""
+        return int(number(self.layout, cut.flag, cut.at, cut.behind, cut.first, cut.length))
 
     def stretch(self, cut: Cut) -> Stretch:
         """The operators of a stage."""
@@ -205,16 +219,13 @@ class Pricing:
 
     def found_us(self, partition: Partition, micro_batches: int) -> float:
         """What a partition takes with the ways that were found; NEVER where one is missing."""
-        times = [self.ways[at].us if (at := self.place(cut)) in self.ways else NEVER for cut in partition.cuts]
+        times = [self.ways[at].us if (at := self.number(cut)) in self.ways else NEVER for cut in partition.cuts]
         return (micro_batches - 1) * max(times) + sum(times) if max(times) < NEVER else NEVER
 
     def best_found(self, limit_us: float) -> Partition | None:
         """The partition of the least sum among stages whose ways were found."""
-        if self.upper is None:
-            self.upper = np.zeros(self.layout.size)  # which takes memory where a way is entered alone
-        for at, way in self.ways.items():
-            self.upper[at] = way.us
-        return least_sum(self.upper, self.layout, self.machine, self.windows(limit_us), limit_us)
+        found = only_these(self.layout, self.ways, (way.us for way in self.ways.values()))
+        return least_sum(found.prices, found.layout, self.machine, self.windows(limit_us), limit_us)
 
     def windows(self, limit_us: float) -> Windows:
         """Where the rests of plans may begin whose stages are within ``limit_us``."""
@@ -226,7 +237,7 @@ class Pricing:
         """The stages of a plan."""
         stages = []
         for cut in partition.cuts:
-            way = self.ways[self.place(cut)]
+            way = self.ways[self.number(cut)]
             space = self.spaces[cut.at]
             stages.append(
                 StagePlan(
@@ -236,16 +247,6 @@ class Pricing:
                 )
             )
         return tuple(stages)
-
-
-def spread_over_behind(prices: Floats, layout: TableLayout) -> None:
-    """Give every number of stages behind the prices of none."""
-    for at, longest in enumerate(layout.longest):
-        shape = (layout.flags, layout.behind, len(layout.starts), int(longest) + 1)
-        block = prices[layout.offset[at] : layout.offset[at + 1]].reshape(shape)
-        block[:, 1:] = block[:, :1]
-    tail = prices[layout.tail_offset :].reshape(layout.flags, len(layout.devices), layout.behind, -1)
-    tail[:, :, 1:] = tail[:, :, :1]
 
 
 def tried_multipliers(spaces: tuple[StageSpace, ...]) -> Floats:

@@ -216,7 +216,7 @@ class Search:
                 for cut in partition.cuts:
                     if pricing.wanted(cut) and (pricing.untried(cut) or len(cuts) < ROUND):
                         fresh = [cut, *pricing.beside(cut)] if pricing.untried(cut) else [cut]
-                        cuts |= {pricing.place(each): each for each in fresh}
+                        cuts |= {pricing.number(each): each for each in fresh}
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = min(self.best_us / number, high * SLOWER)
         pricing.price(list(cuts.values()), most)
