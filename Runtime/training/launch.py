@@ -10,13 +10,14 @@ import logging
 import os
 import pickle
 import signal
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import _forkserver
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch.distributed as dist
 
@@ -41,12 +42,13 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
     world = max(job.processes for job in jobs)
     context = get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    port = _free_port()
     started: list[tuple[ForkServerProcess, Connection]] = []
+    meeting = TemporaryDirectory(prefix="phaze-train-")  # a port could be taken by another program before it is used
     try:
         for rank in range(world):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(rank, world, port, tuple(jobs), theirs), daemon=True)
+            place = str(Path(meeting.name) / "meeting")
+            process = context.Process(target=_run, args=(rank, world, place, tuple(jobs), theirs), daemon=True)
             process.start()
             theirs.close()
             started.append((process, ours))
@@ -54,6 +56,7 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
     finally:
         _end([process for process, _ in started])
         _forkserver._stop()  # type: ignore[attr-defined]  # nothing is left, also where this process goes on
+        meeting.cleanup()
 
 
 def say_step(step: StepRecord) -> None:
@@ -113,7 +116,7 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str
     return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
 
-def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection) -> None:
+def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connection) -> None:
     """A started process: train, and send what the first one is to return, or what went wrong."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
@@ -126,7 +129,7 @@ def _run(rank: int, world: int, port: int, jobs: Sequence[Job], pipe: Connection
             os._exit(1)
 
     try:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
         tell([train(job, tell) for job in jobs])
         dist.barrier()
         dist.destroy_process_group()
@@ -153,10 +156,3 @@ def _end(processes: Sequence[ForkServerProcess]) -> None:
         if process.is_alive():
             process.kill()
             process.join()
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port

@@ -9,6 +9,7 @@ that reaches on furthest: whether any plan has all its stages within a limit, an
 import numpy as np
 from numpy.typing import NDArray
 
+from third_party.aceso.chains import Chain, first_alike
 from third_party.aceso.compiled import outer
 from third_party.aceso.partitions import Machine, Windows
 from third_party.aceso.reaches import Choices, reach_back, reach_on
@@ -42,10 +43,14 @@ def windows(choices: Choices, machine: Machine, most_stages: int, limit_us: floa
     return Windows(lowest, _highest(choices, machine, behind, limit_us * (1.0 + ROUNDING)))
 
 
-def longest_stages(choices: Choices, limit_us: float) -> Integers:
-    """(device counts) operators that a stage of up to ``limit_us`` can have at most."""
-    found: Integers = _longest(choices, limit_us * (1.0 + ROUNDING))
-    return found
+def longest_stages(choices: Choices, chain: Chain, limit_us: float) -> Integers:
+    """(device counts) operators that a stage of up to ``limit_us`` can have at most.
+
+    What comes before the tail of a stage has operators as they follow another start, too, from which a stage reaches so far.
+    """
+    starts = np.flatnonzero(first_alike(chain, chain.body) == np.arange(chain.length))
+    found: Integers = _longest(choices, starts, limit_us * (1.0 + ROUNDING))
+    return np.minimum(found + chain.length - chain.body, chain.length)
 
 
 def _any(found: Windows) -> bool:
@@ -53,10 +58,10 @@ def _any(found: Windows) -> bool:
 
 
 @outer
-def _longest(choices: Choices, limit_us: float) -> Integers:
+def _longest(choices: Choices, starts: Integers, limit_us: float) -> Integers:
     longest = np.ones(len(choices.devices), np.int64)
     for at in range(len(longest)):
-        for first in range(len(choices.rows)):
+        for first in starts:
             longest[at] = max(longest[at], reach_on(choices, at, first, 0, limit_us) - first)
     return longest
 

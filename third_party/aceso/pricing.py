@@ -75,7 +75,7 @@ class Pricing:
         devices = np.array([space.devices for space in spaces], dtype=np.int64)
         flags = 4 if machine.devices > machine.per_node else 1
         behind = min(most_stages, machine.devices)
-        layout = table_layout(chain, devices, longest_stages(choices, most_us), behind, flags)
+        layout = table_layout(chain, devices, longest_stages(choices, chain, most_us), behind, flags)
         shape = (len(spaces), len(layout.starts), behind, 2)
         pricing = cls(
             chain,
