@@ -22,6 +22,7 @@ from third_party.aceso.questions import Question
 from third_party.aceso.reaches import choices_of
 from third_party.aceso.search import search
 from third_party.aceso.spaces import NEVER, stage_space
+from third_party.aceso.stage_paths import Stretch, path_price
 
 FAMILIES = ("gpt", "t5", "resnet")
 GENEROUS_S = 1000.0
@@ -121,6 +122,25 @@ def test_layers_that_repeat_are_priced_as_if_each_were_written_out(tmp_path: Pat
     assert len(pricing.layout.starts) < chain.length
 
 
+def test_a_stage_of_many_equal_layers_is_near_its_bound_without_labels(tmp_path: Path) -> None:
+    """At the best multiplier all layers are as good recomputed as not: some of them are."""
+    layer = ("enc-1st-layernorm", "enc-attention-context", "enc-post-MLP-dropout")
+    write_database(tmp_path, 5, "gpt", rows=("encoder-embedding", *layer, "gpt-post-process"))
+    database = read_database(tmp_path, find_model("gpt", "tiny", 60))
+    chain = Question(database, 1, 4, 1e9).chain()
+    space = stage_space(database, chain, 2, 1)
+    assert space is not None
+    nothing, everything = (np.full(chain.length, again, dtype=np.int64) for again in (0, 1))
+    stretch = Stretch(chain.row_array, chain.pair_array, 0, 0, 1, 1e9)
+    fast_us, most_mib = path_price(space.arrays, stretch, np.zeros_like(nothing), nothing)
+    slow_us, least_mib = path_price(space.arrays, stretch, np.zeros_like(nothing), everything)
+    for share in (0.25, 0.5, 0.75):
+        limit = least_mib + share * (most_mib - least_mib)
+        found = exact_stage(space.arrays, stretch._replace(limit_mib=limit), tried_multipliers((space,)), NEVER, 1, 0)
+        assert fast_us < found.least_us <= found.us < slow_us
+        assert found.us - found.least_us < 0.05 * (slow_us - fast_us)
+
+
 @pytest.mark.parametrize(
     ("model", "size", "gpus", "batch", "published_s"),
     [("gpt", "1_3B", 4, 1024, 101.18), ("gpt", "2_6B", 8, 1024, 87.13), ("resnet", "2B", 4, 1536, 49.32)],
@@ -155,7 +175,7 @@ def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_
         choices = choices_of(spaces, chain, limit, tried_multipliers(spaces))
         slowest_us = max(stage.us for stage in evaluate(plan, database, 2).stages)
         found = windows(choices, machine, 4, slowest_us)
-        longest = longest_stages(choices, slowest_us)
+        longest = longest_stages(choices, chain, slowest_us)
         first, rest = 0, 4
         for behind, stage in zip(reversed(range(len(plan.stages))), plan.stages, strict=True):
             assert found.lowest[behind, rest] <= first <= found.highest[behind, rest]

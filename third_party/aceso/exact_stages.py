@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from third_party.aceso.compiled import inner, outer
+from third_party.aceso.multiplier_paths import MOST_TRIED, raise_bound
 from third_party.aceso.spaces import NEVER, StageArrays
-from third_party.aceso.stage_paths import Stretch, best_path, fill_rests, first_value, least_reserved, path_price
+from third_party.aceso.stage_paths import Stretch, fill_rests, least_reserved
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SPREAD, REFINED = 3, 14  # every so manieth multiplier is tried first, then so many between the best and those beside it
 ROOM = 4096  # labels at first
 KEPT_RESTS = 3  # multipliers of the memory limit whose rests are kept for the labels
 FIRST_SLACK, MORE_SLACK = 5e-4, 3.0  # how far above the bound labels are looked at, first and each further time
@@ -47,42 +47,24 @@ def exact_stage(
     """
     n = len(stretch.rows)
     widths, choices = space.send_us.shape[2], space.base_us.shape[1]
-    best_choice, best_again = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    best = np.zeros((2, n), np.int64)
     choice, again = np.zeros(n, np.int64), np.zeros(n, np.int64)
     best_us, bound = NEVER, 0.0
     forward, backward = least_reserved(space, stretch)
-    reserved = forward + backward
     rests = np.empty((n, widths, choices, 2))
-    tried = np.empty((2 * len(densities) + REFINED, 3))  # multiplier, part of the weights that counts as reserved, bound
+    tried = np.empty((2 * MOST_TRIED, 3))  # multiplier, part of the weights that counts as reserved, bound
+    dearest = densities[-1] / (stretch.behind + 1)
     count = 0
-    refined = 0
-    while True:
-        if SPREAD * (count // 2) < len(densities):
-            multiplier = densities[SPREAD * (count // 2)] / (stretch.behind + 1)
-            heavier = float(count % 2)
-        elif refined < REFINED:  # between the best and its neighbours
-            multiplier, heavier = _between(tried, count, refined)
-            refined += 1
-        else:
-            break
-        keep = multiplier * (stretch.behind + 1)
-        heavy = multiplier * (space.weight_copies + heavier)
-        fill_rests(rests, space, stretch, 1.0, keep, heavy)
-        value = first_value(rests, space, stretch, 1.0, keep, heavy)
-        value -= multiplier * (stretch.limit_mib - (0.0 if heavier else reserved))
-        tried[count, 0], tried[count, 1], tried[count, 2] = multiplier, heavier, value
-        count += 1
-        bound = max(bound, value)
+    for heavier in range(2):
+        count, best_us = raise_bound(
+            rests, space, stretch, forward + backward, float(heavier), dearest, most_us, tried, count, best, best_us
+        )
+        for i in range(count):
+            bound = max(bound, tried[i, 2])
         if bound > most_us:
-            return ExactStage(bound, best_us, best_choice, best_again, 0)
-        best_path(rests, space, stretch, keep, heavy, choice, again)
-        us, mib = path_price(space, stretch, choice, again)
-        if mib <= stretch.limit_mib and us < best_us:
-            best_us = us
-            _copy(choice, best_choice)
-            _copy(again, best_again)
+            return ExactStage(bound, best_us, best[0], best[1], 0)
     if best_us <= bound * (1 + TIE) or not most_labels:
-        return ExactStage(min(bound, best_us), best_us, best_choice, best_again, 0)
+        return ExactStage(min(bound, best_us), best_us, best[0], best[1], 0)
     kept = np.empty((KEPT_RESTS + 2, n, widths, choices, 2))
     terms = np.zeros((KEPT_RESTS + 2, 3))  # weight of time, multiplier, part of the weights that counts as reserved
     for j in range(KEPT_RESTS):
@@ -105,31 +87,11 @@ def exact_stage(
         bound = max(bound, min(low, best_us))
         if us < best_us:
             best_us = us
-            _copy(choice, best_choice)
-            _copy(again, best_again)
+            _copy(choice, best[0])
+            _copy(again, best[1])
         if us < NEVER or more > most_labels or most >= min(most_us, best_us):
-            return ExactStage(min(bound, best_us), best_us, best_choice, best_again, labels)
+            return ExactStage(min(bound, best_us), best_us, best[0], best[1], labels)
         slack *= MORE_SLACK
-
-
-@inner
-def _between(tried: Floats, count: int, step: int) -> tuple[float, float]:
-    """A multiplier between the best one and one beside it."""
-    top = 0
-    for i in range(count):
-        if tried[i, 2] > tried[top, 2]:
-            top = i
-    best, heavier = tried[top, 0], tried[top, 1]
-    beside = NEVER if step % 2 else 0.0
-    for i in range(count):
-        if tried[i, 1] == heavier:
-            if step % 2 and best < tried[i, 0] < beside:
-                beside = tried[i, 0]
-            if step % 2 == 0 and beside < tried[i, 0] < best:
-                beside = tried[i, 0]
-    if beside == NEVER:
-        return 2.0 * best + 1e-6, heavier
-    return 0.5 * (best + beside), heavier
 
 
 @inner

@@ -1,7 +1,7 @@
 """Prices of all stages of one micro-batch size, made better where partitions use them."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -152,10 +152,10 @@ class Pricing:
                 for done in [pool.submit(self._bound, *job, multipliers, ways) for job in jobs]:
                     done.result()
 
-    def price(self, cuts: list[Cut], most_us: float) -> None:
+    def price(self, cuts: list[Cut], most_us: float, out_of_time: Callable[[], bool]) -> None:
         """Price stages exactly where that is possible; what is slower than ``most_us`` is only known to be."""
         with ThreadPoolExecutor(THREADS) as pool:
-            for done in [pool.submit(self._price, cut, most_us) for cut in cuts]:
+            for done in [pool.submit(self._price, cut, most_us, out_of_time) for cut in cuts]:
                 done.result()
 
     def wanted(self, cut: Cut) -> bool:
@@ -177,7 +177,9 @@ class Pricing:
                 if self.untried(other) and self.table.is_own(self.place(other)):
                     yield other
 
-    def _price(self, cut: Cut, most_us: float) -> None:
+    def _price(self, cut: Cut, most_us: float, out_of_time: Callable[[], bool]) -> None:
+        if out_of_time():
+            return
         which = self.number(cut)
         tried = self.tries.get(which, 0)
         found = exact_stage(self.spaces[cut.at].arrays, self.stretch(cut), self.densities, most_us, MANY_LABELS, LABELS[tried])

@@ -219,7 +219,7 @@ class Search:
                         cuts |= {pricing.number(each): each for each in fresh}
         branch.stuck = not cuts and high * number >= self.best_us * (1.0 - CLOSE)
         most = min(self.best_us / number, high * SLOWER)
-        pricing.price(list(cuts.values()), most)
+        pricing.price(list(cuts.values()), most, self.out_of_time)
         for partition in found.met:
             self.consider(branch, pricing, partition)
         fastest = found.met[0].slowest_us if found.met else high

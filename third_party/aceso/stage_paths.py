@@ -131,6 +131,15 @@ def best_path(
 @outer
 def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: Integers) -> tuple[float, float]:
     """Microseconds and MiB of a path, as the cost model has them."""
+    us, kept, weights, peak, reserved = path_terms(space, stretch, choice, again)
+    return us, space.weight_copies * weights + (stretch.behind + 1) * kept + peak + max(reserved, weights)
+
+
+@inner
+def path_terms(
+    space: StageArrays, stretch: Stretch, choice: Integers, again: Integers
+) -> tuple[float, float, float, float, float]:
+    """Microseconds of a path, and MiB that one micro-batch keeps, of weights, of what is recomputed at once, and reserved."""
     n = len(stretch.rows)
     u = stretch.rows[0]
     us = space.receive_us[stretch.receives, u, choice[0]]
@@ -155,5 +164,4 @@ def path_price(space: StageArrays, stretch: Stretch, choice: Integers, again: In
                 peak, segment = max(peak, segment), 0.0
         else:
             peak, segment = max(peak, segment), 0.0
-    memory = space.weight_copies * weights + (stretch.behind + 1) * kept + peak + max(forward + backward, weights)
-    return us, memory
+    return us, kept, weights, peak, forward + backward
