@@ -30,10 +30,11 @@ def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 class KnownValues(TorchDispatchMode):  # type: ignore[misc]
-    """Follows known values beside the trace below it, and answers for them."""
+    """Follows known values beside the trace below it, and answers for them; ``before_each`` is called before every operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_each: Callable[[], None] | None = None) -> None:
         super().__init__()
+        self._before_each = before_each
         self._values = WeakIdKeyDictionary()
         self._answers = _Answers()
         self._changed: set[int] = set()  # storages that something unknown was written into
@@ -61,6 +62,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         self._answers.__exit__(*error)
 
     def __torch_dispatch__(self, function: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        if self._before_each is not None:
+            self._before_each()
         named = named or {}
         name = function._schema.name.split("::")[1].rstrip("_")
         if name in _MASKED:

@@ -31,7 +31,7 @@ from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments
 from GraphExtractor.sparse_rows import sparse_gradients
-from GraphExtractor.user_lines import line_of
+from GraphExtractor.user_lines import line_of, remember_lines
 
 logger = logging.getLogger(__name__)
 
@@ -183,17 +183,18 @@ def trace_step(
         with stamper.stamping(), substituted_operators(attention, shared):
             loss = torch.func.functional_call(step, named, (values,))
         stamper.write(backward=True)
+        traceback.set_stack_trace([])
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
     def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        with KnownValues():
+        with KnownValues(lambda: remember_lines(Step.forward.__code__)):
             return forward_backward(weights, values)
 
     try:
         with fake, traceback.preserve_node_meta(), said_while(so_far):
             function = following_values if undescribed else forward_backward
-            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True, record_stack_traces=undescribed)(
+            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(
                 list(parameters.values()), list(inputs.values())
             )
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
