@@ -40,7 +40,7 @@ HEAVY = (
     *("Reporter.validation_tables", "Reporter.explain_tables", "Reporter.sweep_tables", "Reporter.training_tables"),
     *("Validation.run", "Estimator.devices.calibration", "Estimator.network.calibration", "FrontDoor.doctor"),
     *("third_party.nest_placement", "third_party.phaze_icml24_placement", "third_party.phaze_icml24_schedule"),
-    *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze"),
+    *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze", "transformers.modeling_utils"),
 )
 
 

@@ -22,7 +22,7 @@ from scripts.fuzzing.flags import WRITTEN, Flags, parsers
 from scripts.fuzzing.inputs import Input, input_of
 from scripts.fuzzing.judge import Problem, contents, problems
 from scripts.fuzzing.server import BUILT, POLL_S, Outcome, Running, Slot, prepare, warm
-from scripts.fuzzing.targets import BUILD, SHARING, WARM
+from scripts.fuzzing.targets import BUILD, EXTRACTING, SHARING, WARM
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = ("Common", "GraphExtractor", "Estimator", "Plans", "Solver", "Validation", "Studies", "scripts/fuzzing")  # write files
@@ -48,7 +48,6 @@ def fuzz(plan: Plan, folder: Path, *, loud: bool = False) -> int:
     prepare()
     slots = [Slot(folder / f"slot{number}") for number in range(max(plan.jobs, 1))]
     _build(slots)
-    warm(slots[0], WARM)
     modes, findings = parsers(), Findings()
     _say(f"ready after {time.monotonic() - started:.0f} s in {folder}; seed {plan.seed}")
     begun, cpu = time.monotonic(), time.process_time()
@@ -173,7 +172,7 @@ def _written(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _build(slots: Sequence[Slot]) -> None:
-    """Give every slot the base files and all that the base commands make of them (which name their slot).
+    """Give every slot the base files and all that the base commands make of them (which name their slot), and warm up before.
 
     Slots that an earlier session of the same code left in the folder are used as they are.
     """
@@ -182,6 +181,7 @@ def _build(slots: Sequence[Slot]) -> None:
     if all(mark.exists() for mark in marks):
         for slot in slots:
             slot.restore()
+        warm(slots[0], WARM)
         return
     for slot in slots:
         shutil.rmtree(slot.root, ignore_errors=True)
@@ -189,7 +189,7 @@ def _build(slots: Sequence[Slot]) -> None:
             folder.mkdir(parents=True)
         (slot.live / "home" / BYSTANDER).write_text("of somebody else")
         write_base_files(slot.work)
-    for command in BUILD:
+    for position, command in enumerate(BUILD):
         for running in [Running(slot, command.split()) for slot in slots]:
             outcome = running.wait()
             if outcome.status:
@@ -197,6 +197,8 @@ def _build(slots: Sequence[Slot]) -> None:
         for slot, room, place in product(slots, ("GraphExtractor", "Estimator"), SHARING):
             if (slot.work / "out" / room).exists():
                 shutil.copytree(slot.work / "out" / room, slot.work / place / room, dirs_exist_ok=True)
+        if position + 1 == EXTRACTING:
+            warm(slots[0], WARM)
     for slot, mark in zip(slots, marks, strict=True):
         slot.keep()
         mark.touch()

@@ -129,7 +129,7 @@ BASES: dict[str, tuple[str, ...]] = {
 }
 
 # What is run once, before anything is mutated; all must succeed. Those that write elsewhere get the
-# graphs of the earlier ones.
+# graphs of the earlier ones; the first ones extract them.
 SHARING = ("run", "run_device", "out_sweep")
 BUILD = (
     CHIPS,
@@ -141,6 +141,7 @@ BUILD = (
     "validate runs.csv --output out",
     "validate single.csv --output out",
 )
+EXTRACTING = 2
 WARM = (
     f"{DEVICES} --output out_warm",
     PLAN,
