@@ -83,6 +83,7 @@ def test_parts_add_up_to_the_iteration_and_the_memory_of_each_physics(strategy: 
         assert min(parts.products_s, parts.attention_s) > 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("strategy", Strategy)
 def test_each_best_plan_is_the_better_one_under_its_own_physics(strategy: Strategy) -> None:
     comparison = compared(strategy)

@@ -37,6 +37,7 @@ def slips(name: str) -> set[str]:
     return made - {name}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_a_name_with_one_slip_gets_itself(kind: str) -> None:
     known = VOCABULARIES[kind]

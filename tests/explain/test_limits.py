@@ -60,6 +60,7 @@ def test_more_devices_are_not_asked_for_where_their_plans_would_fill_memories(fi
     assert "network bandwidth" in resources
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("resource", "cluster", "more_gib"),
     [
@@ -109,6 +110,7 @@ def test_a_larger_area_budget_is_what_a_search_of_the_larger_space_finds(finishe
     assert area.unlimited_gain > 0 and "binds" in area.words
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("objective", ["throughput_per_joule", "throughput_per_area"])
 def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective):
     best = searched(finished, tmp_path, objective=objective, micro_batch_size=[1], hbm_size=[16]).best

@@ -111,6 +111,7 @@ def test_a_fused_kernel_reads_a_learned_bias_in_both_passes_and_writes_its_gradi
     assert layer.parameter_count == sum(parameter.numel() for parameter in Biased().parameters())
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("attention", Attention)
 def test_no_learned_bias_of_a_windowed_image_model_is_lost(tmp_path, attention, caplog):
     graph = extract_graph(GraphKey(config(tmp_path, "swin", **SWIN), 1, 1, 1, attention))
@@ -119,6 +120,7 @@ def test_no_learned_bias_of_a_windowed_image_model_is_lost(tmp_path, attention, 
     assert "no gradient" not in caplog.text
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("attention", Attention)
 def test_no_learned_sink_is_lost(tmp_path, attention, caplog):
     path = config(tmp_path, "granite_swa", **SINKS)

@@ -72,7 +72,7 @@ def vector_work(operators, replaced=None):
     )
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("family", "settings"), CASES)
 def test_outside_attention_a_part_is_what_a_shorter_sequence_traces_to(family, settings, extracted):
     part = extracted(name(family), sequence_length=SMALL_LENGTH, cp=CP, **settings)
@@ -99,7 +99,7 @@ def test_outside_attention_a_part_is_what_a_shorter_sequence_traces_to(family, s
             assert found.workspace_bytes == expected.workspace_bytes
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("family", "settings"), CASES)
 def test_all_parts_together_do_the_work_of_the_whole(family, settings, extracted):
     whole = extracted(name(family), sequence_length=SMALL_LENGTH, **settings)

@@ -111,6 +111,7 @@ def test_representatives_equal_the_layers_of_the_whole_model():
     assert graph.tensors == whole.tensors
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("attention", Attention)
 @pytest.mark.parametrize("tp", [1, 2])
 def test_grouped_query_attention(attention, tp):

@@ -76,6 +76,7 @@ def kinds(graph):
     return Counter(collective.kind for collective in exchanges(graph, CollectiveGroup.TENSOR))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model", sampled(PUBLISHED, ONE_OF_EACH))
 def test_all_and_active_parameters_are_as_published(model, extracted):
     graph, family = extracted(model), find_model(model)
@@ -98,7 +99,7 @@ def test_a_token_costs_two_flops_for_each_active_parameter(model, extracted):
     assert sum(layer.forward.flops for layer in layers) - attention == pytest.approx(wanted, rel=0.01)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("tp", "sequence_parallel", "ep"), [(1, False, 1), *DIVIDED])
 def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):

@@ -252,7 +252,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model_type", OTHERS)
 def test_other_models_are_those_of_transformers(tmp_path, model_type):
     values, names = OTHERS[model_type]

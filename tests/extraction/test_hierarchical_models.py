@@ -113,6 +113,7 @@ def test_layers_are_those_inside_the_stages(both):
     assert check_structure(graph) == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "amount",
     [

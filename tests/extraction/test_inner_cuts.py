@@ -95,6 +95,7 @@ def test_representatives_stand_for_the_parts_of_all_blocks(
     assert extract.extract_graph(key) == short
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", ["llama", "bert", GPT])
 def test_one_tensor_passes_where_a_layer_is_cut(model: str, key_of: Callable[..., GraphKey]) -> None:
     _, cut = both(key_of(model))

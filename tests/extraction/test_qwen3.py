@@ -44,6 +44,7 @@ def test_small_models_tie_their_head(model, tied, extracted):
     assert (extracted(model, sequence_length=LENGTH).layers[-1].tied_count > 0) == tied
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_a_block_reduces_as_megatron_does(tp, extracted):
     graph = extracted("qwen3-8b", sequence_length=LENGTH, tp=tp)

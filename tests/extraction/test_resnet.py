@@ -39,6 +39,7 @@ def test_layers_are_stem_bottlenecks_of_four_stages_and_head(extracted):
     assert [tensor.destinations for tensor in graph.tensors] == [(position,) for position in range(1, len(names))]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model", ["resnet-50", "wide-resnet-500m"])
 def test_a_bottleneck_is_three_convolutions_with_batch_norms(model, extracted):
     family, graph = find_model(model), extracted(model, 2)

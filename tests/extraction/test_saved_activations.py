@@ -106,7 +106,7 @@ def test_rotary_tables_are_kept_once_by_each_stage_with_blocks(mode, extracted):
 KEPT = ["bertbase", "megatronbert", "gpt2", "opt", "llama2", "bloom-560m", "qwen3-0.6b", "t5-large", "vit-b-16", "resnet-50"]
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("model", "attention"), sampled(product(KEPT, Attention), list(zip(KEPT, cycle(Attention), strict=False)))
 )

@@ -139,6 +139,7 @@ def test_selective_recomputation_keeps_biases_once(t5):
         assert saved.none - saved.selective == saved.restored_selective - 2 * pairs  # the bias, which its addition does not keep
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_each_block_reduces_as_megatron_does(tp, t5):
     """Self-attention and MLP as ever; cross-attention enters with the decoder's state and with the encoder's, leaves once."""
@@ -163,6 +164,7 @@ def test_each_block_reduces_as_megatron_does(tp, t5):
     assert biases == 32 * FAMILY.heads // tp
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tp", [2, 8])
 def test_sequence_parallelism_cuts_both_sequences(tp, t5):
     graph, dense = t5(tp=tp, sequence_parallel=True), t5(tp=tp)
@@ -184,6 +186,7 @@ def test_sequence_parallelism_cuts_both_sequences(tp, t5):
     assert [(tensor.bytes, tensor.gradient_bytes) for tensor in memory] == [(HIDDEN // tp, HIDDEN // tp)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("attention", Attention)
 def test_context_parallelism_cuts_both_sequences(attention, t5):
     cp = 4

@@ -59,6 +59,7 @@ def vector_work(operators):
     return found
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cp", [1, 2])
 def test_all_devices_together_do_the_work_of_the_whole(family, cp, extracted):

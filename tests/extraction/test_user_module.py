@@ -82,6 +82,7 @@ def test_the_block_of_a_gpt_is_that_of_the_family(gallery):
     assert ours.saved.none == theirs.saved.none
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("name", "reductions"), [("nanogpt", 2), ("encoder", 2), ("rotary", 2)])
 def test_linear_pairs_are_split_as_megatron_splits_them(gallery, name, reductions):
     whole, part = gallery(name).layers[1], gallery(name, 2).layers[1]

@@ -24,6 +24,7 @@ def collectives(operators):
     return [operator.collective for operator in operators.operators if operator.collective]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model", GMACS)
 def test_a_forward_pass_takes_the_published_operations(model, extracted):
     graph, family = extracted(model), find_model(model)
@@ -53,6 +54,7 @@ def test_a_block_keeps_what_a_transformer_without_dropout_does(attention, extrac
     assert block.saved.full == 2 * length * family.hidden
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_blocks_are_divided_patches_and_classifier_are_not(tp, extracted):
     whole, graph = extracted("vit-h-14"), extracted("vit-h-14", tp=tp)

@@ -180,7 +180,7 @@ def spoilt(content: bytes, how: str) -> bytes:
     return {**damaged, "one byte": one_byte, "payload": payload + content[len(payload) :]}[how]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("kind", "how"),
     [("nbi", "half"), ("nbi", "noise"), ("nbi", "payload"), ("nbc", "empty"), ("nbc", "one byte"), ("nbc", "other")],

@@ -51,6 +51,7 @@ def with_fewer(placed: list[tuple[int, PlacedStage]], place: int, layers: CaseLa
     return PricedStages(stages, [layers.of(stage.degrees) for stage in stages], machine)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_best_plan_is_that_of_enumeration(seed: int) -> None:
     for search, options, layers, lattice, limits, machine in searches(seed):

@@ -15,6 +15,7 @@ from Solver.heterogeneous.stage_classes import stage_classes
 from Solver.heterogeneous.stage_options import options_by_rows
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("seed", (3, 5, 8, 14))
 def test_stages_that_differ_choose_for_themselves(seed: int) -> None:
     case = hosted_case(seed, configurations=1, most_layers=3, tables=seed % 2 == 0)

@@ -185,7 +185,7 @@ def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
         assert [plan.micro_batches for plan in plans] == arrays.micro_batches.tolist()
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("seed", "tables"), [(seed, tables) for tables in (False, True) for seed in range(760, 790)])
 def test_what_the_space_leaves_out_is_no_faster_than_fewer_replicas(
     seed: int, tables: bool, monkeypatch: pytest.MonkeyPatch
@@ -234,6 +234,7 @@ def even(plan: UniformPlan, layers: int) -> UniformPlan | None:
     return replace(plan, stage_layers=tuple(len(part) for part in np.array_split(range(layers), plan.pp)))
 
 
+@pytest.mark.thorough
 def test_a_cut_is_as_good_when_first_stages_are_remembered() -> None:
     """With fewer micro-batches than stages, on like and unlike layers: the same seconds, proven, and fewer leaves in all."""
     random, saved = np.random.default_rng(0), 0

@@ -38,6 +38,7 @@ def test_bounds_and_best_plans_are_those_of_enumeration(seed: int, monkeypatch: 
             assert found.plan.offload == tried.part.plans.plans.shape.offload
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("seed", range(920, 924))
 def test_many_plans_at_once_cost_what_each_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for tried in parts_of(hosted_case(seed, most_layers=5), monkeypatch):

@@ -19,7 +19,7 @@ RUNS = [  # model, tp, pp, chunks per stage, micro-batch, global batch
 ]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run[0])
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
 def test_first_stage_holds_what_the_paper_says(run: tuple[str, int, int, int, int, int], recompute: Recompute) -> None:

@@ -92,6 +92,7 @@ def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, sof
     check_all(plans_of(shape, rows), *priced_shape(shape, software, cluster))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
 @pytest.mark.parametrize("software", ["megatron_2022", "megatron_core"])
 def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: str) -> None:
@@ -115,6 +116,7 @@ def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: 
         assert found.memory_bytes[index] == pytest.approx(alone.memory_bytes, rel=1e-9), rows[index]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
 def test_experts_divided_among_replicas(cluster: str) -> None:
     for tp, cp, ep in ((1, 1, 1), (1, 1, 4), (2, 2, 4)):

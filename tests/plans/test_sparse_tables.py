@@ -153,6 +153,7 @@ def blocks_with_tables(shape: UniformPlan) -> ModelGraph:
     return replace(graph, layers=tuple(layers), sequence=tuple(range(len(layers))))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
 @pytest.mark.parametrize("cp", [1, 2])
 def test_many_plans_at_once_cost_what_each_costs_alone(cluster: str, cp: int) -> None:

@@ -47,6 +47,7 @@ def test_menus_choose_the_axes_and_the_value_of_the_heat_map(swept_plans: Sweep,
     assert seen.view("heat-map").evaluate(TEXTS) == written
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", SIZES)
 def test_answers_of_others_are_drawn_beside_the_curves(swept_plans: Sweep, opened: Open, size: str, tmp_path: Any) -> None:
     points = read_points([swept_plans.folder])
@@ -82,6 +83,7 @@ def address(swept_plans: Sweep) -> Iterator[str]:
     listening.close()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_click_on_a_point_shows_its_plan_and_asks_what_another_costs(
     browser: Any, address: str, swept_plans: Sweep, size: str

@@ -254,6 +254,7 @@ def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chi
     assert front_of({}, lambda each: each.area_mm2) == []
 
 
+@pytest.mark.thorough
 def test_of_many_points_an_even_choice_is_drawn_and_said(plans: PointSet) -> None:
     feasible = [point for point in plans.points if point.feasible]
     copies = tuple(replace(feasible[place % len(feasible)], number=place + 1) for place in range(3 * MOST_BARS))

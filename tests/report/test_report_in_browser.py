@@ -145,7 +145,7 @@ def report(finished: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> P
     return path
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_is_drawn_within_the_width_and_legible(report: Path, opened: Open, size: str, theme: str) -> None:

@@ -11,6 +11,7 @@ from Runtime.training.job import Job
 from Runtime.training.stage_worker import cut_stage
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("count", "front", "back"),
     [

@@ -89,7 +89,7 @@ def undisturbed(tmp_path_factory):
 MOMENTS = [("chips", "**/layer_times-*.npz"), ("chips", "**/points-*.npz"), ("devices", "**/points-*.npz")]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("kind", "moment"), MOMENTS, ids=["layer times", "points", "points on devices"])
 def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, tmp_path):
     words = command(tmp_path, kind)

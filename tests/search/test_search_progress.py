@@ -32,6 +32,7 @@ class CountedProgress:
         self.phases[name] = done, total
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "hardware",
     [

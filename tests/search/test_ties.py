@@ -62,7 +62,7 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
     assert len(found) == 1 and found <= set(alike)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("seed", range(620, 624))
 def test_the_joint_optimum_is_the_same_whatever_was_evaluated(

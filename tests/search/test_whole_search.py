@@ -167,6 +167,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
     assert 0 < hasty.thorough < all_schedules  # known chips count too
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("devices", "hbm_gib", "reason"),
     [(1024, 0.75, "GiB per device, the chip has 768 MiB"), (16, 16, "needs 1024 devices, the cluster has 16")],
@@ -277,6 +278,7 @@ def test_two_models_get_the_chip_with_the_best_weighted_mean(folder, tmp_path):
         assert both.models[model].throughput_samples_per_s <= results[name].best.value * (1 + 1e-12)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("objective", [Objective.THROUGHPUT_PER_AREA, Objective.THROUGHPUT_PER_JOULE])
 def test_other_objectives_find_the_best_row_of_the_table(objective, folder, tmp_path, designs):
     found = solved(small_study(tmp_path, objective=objective.value)).best

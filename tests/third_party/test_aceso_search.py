@@ -156,6 +156,7 @@ def test_plans_are_better_than_those_that_aceso_found_and_proven(
     assert evaluate(found.plan, database).memory_mib <= 28000.0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_least_limit(tmp_path: Path, family: str) -> None:
     closed = 0
