@@ -20,7 +20,7 @@ from Estimator.devices.device import Device, Software
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
-from Estimator.profiled.cost_model import ProfiledModel, operator_model, source_counts
+from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
 from Plans.device_costs import DeviceCosts
@@ -168,7 +168,14 @@ class ExistingDevice(Hardware):
         return device_machine(self._model, self.cluster, memory_bytes)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
-        """Layer costs of ``graph``."""
+        """Layer costs of ``graph``.
+
+        Raises:
+            InputError: the device was profiled for other models alone.
+        """
+        if isinstance(self._model, ProfiledModel):
+            operators = (operator for operator, _ in step_operators(graph, Recompute.NONE))
+            check_model(self._model, graph.key.model, operators)
         costs = {mode: self._costs.layer_costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, costs)
 

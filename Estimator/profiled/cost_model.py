@@ -14,7 +14,7 @@ from Estimator.profiled.database import ProfileDatabase, read_database
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits
 from Estimator.profiled.overhead import Overhead, overhead_of
-from Estimator.profiled.rows import OperatorRow, anonymous, gradient_bytes
+from Estimator.profiled.rows import PROBE, OperatorRow, anonymous, gradient_bytes
 from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
 
@@ -57,6 +57,11 @@ class ProfiledModel(DeviceModel):
         """Seconds of an operator that runs in one piece, and where they are from."""
         return self._sourced(anonymous(operator))
 
+    def measured(self, operator: Operator) -> bool:
+        """Whether ``operator`` was measured for a model, and not as a probe alone."""
+        row = self._rows.get(anonymous(operator))
+        return row is not None and row.model != PROBE
+
     def source(self, operator: Operator) -> PriceSource:
         """Where the seconds of ``operator`` are from; pieces beside which others stream were not measured."""
         return PriceSource.FITTED if operator.streamed else self.sourced_time(operator).source
@@ -97,6 +102,26 @@ def operator_model(device: Device, software: Software, number_format: str) -> De
     if database.digest != device.profile.digest:
         raise InputError(f"{device.profile.folder} has changed since it was read; ask again, or give the database as it was then")
     return ProfiledModel(device, software, number_format, database)
+
+
+def check_model(model: ProfiledModel, name: str, operators: Iterable[Operator]) -> None:
+    """Refuse a database of other models, of which fits alone would price every operator.
+
+    Of other sizes of its own model, and of models that share operators with it, a database tells.
+
+    Raises:
+        InputError: says which models were measured, and how to measure this one too.
+    """
+    database = model.database
+    names = [*(row.model for row in database.operators), *(row.model for row in database.passes)]
+    measured = dict.fromkeys(each for each in names if each not in ("", PROBE))
+    if not measured or name in measured:
+        return
+    if not any(model.measured(operator) for operator in operators):
+        raise InputError(
+            f"{database.folder} was measured for {', '.join(measured)}, and has no operator of {name}; add it with "
+            f"'phaze profile --output {database.folder}', or give a database of {name}"
+        )
 
 
 def source_counts(operators: Iterable[tuple[Operator, int]], model: ProfiledModel) -> SourceCounts:

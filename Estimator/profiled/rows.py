@@ -16,6 +16,7 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorKind, Phas
 
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
+PROBE = "probe"  # the model of rows that every profile measures
 KEPT = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")  # of an operator: what is timed
 
 

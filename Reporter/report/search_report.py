@@ -67,7 +67,7 @@ def search_report(run: FinishedRun) -> Report:
             explanation.answer,
             (),
             (),
-            (*(tried if result.rows else ()), *differing, sources),
+            (*measured_sections((), trainings_of(run, ())), *(tried if result.rows else ()), *differing, sources),
         )
     best = result.best
     points = [points_of(run, best, name) for name in best.models]

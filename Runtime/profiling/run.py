@@ -28,7 +28,7 @@ from Estimator.profiled.database import (
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import held_out_errors
 from Estimator.profiled.machine import MACHINE, DeviceKind, MachineRecord, profile_folder, read_machine, write_machine
-from Estimator.profiled.rows import OperatorRow, PassRow, Timing, anonymous, gradient_bytes
+from Estimator.profiled.rows import PROBE, OperatorRow, PassRow, Timing, anonymous, gradient_bytes
 from GraphExtractor.graph import Attention, GraphKey, Operator, Phase
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -45,7 +45,6 @@ from Runtime.profiling.timing import Repeats, Timed, timed
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
-PROBE = "probe"
 PASS_MEMORY = 0.5  # of what is free: more is not taken for weights, gradients and activations of a whole pass
 COPIES = 4  # of the weights that a pass holds, activations included, roughly
 

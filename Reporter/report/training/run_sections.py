@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from Estimator.profiled.database import read_database
 from Estimator.profiled.machine import profile_folder
+from Plans.results import PipelineReport
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Section
 from Reporter.report.training.profile_section import profile_section
@@ -17,16 +18,21 @@ from Studies.trained_run import TrainedRun, trained_run
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A training, and the point whose plan was trained."""
+    """A training, and what was predicted of the pipeline of its plan."""
 
-    points: PointsOfModel
     trained: TrainedRun
+    predicted: PipelineReport | None
 
 
 def trainings_of(run: FinishedRun, points: Sequence[PointsOfModel]) -> tuple[Training, ...]:
-    """Those of the run's plans that were trained."""
-    found = ((each, trained_run(run.folder, each.plan.plan)) for each in points)
-    return tuple(Training(each, trained) for each, trained in found if trained is not None)
+    """That of the plan whose stages differ, which is trained where there is one, else those of the plans of stages alike."""
+    answer = run.result.heterogeneous
+    if answer is not None and answer.best is not None:
+        trained = trained_run(run.folder, answer.best.plan)
+        if trained is not None:
+            return (Training(trained, answer.best.pipeline),)
+    found = ((trained_run(run.folder, each.plan.plan), each.plan.pipeline) for each in points)
+    return tuple(Training(trained, pipeline) for trained, pipeline in found if trained is not None)
 
 
 def measured_sections(points: Sequence[PointsOfModel], trainings: Sequence[Training]) -> Iterator[Section]:
@@ -35,4 +41,4 @@ def measured_sections(points: Sequence[PointsOfModel], trainings: Sequence[Train
     if prices is not None and profile_folder(prices.database) is not None:
         yield profile_section(read_database(prices.database), prices, [each.model for each in points])
     for each in trainings:
-        yield from training_sections(each.trained.record, each.trained.job, each.points.plan.pipeline)
+        yield from training_sections(each.trained.record, each.trained.job, each.predicted)

@@ -17,7 +17,7 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
-from Estimator.profiled.cost_model import ProfiledModel, operator_model, source_counts
+from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.database import append_operator
 from Estimator.profiled.fits import Rates, SizeFit, held_out_errors
 from Estimator.profiled.overhead import overhead_of
@@ -164,3 +164,19 @@ def test_held_out_rows_of_a_regular_machine_are_predicted() -> None:
     errors = held_out_errors(rows, Rates(PEAK, 1e10))
     assert len(errors) == len(rows)
     assert np.abs(errors).max() < 0.15
+
+
+def test_a_database_of_other_models_alone_is_refused(folder: Path) -> None:
+    model = model_of(folder)
+    other = product(17, 65, 129)
+    with pytest.raises(InputError, match=r"was measured for by_hand, and has no operator of gpt2; add it with 'phaze profile"):
+        check_model(model, "gpt2", [other])
+    check_model(model, "by_hand", [other])
+    check_model(model, "gpt2", [other, OPERATORS[0]])
+
+
+def test_probes_are_no_measurement_of_a_model(tmp_path: Path) -> None:
+    shared = replace(row(OPERATORS[0]), model="probe")
+    written(tmp_path, (shared, *map(row, OPERATORS[1:])))
+    with pytest.raises(InputError, match="has no operator of gpt2"):
+        check_model(model_of(tmp_path), "gpt2", [OPERATORS[0]])
