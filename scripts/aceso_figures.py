@@ -185,7 +185,7 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
         chart = alt.layer(base.mark_line(strokeWidth=1.8).encode(**encoding), base.mark_point(filled=True).encode(**encoding))
     else:
         cases = list(dict.fromkeys(row.case for row in rows))
-        encoding["x"] = alt.X("x:N", title=None, sort=cases, axis=alt.Axis(labelAngle=-40))
+        encoding["x"] = alt.X("x:N", title=None, sort=cases, axis=alt.Axis(labelAngle=-40, labelOverlap=False))
         offset = alt.XOffset("method:N", sort=labels)
         mark = base.mark_point(filled=True, size=45) if measure.logarithmic else base.mark_bar()
         chart = alt.layer(mark.encode(xOffset=offset, **encoding))

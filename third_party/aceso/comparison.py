@@ -248,7 +248,7 @@ def _find(question: Question, method: str) -> _Found:
         best = search(question)
     except InfeasibleError as error:
         return _Found(None, None, " ".join(str(error).split()), None)
-    return _Found(best.plan, best.bound_s, best.status, None)
+    return _Found(best.plan, best.bound_s, best.status, best.stages)
 
 
 def _corrected_s(plan: Plan, database: Database, devices_per_node: int) -> float | None:

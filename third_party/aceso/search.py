@@ -46,12 +46,16 @@ OPTIMAL = 1e-9  # relative gap up to which a plan counts as the best
 
 @dataclass(frozen=True)
 class Found:
-    """The best plan, what it takes, and what no plan of the space is faster than."""
+    """The best plan, what it takes, and what no plan of the space is faster than.
+
+    ``stages``: how many were priced beyond their first bounds.
+    """
 
     plan: Plan
     iteration_s: float
     bound_s: float
     seconds: float
+    stages: int
 
     @property
     def status(self) -> str:
@@ -281,4 +285,5 @@ def _search(question: Question, compiling: CompileTime) -> Found:
             f"{proven} of up to {question.most_stages} stages within {question.memory_limit_mib:g} MB per GPU; "
             "give more memory, GPUs, stages or time"
         )
-    return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, at_work.seconds)
+    stages = sum(len(each.pricing.tries) for each in open_branches if each.pricing is not None)
+    return Found(at_work.best, at_work.best_us * US, min(bound, at_work.best_us) * US, at_work.seconds, stages)
