@@ -40,7 +40,7 @@ HEAVY = (
     *("Reporter.validation_tables", "Reporter.explain_tables", "Reporter.sweep_tables", "Reporter.training_tables"),
     *("Validation.run", "Estimator.devices.calibration", "Estimator.network.calibration", "FrontDoor.doctor"),
     *("third_party.nest_placement", "third_party.phaze_icml24_placement", "third_party.phaze_icml24_schedule"),
-    *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze", "transformers.modeling_utils"),
+    *("third_party.transformer_perf_estimates.command_line", "third_party.amped", "phaze"),
 )
 
 
@@ -190,11 +190,14 @@ class Running:
 def prepare() -> None:
     """Import what commands need."""
     from Common.compiled_code import find_place
+    from GraphExtractor.attention import register_attention
+    from GraphExtractor.graph import Attention
 
     find_place()
     for name in HEAVY:
         with contextlib.suppress(ModuleNotFoundError):  # optional, or gone
             import_module(name)
+    register_attention(Attention.FLASH)  # which imports what models are made of
     sys.modules["pyarrow"].set_cpu_count(1)
 
 
