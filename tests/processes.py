@@ -49,6 +49,7 @@ class Left:
     """A program that should have ended."""
 
     pid: int
+    parent: int
     command: str
 
 
@@ -62,8 +63,15 @@ def programs(mark: str) -> list[Left]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             if command and not (parent == os.getpid() and any(pool in command for pool in POOLS)):
-                found.append(Left(int(folder.name), command))
+                found.append(Left(int(folder.name), parent, command))
     return found
+
+
+def forked(pid: int, mark: str) -> list[int]:
+    """Running processes with ``mark`` that were forked from a server which process ``pid`` started."""
+    running = programs(mark)
+    servers = {each.pid for each in running if each.parent == pid}
+    return [each.pid for each in running if each.parent in servers]
 
 
 def ended(mark: str) -> list[Left]:

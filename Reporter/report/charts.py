@@ -10,11 +10,14 @@ LEGEND_COLUMN = "legendColumn"
 
 
 def sized(chart: Any, height: int) -> dict[str, Any]:
-    """JSON of a chart as wide as its place, ``height`` pixels between its axes."""
+    """JSON of a chart as wide as its place, ``height`` pixels between its axes.
+
+    It is not validated, which takes longer than all else of a page together: that figures keep to the schema is for tests.
+    """
     import altair as alt
 
     fitted = chart.properties(width="container", height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
-    spec: dict[str, Any] = fitted.to_dict()
+    spec: dict[str, Any] = fitted.to_dict(validate=False)
     spec.pop("config", None)  # the theme's takes its place
     return spec
 

@@ -216,13 +216,14 @@ def front_table(evaluated: pd.DataFrame) -> PageTable:
     front = front.sort_values(
         ["throughput_samples_per_s", "energy_per_sample_j", "hbm_bytes"], ascending=[False, True, True], kind="stable"
     )
-    rows = [_front_row(points) for _, points in front.groupby("chip", sort=False)]
+    by_chip = [points for _, points in front.groupby("chip", sort=False)]
+    rows = [_front_row(points) for points in by_chip[:FRONT_ROWS]]
     columns = ("accelerator", "HBM GiB", "micro-batch", "recomputation", "tp x pp x dp", "samples/s", "area mm²", "J/sample")
-    chips = f"{len(rows):,} chip{'s' if len(rows) > 1 else ''}"
-    of = f"the first {FRONT_ROWS} of {chips}" if len(rows) > FRONT_ROWS else chips
+    chips = f"{len(by_chip):,} chip{'s' if len(by_chip) > 1 else ''}"
+    of = f"the first {FRONT_ROWS} of {chips}" if len(by_chip) > FRONT_ROWS else chips
     words = {"accelerator", "recomputation"}
     title = f"Pareto front, fastest first: {of}"
-    return table(title, (*columns, "plans on the front"), rows[:FRONT_ROWS], words=words)
+    return table(title, (*columns, "plans on the front"), rows, words=words)
 
 
 def _front_row(points: pd.DataFrame) -> tuple[str, ...]:

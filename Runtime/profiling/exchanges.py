@@ -1,16 +1,13 @@
 """Seconds of collectives and messages between processes of this machine: gloo on CPUs, NCCL with one process per GPU.
 
-The processes are started once, as many as the largest group; smaller groups are their first ones. Each ends by itself when the
-process that started it is gone.
+The processes are started once, as many as the largest group; smaller groups are their first ones.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Any
 from Common.errors import PhazeError
 from Estimator.profiled.machine import DeviceKind
 from Estimator.profiled.rows import CollectiveRow, Exchange, Timing
+from Runtime.forked import die_with_parent, forking, stop_server
 from Runtime.profiling.timing import Repeats, spread_of, timing_of
 
 CPU_SIZES = (2**12, 2**15, 2**18, 2**20, 2**22, 2**24)
@@ -56,13 +54,13 @@ def measured_exchanges(wanted: Sequence[Wanted], device_kind: DeviceKind, repeat
     if not wanted:
         return
     processes = max(each.group_size for each in wanted)
-    context = multiprocessing.get_context("spawn")
+    context = forking(("torch.distributed", __name__))
     with tempfile.TemporaryDirectory() as folder:
         results, sender = context.Pipe(duplex=False)
         members = [
             context.Process(
                 target=_member,
-                args=(rank, processes, str(Path(folder) / "meeting"), device_kind, tuple(wanted), repeats, os.getpid(), sender),
+                args=(rank, processes, str(Path(folder) / "meeting"), device_kind, tuple(wanted), repeats, sender),
                 daemon=True,
             )
             for rank in range(processes)
@@ -81,6 +79,7 @@ def measured_exchanges(wanted: Sequence[Wanted], device_kind: DeviceKind, repeat
             for member in members:
                 member.terminate()
                 member.join()
+            stop_server()
 
 
 def _received(results: Connection, members: Sequence[Any]) -> Timing | None:
@@ -105,12 +104,11 @@ def _member(
     device_kind: DeviceKind,
     wanted: Sequence[Wanted],
     repeats: Repeats,
-    parent: int,
     results: Connection,
 ) -> None:
     """One of the processes; what goes wrong in it is said by the process that started it, once."""
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which the process that started this one hears as well
-    threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
     try:
         _measure(rank, processes, meeting, device_kind, wanted, repeats, results)
     except Exception:  # noqa: BLE001 - mostly that another one is gone
@@ -146,12 +144,6 @@ def _measure(
             results.send(timing)
     dist.barrier()
     dist.destroy_process_group()
-
-
-def _end_without(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(WATCH_S)
-    os._exit(1)
 
 
 def _timing(wanted: Wanted, rank: int, group: Any, device: str, repeats: Repeats) -> Timing | None:

@@ -1,35 +1,32 @@
 """Processes of a training on this machine: started together, watched, and none left behind.
 
-A process whose parent dies is killed by the kernel (PR_SET_PDEATHSIG); where one dies, the others are ended.
+Where one dies, the others are ended; all of them end with the process that started them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import pickle
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
-from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch.distributed as dist
 
 from Common.errors import InputError, PhazeError
+from Runtime.forked import die_with_parent, forking, stop_server
 from Runtime.training.job import Job
 from Runtime.training.process import prepare_torch, train
 from Runtime.training.records import JobRecord, StepRecord
 
 logger = logging.getLogger(__name__)
 
-PR_SET_PDEATHSIG = 1  # of prctl(2)
-PRELOADED = ("Runtime.training.process", "transformers.modeling_utils")  # once, in a server that processes are forked from
+PRELOADED = ("Runtime.training.process", "transformers.modeling_utils")
 GRACE_S = 5.0  # for processes that were told to end
 
 
@@ -40,8 +37,7 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         PhazeError: a process failed or was killed; says which. InputError where one refused its job.
     """
     world = max(job.processes for job in jobs)
-    context = get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
+    context = forking(PRELOADED)
     started: list[tuple[ForkServerProcess, Connection]] = []
     meeting = TemporaryDirectory(prefix="phaze-train-")  # a port could be taken by another program before it is used
     try:
@@ -55,7 +51,7 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         return _watched(jobs, started)
     finally:
         _end([process for process, _ in started])
-        _forkserver._stop()  # type: ignore[attr-defined]  # nothing is left, also where this process goes on
+        stop_server()
         meeting.cleanup()
 
 
@@ -137,14 +133,6 @@ def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connect
         tell(error)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it in one sentence
         tell(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}"))
-
-
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends: the server, which ends with the process that started it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    starter = parent_process()
-    if starter is not None and not starter.is_alive():  # it ended before that
-        os._exit(1)
 
 
 def _end(processes: Sequence[ForkServerProcess]) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from Common.errors import InputError
 from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
 from Plans.plan import Plan
+from Runtime.training.recomputation import run_again
+
+ATTENTION = "scaled_dot_product"  # is in the names of the operators that selective recomputation runs again
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,17 @@ class Crossing:
 
 @dataclass(frozen=True)
 class LayerModule:
-    """A layer of a stage: a module that takes the values named ``takes`` and gives those named ``gives``."""
+    """A layer of a stage: a module that takes the values named ``takes`` and gives those named ``gives``.
+
+    ``differentiable`` says which of these have gradients. ``recompute`` full runs all of it again in the backward pass; under
+    selective the module does so with its attention by itself.
+    """
 
     name: str
     module: GraphModule
     takes: tuple[str, ...]
     gives: tuple[str, ...]
+    differentiable: tuple[bool, ...]
     recompute: Recompute
 
 
@@ -123,8 +130,8 @@ class Cutter:
             raise InputError(
                 f"stages {source} and {targets[0]} exchange {node.name} of shape {shape}, which has no rows; cut elsewhere"
             )
-        gradient = node in self.of_weights and value.is_floating_point()
-        return Crossing(node.name, source, targets, shape, value.dtype, shape[0] // self.rows if in_rows else 0, gradient)
+        rows_times = shape[0] // self.rows if in_rows else 0
+        return Crossing(node.name, source, targets, shape, value.dtype, rows_times, self._has_gradient(node))
 
     def program(
         self,
@@ -178,31 +185,42 @@ class Cutter:
         for node in members:
             values[node] = graph.node_copy(node, lambda each: values[each])
             values[node].target = real.get(str(node.target), node.target)
+            if recompute is Recompute.SELECTIVE and ATTENTION in str(node.target):
+                values[node].target = _attention_again(node.target, isinstance(node.meta["val"], tuple))
         graph.output(tuple(values[node] for node in gives))
-        module = GraphModule(torch.nn.Module(), graph)
-        return LayerModule(name, module, tuple(node.name for node in takes), tuple(node.name for node in gives), recompute)
+        return LayerModule(
+            name=name,
+            module=GraphModule(torch.nn.Module(), graph),
+            takes=tuple(node.name for node in takes),
+            gives=tuple(node.name for node in gives),
+            differentiable=tuple(self._has_gradient(node) for node in gives),
+            recompute=recompute,
+        )
+
+    def _has_gradient(self, node: Node) -> bool:
+        value = node.meta["val"]
+        return node in self.of_weights and isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def run_layer(layer: LayerModule, values: dict[str, Any]) -> None:
     """Run a layer on ``values`` by name, and add what it gives to them."""
     given = [values[name] for name in layer.takes]
-    if layer.recompute is Recompute.FULL:
-        made = checkpoint(layer.module, *given, use_reentrant=False, preserve_rng_state=False)
-    elif layer.recompute is Recompute.SELECTIVE:
-        made = checkpoint(layer.module, *given, use_reentrant=False, preserve_rng_state=False, context_fn=_selective)
-    else:
-        made = layer.module(*given)
+    made = run_again(layer.module, given, layer.differentiable) if layer.recompute is Recompute.FULL else layer.module(*given)
     values.update(zip(layer.gives, made, strict=True))
 
 
-def _selective() -> Any:
-    """Attention is computed again, all else is kept."""
-    return create_selective_checkpoint_contexts(_policy)
+def _attention_again(operator: Callable[..., Any], is_tuple: bool) -> Callable[..., Any]:
+    """An operator of attention that is computed again; of several results the first one alone has a gradient."""
 
+    def attention(*operands: Any, **named: Any) -> tuple[Any, ...] | torch.Tensor:
+        def run(*values: Any) -> tuple[Any, ...]:
+            result = operator(*values[: len(operands)], **dict(zip(named, values[len(operands) :], strict=True)))
+            return result if is_tuple else (result,)
 
-def _policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
-    again = "scaled_dot_product" in str(operator)
-    return CheckpointPolicy.PREFER_RECOMPUTE if again else CheckpointPolicy.MUST_SAVE
+        results = run_again(run, (*operands, *named.values()))
+        return results if is_tuple else results[0]
+
+    return attention
 
 
 def _reached(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:

@@ -19,7 +19,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from Common.choices import PipelineSchedule
 from GraphExtractor.forward_trace import real_model, trace_forward
-from GraphExtractor.graph import Recompute
 from GraphExtractor.models.base import ModelFamily
 from Runtime.training.clock import Activity, Clock
 from Runtime.training.divided_weights import division_of
@@ -170,8 +169,6 @@ class StageWorker:
                 values[node] = batch[name][first : first + len(self.seat.rows)]
             values |= {**self.program.constants, **received}
             for layer in self.program.layers:
-                if layer.recompute is Recompute.FULL:
-                    kept.add(values[name] for name in layer.takes)
                 run_layer(layer, values)
         self.optimizer.drop_weights()
         sent = tuple((each, values[each.name]) for each in self.program.sends)
@@ -212,12 +209,6 @@ class _Kept:
         self._held: list[Any] = []
         self.bytes, self._counts = 0, counts
         self._hooks: Any = saved_tensors_hooks(self._pack, lambda value: value) if counts else nullcontext()
-
-    def add(self, values: Any) -> None:
-        """Count tensors that are kept in other ways."""
-        for value in values:
-            if isinstance(value, torch.Tensor) and self._counts:
-                self._pack(value)
 
     def _pack(self, value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()

@@ -10,9 +10,11 @@ from dataclasses import fields, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
+import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
+from altair.utils.schemapi import validate_jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -222,6 +224,13 @@ def test_thinning_keeps_the_front_and_the_ends(monkeypatch: pytest.MonkeyPatch) 
     assert (others.min(), others.max()) == (dominated.min(), dominated.max())
     assert len(thinned(designs.head(300))) == 300
     assert len(thinned(designs.assign(on_front=True))) == 1000
+
+
+def test_figures_keep_to_the_schema_of_what_draws_them(told: Report) -> None:
+    schema = alt.load_schema()
+    assert len(told.figures) > 10
+    for figure in told.figures:
+        validate_jsonschema(figure.spec, schema)
 
 
 def test_thinning_is_said(finished: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from random import Random
 from uuid import uuid4
 
 import pytest
-from processes import MARK, ended, programs, started
+from processes import MARK, ended, forked, started
 
 from Estimator.profiled.database import ProfileDatabase, read_database
 
@@ -57,7 +57,7 @@ def test_a_killed_profile_leaves_none_behind_and_goes_on(tmp_path: Path) -> None
         assert ended(mark) == []
     kept = exchanges(read_database(tmp_path / "here"))
     with exchanging(tmp_path / "here", mark) as process:  # goes on
-        member = next(each.pid for each in programs(mark) if each.pid != process.pid and "spawn_main" in each.command)
+        member = forked(process.pid, mark)[0]
         os.kill(member, signal.SIGKILL)
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1

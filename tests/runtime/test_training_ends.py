@@ -14,7 +14,7 @@ from random import Random
 from uuid import uuid4
 
 import pytest
-from processes import MARK, ended, programs, started
+from processes import MARK, ended, forked, programs, started
 from trained_plans import BACK, FRONT, Stage, tiny_plan
 
 import phaze
@@ -42,29 +42,12 @@ def endless(folder: Path, mark: str, every: int = 3) -> Iterator[subprocess.Pope
         yield process
 
 
-def parents() -> dict[int, int]:
-    """The parent of every process."""
-    found = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            found[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    return found
-
-
-def ranks(process: subprocess.Popen[str], mark: str) -> list[int]:
-    """The processes that train."""
-    above = parents()
-    return [each.pid for each in programs(mark) if above.get(above.get(each.pid, 0)) == process.pid]
-
-
 @pytest.mark.thorough
 @pytest.mark.kill
 def test_a_killed_process_ends_the_training_with_one_sentence(tmp_path: Path) -> None:
     mark = str(uuid4())
     with endless(tmp_path, mark) as process:
-        training = ranks(process, mark)
+        training = forked(process.pid, mark)
         assert len(training) == 2
         os.kill(training[1], signal.SIGKILL)
         _, said = process.communicate(timeout=PATIENCE_S)
@@ -105,7 +88,7 @@ def test_a_training_killed_at_any_moment_goes_on_to_the_same_losses(tmp_path: Pa
     mark, random = str(uuid4()), Random()
     with endless(tmp_path, mark, every=1) as process:
         time.sleep(random.uniform(0, LONGEST_WAIT_S))
-        victim = random.choice([process.pid, *ranks(process, mark)])
+        victim = random.choice([process.pid, *forked(process.pid, mark)])
         os.kill(victim, signal.SIGKILL)
         _, said = process.communicate(timeout=PATIENCE_S)
         assert ended(mark) == []
