@@ -62,17 +62,21 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     model = build_model(key, family, fake)
     modules = family.layer_modules(model)
     sizes = _published_size(model, family, family.padded_vocabulary(key.tp)), _block_size(model, modules)
-    expanded = _expanded(key, family, modules, _representatives(model, modules), model, fake)
-    if expanded is None:
-        logger.info("the layers of %s differ in more than their position; tracing all of them", key.model)
-        expanded = _expanded(key, family, modules, {}, build_model(key, family, fake), fake)
+    tries = [_representatives(model, modules, ahead) for ahead in ((1, 2) if family.described else (2,))]
+    expanded = None
+    for chosen in [*tries, {}]:
+        expanded = _expanded(key, family, modules, chosen, model, fake)
+        if expanded is not None:
+            break
+        logger.info("the layers of %s differ in more than their position; tracing more of them", key.model)
+        model = build_model(key, family, fake)
     if expanded is None:
         raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
     return ModelGraph(key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared)
 
 
-def _representatives(model: torch.nn.Module, modules: LayerModules) -> dict[str, Representatives]:
-    return {stack: representatives(model.get_submodule(stack)) for stack in modules.stacks}
+def _representatives(model: torch.nn.Module, modules: LayerModules, ahead: int = 2) -> dict[str, Representatives]:
+    return {stack: representatives(model.get_submodule(stack), ahead) for stack in modules.stacks}
 
 
 def _expanded(

@@ -37,8 +37,12 @@ class ExpandedLayers:
     shared: tuple[SharedTensor, ...]
 
 
-def representatives(blocks: torch.nn.Module) -> Representatives:
-    """Of every run of equally built blocks of a list the first two, the third (for all in between) and the last."""
+def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
+    """Of every run of equally built blocks the first ``ahead`` ones, the next (for all in between) and the last.
+
+    One ahead does where the first block is like the others; of a model whose first block differs (by what it need not give a
+    gradient for, say) the second is.
+    """
     structures = [structure(block) for block in blocks.children()]
     kept: list[int] = []
     copies: list[int] = []
@@ -48,8 +52,9 @@ def representatives(blocks: torch.nn.Module) -> Representatives:
         while end < len(structures) and structures[end] == structures[start]:
             end += 1
         run = end - start
-        kept += [start, start + 1, start + 2, end - 1] if run > 4 else range(start, end)
-        copies += [1, 1, run - 3, 1] if run > 4 else [1] * run
+        shortened = run > ahead + 2
+        kept += [*range(start, start + ahead + 1), end - 1] if shortened else range(start, end)
+        copies += [*[1] * ahead, run - ahead - 1, 1] if shortened else [1] * run
         start = end
     return Representatives(tuple(kept), tuple(copies))
 

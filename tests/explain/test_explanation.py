@@ -92,6 +92,7 @@ def test_a_study_that_was_edited_into_another_is_not_compared_with_the_answer(fi
         _ = search.best
 
 
+@pytest.mark.thorough
 def test_two_models_share_a_chip_and_a_mean(finished, tmp_path):
     result = solved(small_study(tmp_path, model=["bertbase=1", "opt=3"], micro_batch_size=[1], hbm_size=[16]), limits=True)
     explanation = explain(open_run(Path(result.run_directory)))

@@ -53,6 +53,7 @@ def test_gains_are_ordered_and_say_whether_they_bind(finished):
     assert sum(each.binds for each in limits) >= 3
 
 
+@pytest.mark.thorough
 def test_more_devices_are_not_asked_for_where_their_plans_would_fill_memories(finished, tmp_path):
     found = searched(finished, tmp_path, global_batch_size=2**24, hbm_size=[80])
     resources = {each.resource for each in found.best.limits}

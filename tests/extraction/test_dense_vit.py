@@ -39,6 +39,7 @@ def test_it_has_the_sizes_of_the_paper(extracted):
     assert graph.total_parameter_count == 48 * block.parameter_count + 2 * pixels * HIDDEN + pixels + 3 * HIDDEN + TOKENS * HIDDEN
 
 
+@pytest.mark.thorough
 def test_long_sequences_are_cut_in_every_way(extracted):
     whole = extracted(MODEL).layers[1]
     for layout in (

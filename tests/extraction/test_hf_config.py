@@ -212,6 +212,7 @@ def test_what_a_family_does_not_have_is_left_to_transformers_and_named(tmp_path,
     assert f"does not have {named}" in caplog.text
 
 
+@pytest.mark.thorough
 def test_biases_that_a_family_does_not_have_are_in_the_graph_of_transformers(tmp_path):
     whole = extract_graph(key(config(tmp_path, "llama", **SMALL)))
     biased = extract_graph(key(config(tmp_path, "llama", **SMALL, attention_bias=True)))
@@ -279,6 +280,7 @@ def attention_of(graph):
     return [each for layer in graph.layers for each in layer.forward.operators if each.kind is OperatorKind.ATTENTION]
 
 
+@pytest.mark.thorough
 def test_a_window_that_attention_is_told_of_is_priced(tmp_path):
     path = config(tmp_path, "mistral", **SMALL, sliding_window=32)
     graph = extract_graph(key(path))

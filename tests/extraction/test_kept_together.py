@@ -141,6 +141,7 @@ def test_every_stage_of_random_blocks_keeps_what_autograd_keeps(seed):
             assert layer_sizes(graph, mode).saved_by(members).tolist() == [sum(held.values())], (mode, first, last)
 
 
+@pytest.mark.thorough
 def test_random_blocks_share_what_cuts_part():
     """Else the comparison would say nothing of tensors that makers and readers both keep, or that lead over blocks."""
     kept = [each.none for seed in SEEDS for each in case(seed)[1].shared if len(each.none) > 1]

@@ -61,6 +61,7 @@ def test_a_bottleneck_is_three_convolutions_with_batch_norms(model, extracted):
         assert all(operator.yields is Yields.INPUT_GRADIENT for operator in backward)
 
 
+@pytest.mark.thorough
 def test_a_bottleneck_keeps_what_its_norms_and_activations_read(extracted):
     graph = extracted("resnet-50", 4)
     block, base = graph.layers[2], 2 * 4 * 56 * 56 * find_model("resnet-50").base

@@ -144,6 +144,7 @@ def test_ways_that_do_not_fit_are_refused(key, message):
         extract_graph(key)
 
 
+@pytest.mark.thorough
 def test_biases_of_an_encoder_and_decoder_meet_keys_of_a_ring(extracted):
     whole, ring = (extracted("t5-small", sequence_length=512, cp=cp, **RING) for cp in (1, 2))
     assert check_structure(ring) == []

@@ -73,6 +73,7 @@ def test_every_parameter_is_owned_once_whoever_reads_it(gallery, name):
     assert sum(layer.tied_count for layer in layers) == shared.get(name, 0)
 
 
+@pytest.mark.thorough
 def test_the_block_of_a_gpt_is_that_of_the_family(gallery):
     family = Gpt(layers=6, hidden=64, heads=4, ffn=256, vocabulary=256, sequence_length=64)
     ours, theirs = extract_graph(GraphKey("gpt", 2, 64, 1), family).layers[1], gallery("nanogpt").layers[1]
@@ -103,6 +104,7 @@ def test_a_plan_in_the_file_splits_the_vocabulary_too(gallery):
         extract_graph(key(GALLERY / "rotary.py", 4))
 
 
+@pytest.mark.thorough
 def test_eager_attention_is_that_of_the_framework(gallery):
     graph = extract_graph(key(GALLERY / "encoder.py", attention=Attention.EAGER))
     core = [operator for operator in graph.layers[1].forward.operators if operator.core_attention]

@@ -119,6 +119,7 @@ def test_the_plan_that_was_found_can_be_evaluated_on_a_device(words: list[str], 
     assert [stage["layers"] for stage in stages] == [stage["layers"] for stage in found["stages"]]
 
 
+@pytest.mark.thorough
 def test_an_answer_never_stands_beside_files_of_another_study(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert phaze.main(words) == 0
 

@@ -154,6 +154,7 @@ def test_flags_of_every_mode_are_given_values() -> None:
         assert missing == [], mode
 
 
+@pytest.mark.thorough
 def test_a_short_run_finds_nothing(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """The same inputs every time; ``scripts/fuzz.py`` tries others and says how to repeat each."""
     inputs = MANY_INPUTS if pytestconfig.getoption("--thorough") else INPUTS

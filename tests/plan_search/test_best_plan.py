@@ -316,6 +316,7 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
     assert tight > 100
 
 
+@pytest.mark.thorough
 def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -> None:
     """Layers of as many parameters, whose sparse gradients differ: every plan's cut by enumeration, in memory that is scarce."""
     random, scarce = np.random.default_rng(1), 0

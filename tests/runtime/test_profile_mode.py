@@ -67,6 +67,7 @@ def test_a_second_profile_measures_nothing_again(profiled: Path, capsys: pytest.
     assert read_database(profiled).digest == before.digest
 
 
+@pytest.mark.thorough
 def test_a_profile_that_was_killed_keeps_its_rows_and_ends_with_the_same_ones(profiled: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     words = [sys.executable, REPOSITORY / "phaze.py", *PROFILE, "--output", folder, "--quiet"]

@@ -115,6 +115,7 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
         assert all(np.array_equal(now[name][:, kept], known[name][:, kept]) for name in ("seconds", "least_s", "joules"))
 
 
+@pytest.mark.thorough
 def test_two_runs_of_one_study_at_once_end_with_the_same_answer(undisturbed, tmp_path):
     words = command(tmp_path, "chips")
     shutil.copytree(undisturbed["chips"] / "GraphExtractor", tmp_path / "out" / "GraphExtractor")

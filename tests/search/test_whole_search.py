@@ -131,6 +131,7 @@ class DoubtfulSolver(NativeSolver):
         return dataclasses.replace(solved, bound_s=0.5 * solved.makespan_s)
 
 
+@pytest.mark.thorough
 def test_without_proven_schedules_nothing_is_called_optimal(tmp_path, monkeypatch):
     monkeypatch.setattr("Studies.problem.solver_named", lambda _: DoubtfulSolver())
     result = solved(small_study(tmp_path))

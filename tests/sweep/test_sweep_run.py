@@ -202,6 +202,7 @@ def test_a_worker_that_dies_fails_its_point_and_no_other(warm, tmp_path):
     assert all(point.found for point in others)
 
 
+@pytest.mark.thorough
 def test_every_point_is_told_as_it_ends_and_progress_counts_what_is_computed(warm, tmp_path, caplog):
     caplog.set_level("INFO", logger="Common.progress")
     told = []

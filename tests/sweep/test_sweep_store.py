@@ -120,6 +120,7 @@ def test_a_lock_keeps_other_processes_away_and_goes_with_its_own(tmp_path):
         assert held
 
 
+@pytest.mark.thorough
 def test_two_sweeps_share_a_store_and_the_second_waits_for_what_the_first_computes(warm, tmp_path):
     (there,) = run(small_sweep(tmp_path, warm))
     assert there.found

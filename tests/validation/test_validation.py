@@ -142,6 +142,7 @@ def test_shared_runs_are_met(shared_data, graphs, some_of):
     assert by_source(report, "ground_truth_multi").time_mape <= 0.10
 
 
+@pytest.mark.thorough
 def test_shared_single_node_runs_are_met(shared_data, graphs, some_of):
     traced = ("hidden size", "sequence length", "tensor parallelism", "micro batch")
     path, rows = some_of(shared_data / "measured" / "single_node_8xA100.csv", traced)

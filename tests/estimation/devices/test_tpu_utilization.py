@@ -55,6 +55,7 @@ def test_mlperf_on_tpu_v4(tpu_v4_530b: float) -> None:
     assert tpu_v4_530b == pytest.approx(0.63, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_lamda_on_tpu_v3(platform: Platform) -> None:
     """Thoppilan et al. 2022, LaMDA, section 3: 56.5 % on 1,024 chips of 4 matrix units at 0.94 GHz and 900 GB/s."""
     tpu_v3 = replace(platform, frequency_hz=0.94e9, hbm_bandwidth_bytes_per_s=0.9e12)
