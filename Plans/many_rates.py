@@ -16,7 +16,7 @@ from Plans.assignment import Assignment
 from Plans.groups import divided_replicas, replicas
 from Plans.host_traffic import HostRates
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives, host_rates
+from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives, host_rates, start_s
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans
 
@@ -50,6 +50,7 @@ class ManyRates(NamedTuple):
     hidden_part: FloatArray
     resident_bytes: FloatArray
     step_s: FloatArray
+    start_s: FloatArray
     in_flight: FloatArray
     host: HostRates
 
@@ -76,6 +77,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.gradient_bytes,
         rates.resident_bytes[plan],
         rates.step_s[plan],
+        rates.start_s[plan],
         rates.reserved_bytes,
         rates.expert_split,
         rates.tied_split,
@@ -136,6 +138,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,
+        start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
         host=host,
     )

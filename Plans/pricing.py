@@ -233,16 +233,17 @@ def _stage_parts(
                 data_s,
                 sizes.layers[chunk],
             )
-            launch_s += price.launch_s
+            start_s = rates.start_s[0] if which == 0 else rates.start_s[1] if which == 2 else 0.0
+            launch_s += price.launch_s + start_s
             hidden_tensor_s += price.hidden_tensor_s
             exposed_data_s += price.exposed_data_s
             hidden_data_s += data_s - price.exposed_data_s
             if which == 0:
-                forward_s += price.total_s
-                forward_launch_s += price.launch_s
+                forward_s += price.total_s + start_s
+                forward_launch_s += price.launch_s + start_s
                 forward_data_s += price.exposed_data_s
             else:
-                backward_s += price.total_s
+                backward_s += price.total_s + start_s
         if rates.host.used:
             ahead, back = forward_traffic(traffic, sizes, chunk, share), backward_traffic(rates, traffic, sizes, chunk, share)
             ahead_s = host_exposed_s(rates.host, ahead, forward_s - before_s[0], sizes.layers[chunk])

@@ -1,6 +1,6 @@
 """What a plan's degrees cost: collectives over replicas, bytes and seconds per parameter, messages between stages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from Common.choices import TensorLayout
 from Common.errors import InputError
 from Estimator.devices.device import HostLink, Software
-from Estimator.devices.operator_cost import DeviceModel
+from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s, rectangle_costs
 from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
@@ -32,6 +32,7 @@ from Plans.stage_price import GroupRates, PlanRates
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)  # as ``stage_price`` counts them
 
 
@@ -50,6 +51,7 @@ class Machine:
     cluster: Cluster
     software: Software
     host: HostLink | None = None  # None: not known
+    pass_starts: PassStarts = field(default=PassStarts())
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -93,7 +95,7 @@ def device_machine(model: DeviceModel, cluster: Cluster, memory_bytes: float | N
     device = model.device
     memory = device.memory.capacity.value if memory_bytes is None else memory_bytes
     peak = device.peak_flops(model.number_format)
-    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software, device.host)
+    return Machine(device.title, memory, peak, model.stream_bytes_per_s, cluster, model.software, device.host, model.pass_starts)
 
 
 def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
@@ -102,8 +104,8 @@ def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
     return overlaps and plan.sequence_parallel
 
 
-def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0) -> PlanRates:
-    """Rates of ``plan`` on the devices of ``machine`` from ``first`` on.
+def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeline: bool = False) -> PlanRates:
+    """Rates of ``plan`` on the devices of ``machine`` from ``first`` on; ``in_pipeline``, as one stage of several.
 
     Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced over all of them; those of
     experts that are divided among them over the devices that have the same ones.
@@ -130,12 +132,20 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0) -> PlanRates
         gradient_bytes=policy.gradient_bytes,
         resident_bytes=policy.resident_bytes(copies, plan.offload),
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        start_s=start_s(machine, in_pipeline or plan.pp > 1),
         reserved_bytes=software.reserved_memory.value,
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
         host=host_rates(plan.offload, policy, copies, machine)._replace(in_flight=float(min(plan.pp, plan.micro_batches))),
     )
+
+
+def start_s(machine: Machine, waits: bool | BoolArray) -> FloatArray:
+    """What a forward and a backward pass take longer where a stage ``waits`` before them for another one, shape (..., 2)."""
+    starts = np.array([machine.pass_starts.forward_s, machine.pass_starts.backward_s])
+    found: FloatArray = np.asarray(waits)[..., None] * starts
+    return found
 
 
 def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machine: Machine) -> HostRates:

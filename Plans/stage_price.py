@@ -51,6 +51,7 @@ class PlanRates(NamedTuple):
     gradient_bytes: float
     resident_bytes: FloatArray  # per parameter
     step_s: FloatArray  # per parameter
+    start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     tied_split: bool  # whether tied parameters are among these
@@ -291,7 +292,7 @@ def chunk_passes_s(
     again = pass_of(rates, times.recompute, at, 0.0, 0.0, layers)
     more_s = times.accumulation_s[at] * rates.accumulated
     backward = pass_of(rates, times.backward, at, more_s, (sync.gather_s + sync.reduce_s) * share, layers)
-    return forward.total_s, again.total_s + backward.total_s
+    return forward.total_s + rates.start_s[0], again.total_s + backward.total_s + rates.start_s[1]
 
 
 @inner

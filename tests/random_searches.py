@@ -19,6 +19,7 @@ from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
+from Estimator.devices.operator_cost import PassStarts
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.contention import Contention
 from GraphExtractor.graph import (
@@ -169,6 +170,7 @@ class RandomHardware(Hardware):
     whole: bool
     alike: bool = False  # configurations that tie often
     excess_of: FloatArray = field(default_factory=lambda: np.ones(1))
+    waits: bool = True  # whether passes of some begin behind waits, which bounds of shapes know nothing of
 
     @property
     def configurations(self) -> int:
@@ -191,7 +193,9 @@ class RandomHardware(Hardware):
         return Accelerator(1, 1, 1, 1, 1, row, float(self.area_mm2[row])) if self.whole else None
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
-        return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software)
+        random = np.random.default_rng([self.seed, 6])
+        starts = PassStarts(*random.uniform(0, 0.2, 2).tolist()) if self.waits and random.random() < 0.5 else PassStarts()
+        return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software, pass_starts=starts)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}
@@ -251,7 +255,8 @@ class RandomHardware(Hardware):
             forward_costs, backward_costs = (self._device_pass(draw, index, factor) for factor in (1.0, 2.0))
             again = [getattr(forward_costs, name) * (full + 0.3 * selective) for name in vars(forward_costs)]
             recompute = PassCosts(*again)
-            accumulation, energy = draw(0.0, 0.1)[:, index], None
+            adds_up = np.random.default_rng([self.seed, 7]).random() < 0.5  # else products do, as of fused accumulation
+            accumulation, energy = draw(0.0, 0.1)[:, index] * adds_up, None
         sizes = layer_sizes(graph, mode)
         if key.tp2 > 1:  # what is on its way to products needs room, the less the more panels there are
             sizes = replace(sizes, workspace_bytes=sizes.workspace_bytes + 4000.0 / groups.panels)

@@ -71,6 +71,14 @@ class InPieces:
         return self.first + self.other.times(self.count - 1) + self.after
 
 
+@dataclass(frozen=True)
+class PassStarts:
+    """Seconds that a pass of a pipeline's stage takes longer than its operators because the processor waited before it."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+
+
 class DeviceModel(OperatorCostModel):
     """Prices operators on one device under one framework, one after another. Knows no energy."""
 
@@ -95,6 +103,11 @@ class DeviceModel(OperatorCostModel):
     def stream_bytes_per_s(self) -> float:
         """Memory bandwidth that copies and element-wise kernels reach."""
         return self.device.memory.stream_bytes_per_s()
+
+    @property
+    def pass_starts(self) -> PassStarts:
+        """Nothing: a device with a queue of kernels finds them there when its data arrive."""
+        return PassStarts()
 
     @property
     def accumulation_bytes(self) -> float:

@@ -9,11 +9,11 @@ from functools import lru_cache
 from Common.errors import InputError
 from Common.files import content_key
 from Estimator.devices.device import Device, Software
-from Estimator.devices.operator_cost import DeviceModel, InPieces, KernelTime
+from Estimator.devices.operator_cost import DeviceModel, InPieces, KernelTime, PassStarts
 from Estimator.profiled.database import ProfileDatabase, read_database
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits
-from Estimator.profiled.overhead import Overhead, overhead_of
+from Estimator.profiled.overhead import Overhead, overhead_of, pass_starts_of
 from Estimator.profiled.rows import PROBE, OperatorRow, anonymous, gradient_bytes
 from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
@@ -41,12 +41,18 @@ class ProfiledModel(DeviceModel):
         self._rates = rates_of(database, number_format)
         self._fits = KindFits(database.operators, self._rates)
         self._overhead: Overhead = overhead_of(database.passes)
+        self._pass_starts = pass_starts_of(database.passes)
         self._sourced = lru_cache(maxsize=None)(self._sourced_time)
 
     @property
     def fingerprint(self) -> str:
         """Hash of the device, with the digest of its database, the framework and the number format of products."""
         return content_key(super().fingerprint, self.database.digest)
+
+    @property
+    def pass_starts(self) -> PassStarts:
+        """As they were measured; nothing where they were not."""
+        return self._pass_starts
 
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Nothing where the passes that were measured added gradients up: what that takes is then part of what they add."""

@@ -8,11 +8,12 @@ least zero, of the least relative error over all passes of the database, whateve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from Estimator.devices.operator_cost import PassStarts
 from Estimator.profiled.rows import PassRow
 from GraphExtractor.graph import Phase
 
@@ -60,3 +61,21 @@ def overhead_of(passes: Iterable[PassRow]) -> Overhead:
         per_operator_s, per_second, per_byte = nnls(columns, (measured - alone) / measured)[0].tolist()
         found[phase] = PhaseOverhead(per_operator_s, per_second, per_byte / NANO)
     return Overhead(found)
+
+
+def pass_starts_of(passes: Iterable[PassRow]) -> PassStarts:
+    """What a pass takes longer behind a wait: of the models and sizes that were measured the median, at least zero.
+
+    While a process waits, its core does other things, or sleeps: caches and predictions are others' then. What that costs is over
+    after some milliseconds, so that it is the same for short passes and long ones.
+    """
+    rows = tuple(passes)
+    return PassStarts(*(_start_s([row for row in rows if row.phase is phase]) for phase in (Phase.FORWARD, Phase.BACKWARD)))
+
+
+def _start_s(rows: Sequence[PassRow]) -> float:
+    whole: dict[tuple[str, str, int, int], float] = {}
+    for row in rows:
+        measured = row.model, row.dtype, row.micro_batch_size, row.sequence_length
+        whole[measured] = whole.get(measured, 0.0) + row.start_s
+    return max(float(np.median(list(whole.values()))), 0.0) if whole else 0.0

@@ -72,6 +72,7 @@ class PassRow:
     """One pass through layers, run as a framework runs them: what ``operators`` of it, which alone take ``operators_s``, cost.
 
     ``gradient_bytes`` are those of the weights' gradients that it adds to others (see ``gradient_bytes``), 0 where it does not.
+    ``start_s`` is what they took longer where the pass that they are a part of began behind a wait, less than zero by chance.
     """
 
     phase: Phase
@@ -83,6 +84,7 @@ class PassRow:
     micro_batch_size: int
     sequence_length: int
     gradient_bytes: int = 0
+    start_s: float = 0.0
 
 
 def gradient_bytes(operator: Operator) -> int:
@@ -206,6 +208,7 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         micro_batch_size=_count(columns, "micro_batch_size", where),
         sequence_length=_count(columns, "sequence_length", where),
         gradient_bytes=int(_number(columns, "gradient_bytes", where)) if "gradient_bytes" in columns else 0,
+        start_s=_number(columns, "start_s", where) if "start_s" in columns else 0.0,
     )
 
 

@@ -56,7 +56,7 @@ class PricedStage:
     @cached_property
     def rates(self) -> PlanRates:
         """What its degrees make parameters cost."""
-        return plan_rates(self.placed.degrees, self.machine, self.placed.first_device)
+        return plan_rates(self.placed.degrees, self.machine, self.placed.first_device, in_pipeline=not self.alone)
 
     @cached_property
     def times(self) -> StageTimes:

@@ -1,7 +1,8 @@
 """Passes through each layer of a model as a training on processes of this machine runs them (``Runtime.training``).
 
 Beside the seconds of their operators alone they say what running them one after another adds: operands that are in no cache, the
-graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made.
+graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made. Every other time the
+process waits before each pass, as it does in a pipeline for other stages, which a pass pays for with its first operators.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -24,29 +27,41 @@ from Runtime.profiling.timing import Repeats, now, spread_of, timing_of
 from Runtime.training.stage_program import Cutter, LayerModule, StageProgram, run_layer
 from Runtime.training.weights import Weight, flat_weights
 
-LayerTimings = Mapping[str, Mapping[Phase, Timing]]
+WAIT_S = 0.003  # long enough for a core to be given to something else, or to sleep
 
 
-def measured_layer_passes(key: GraphKey, family: ModelFamily, clock: Clock, repeats: Repeats) -> LayerTimings:
-    """Seconds of both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
+@dataclass(frozen=True)
+class LayerPass:
+    """A pass through a layer; ``start_s`` is what it took longer where the pass through all layers began behind a wait."""
+
+    timing: Timing
+    start_s: float
+
+
+def measured_layer_passes(
+    key: GraphKey, family: ModelFamily, clock: Clock, repeats: Repeats
+) -> Mapping[tuple[Phase, str], LayerPass]:
+    """Both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
     passes = _Passes(key, family, clock)
-    samples: dict[tuple[str, Phase], list[float]] = {}
+    samples: dict[tuple[Phase, str], list[float]] = {}
+    behind_waits: dict[tuple[Phase, str], list[float]] = {}
     started = time.monotonic()
     with plain_operators():
         for index in range(repeats.warm_up + repeats.most):
-            found = passes.once()
+            waited, found = passes.once(WAIT_S), passes.once()
             if index < repeats.warm_up:
                 continue
             for place, seconds in found.items():
                 samples.setdefault(place, []).append(seconds)
+                behind_waits.setdefault(place, []).append(waited[place])
             taken = index + 1 - repeats.warm_up
             known = all(spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in samples.values())
             if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
                 break
     del passes
     gc.collect()
-    layers = dict.fromkeys(layer for layer, _ in samples)
-    return {layer: {phase: timing_of(samples[layer, phase]) for phase in Phase if (layer, phase) in samples} for layer in layers}
+    timings = {place: timing_of(seconds) for place, seconds in samples.items()}
+    return {place: LayerPass(each, median(behind_waits[place]) - each.seconds) for place, each in timings.items()}
 
 
 class _Passes:
@@ -65,24 +80,26 @@ class _Passes:
         self._given |= {node: inputs[name] for name, node in self._program.inputs.items()}
         self._given |= self._program.constants
 
-    def once(self) -> dict[tuple[str, Phase], float]:
-        """Seconds of one pass in each direction, by layer."""
-        seconds: dict[tuple[str, Phase], float] = {}
+    def once(self, wait_s: float = 0.0) -> dict[tuple[Phase, str], float]:
+        """Seconds of one pass in each direction, by layer, before each of which the process waits."""
+        seconds: dict[tuple[Phase, str], float] = {}
         made: dict[str, torch.Tensor] = {}
         leaves: dict[tuple[str, str], torch.Tensor] = {}
+        time.sleep(wait_s)
         for layer in self._program.layers:
             values = self._taken(layer, made, leaves)
             start = now(self._clock)
             run_layer(layer, values)
-            seconds[layer.name, Phase.FORWARD] = now(self._clock) - start
+            seconds[Phase.FORWARD, layer.name] = now(self._clock) - start
             made |= {name: values[name] for name in layer.gives}
+        time.sleep(wait_s)
         for layer in reversed(self._program.layers):
             ends = [name for name in layer.gives if isinstance(made[name], torch.Tensor) and made[name].requires_grad]
             gradients = [self._gradient(name, made[name], leaves) for name in ends]
             if ends:
                 start = now(self._clock)
                 torch.autograd.backward([made[name] for name in ends], gradients)
-                seconds[layer.name, Phase.BACKWARD] = now(self._clock) - start
+                seconds[Phase.BACKWARD, layer.name] = now(self._clock) - start
         return seconds
 
     def _taken(

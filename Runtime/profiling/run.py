@@ -6,7 +6,7 @@ import fcntl
 import gc
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from GraphExtractor.storage import traced_key
 from Runtime.allocator import keep_freed_memory
 from Runtime.profiling.exchanges import measured_exchanges, wanted_exchanges
 from Runtime.profiling.kernels import Kernel, NotRunnableError, kernels_of
-from Runtime.profiling.layer_passes import measured_layer_passes
+from Runtime.profiling.layer_passes import LayerPass, measured_layer_passes
 from Runtime.profiling.passes import measured_passes
 from Runtime.profiling.probes import probes
 from Runtime.profiling.this_machine import this_machine
@@ -272,27 +272,27 @@ class _Profile:
                     phase,
                     len(alone),
                     sum(row.timing.seconds for row in alone),
-                    timing,
+                    each.timing,
                     *sizes,
                     sum(gradient_bytes(row.operator) for row in alone) if self._request.device_kind is DeviceKind.CPU else 0,
+                    each.start_s,
                 )
-                for (phase, place), timing in found.items()
+                for (phase, place), each in found.items()
                 if (alone := parts.get((phase, place)))
             ]
             append_passes(self._request.folder, rows)
             self._measured += len(rows)
             advance(1)
 
-    def _timed_parts(self, key: GraphKey, kernels: Sequence[Kernel], repeats: Repeats) -> dict[tuple[Phase, str], Timing]:
+    def _timed_parts(self, key: GraphKey, kernels: Sequence[Kernel], repeats: Repeats) -> Mapping[tuple[Phase, str], LayerPass]:
         """Passes through the layers as a training here runs them; on GPUs through blocks, or through all where there are none."""
         family, kind = self._traced_family(key), self._request.device_kind
         if kind is DeviceKind.CPU:
-            layers = measured_layer_passes(traced_key(key), family, self._machine.clock, repeats)
-            return {(phase, layer): timing for layer, timings in layers.items() for phase, timing in timings.items()}
+            return measured_layer_passes(traced_key(key), family, self._machine.clock, repeats)
         blocks = tuple(dict.fromkeys(kernel.block for kernel in kernels if kernel.block))
         found = measured_passes(traced_key(key), family, kind.value, self._machine.clock, repeats, blocks)
         places = {phase: found.blocks[phase] or {"": found.whole[phase]} for phase in Phase}
-        return {(phase, block): timing for phase, timings in places.items() for block, timing in timings.items()}
+        return {(phase, block): LayerPass(timing, 0.0) for phase, timings in places.items() for block, timing in timings.items()}
 
     def _fits(self, key: GraphKey) -> bool:
         """Whether the weights of a pass find room, roughly; a pass that does not is left out."""

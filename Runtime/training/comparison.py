@@ -89,7 +89,7 @@ def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float],
         for name, parameter in model.named_parameters():
             parameter.copy_(initial(Weight(name, parameter.shape, parameter.shape, None), job.seed, parameter.dtype, 1, 0))
     adam = torch.optim.Adam(
-        model.parameters(), settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, foreach=False
+        model.parameters(), settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, fused=True
     )
     text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
     batches = Batches(family, input_shapes(family, key), job.plan.global_batch_size, job.seed, text)

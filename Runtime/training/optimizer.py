@@ -44,7 +44,7 @@ class StageOptimizer:
         gradients = weights.gradients[self.own.start : self.own.stop]
         self.gradients = torch.zeros_like(gradients) if self.zero_stage >= 2 else gradients
         self.adam = torch.optim.Adam(
-            [self.values], settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, foreach=False
+            [self.values], settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, fused=True
         )
         self.drop_weights()
 
@@ -87,7 +87,6 @@ class StageOptimizer:
             self.values.grad = self.gradients
             self.adam.step()
             self.gradients.zero_()
-            self.weights.gradients.zero_()
         if self.zero_stage in {1, 2}:
             with self.clock.span(Activity.SYNCHRONISE):
                 dist.all_gather_single(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)

@@ -119,6 +119,7 @@ def option_tables(
             rows[id(its), offloaded] = replace(made, sizes=made.sizes.offloading(offloaded))
         of_classes = rows[id(its), offloaded]
         _fill_option(
+            plan_rates(option.degrees, machine, in_pipeline=True),
             plan_rates(option.degrees, machine),
             of_classes.first,
             of_classes.times,
@@ -139,7 +140,8 @@ def option_tables(
 
 @outer
 def _fill_option(
-    rates: PlanRates,
+    of_several: PlanRates,
+    alone: PlanRates,
     first: IntArray,
     times: StageTimes,
     sizes: StageSizes,
@@ -159,6 +161,7 @@ def _fill_option(
         begin, end = first[number], first[number + 1]
         row = begin if partly else end - 1
         shared = tied if number == everything else 0.0
+        rates = alone if number == everything else of_several
         price = stage_price(rates, times, sizes, row, shared)
         for behind in range(forward_s.shape[1]):
             held = min(behind + 1, micro_batches)

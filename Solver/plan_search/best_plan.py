@@ -11,6 +11,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.devices.operator_cost import PassStarts
 from Plans.cuts import balanced_cuts, chunk_layers
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
@@ -75,7 +76,8 @@ class ConfigurationPlans:
         self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
-        self._accumulates = bool(costs.accumulation_s[configuration].any())
+        waits = shared.machine.pass_starts != PassStarts()
+        self._take_longer = waits or bool(costs.accumulation_s[configuration].any())  # passes, than ``loads`` say
         self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
@@ -160,7 +162,7 @@ class ConfigurationPlans:
 
     def _fill_bounds(self) -> None:
         shared = self.shared
-        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, self._accumulates, self.bounds_s)
+        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, self._take_longer, self.bounds_s)
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
@@ -194,8 +196,8 @@ class ConfigurationPlans:
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
     def _follows(self, index: int) -> bool:
-        """Whether all data-parallel communication of a plan follows the last backward pass."""
-        return bool(self.shared.bounds.follows[index]) and not self._accumulates
+        """Whether all data-parallel communication of a plan follows the last backward pass, and passes are as of ``loads``."""
+        return bool(self.shared.bounds.follows[index]) and not self._take_longer
 
     def _problem(self, index: int) -> Problem:
         shared, loads = self.shared, self.loads

@@ -8,12 +8,15 @@ from training_cases import SEQUENCE, device_model, graph_for, iteration_of, plan
 
 from Common.errors import InputError
 from Estimator.devices.files import load_software
+from Estimator.devices.operator_cost import PassStarts
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
 from Plans.device_costs import DeviceCosts
 from Plans.groups import layer_groups
+from Plans.iteration import price_iteration
 from Plans.plan import GroupOrder, Precision, UniformPlan
+from Plans.rates import device_machine
 from Plans.results import Iteration, Status
 
 PLANS = [
@@ -42,6 +45,20 @@ def test_the_breakdown_adds_up_to_the_iteration(plan: UniformPlan) -> None:
         assert iteration.tokens_per_s * iteration.iteration_s == pytest.approx(tokens)
         assert iteration.devices == plan.tp * plan.pp * plan.dp
         assert 0 < iteration.model_flops_utilization <= iteration.hardware_flops_utilization < 1
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_passes_of_a_pipeline_begin_behind_waits(plan: UniformPlan) -> None:
+    cluster, model, starts = load_cluster("dgx_a100"), device_model(host_issue_s=0.0), PassStarts(1e-3, 2e-3)
+    costs = DeviceCosts(model, cluster).layer_costs(graph_for(plan), plan.recompute, layer_groups(plan, cluster))
+    machine = device_machine(model, cluster)
+    queued, waiting = (price_iteration(plan, costs, each) for each in (machine, replace(machine, pass_starts=starts)))
+    waits = plan.interleave if plan.pp > 1 else 0
+    for before, after in zip(queued.stages, waiting.stages, strict=True):
+        assert after.forward_s - before.forward_s == pytest.approx(1e-3 * waits, abs=1e-9)
+        assert after.backward_s - before.backward_s == pytest.approx(2e-3 * waits, abs=1e-9)
+    assert waiting.breakdown.total_s == pytest.approx(waiting.iteration_s, rel=1e-12)
+    assert (waiting.iteration_s > queued.iteration_s) == (plan.pp > 1)
 
 
 def test_one_device_takes_what_its_kernels_take_one_after_another() -> None:

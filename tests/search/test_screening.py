@@ -76,7 +76,9 @@ def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
 
 
 def test_of_some_problems_most_shapes_are_closed(screening_all: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [searched(random_case(seed), monkeypatch).result.counts for seed in SEEDS]
+    cases = [random_case(seed) for seed in SEEDS]
+    busy = [replace(case, hardware=replace(case.hardware, waits=False)) for case in cases]
+    found = [searched(case, monkeypatch).result.counts for case in busy]
     assert sum(counts.unlisted for counts in found) > 0.2 * sum(counts.space for counts in found)
 
 

@@ -14,13 +14,13 @@ from profiles_by_hand import OPERATORS, PASSES, PEAK, product, row, seconds_of, 
 from Common.errors import InputError
 from Estimator.devices.changed import DeviceSizes, with_sizes
 from Estimator.devices.files import load_device, load_software
-from Estimator.devices.operator_cost import DeviceModel
+from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.database import append_operator
 from Estimator.profiled.fits import Rates, SizeFit, held_out_errors
-from Estimator.profiled.overhead import overhead_of
+from Estimator.profiled.overhead import overhead_of, pass_starts_of
 from Estimator.profiled.sources import PriceSource
 from GraphExtractor.graph import CollectiveKind, Operator, OperatorGraph, Phase
 
@@ -110,6 +110,20 @@ def test_what_a_framework_adds_is_found_in_passes_and_counted_as_launches(tmp_pa
     costs = model.price(OperatorGraph((operator,), ())).alone
     assert costs.launch_s[0, 0] == pytest.approx(5e-6 + 0.1 * seconds_of(operator), rel=1e-6)
     assert (costs.arithmetic_s + costs.memory_s)[0, 0] == pytest.approx(seconds_of(operator), rel=1e-12)
+
+
+def test_waits_before_passes_cost_what_most_models_paid_for_them(folder: Path, tmp_path: Path) -> None:
+    assert model_of(folder).pass_starts == PassStarts()
+    rows = [
+        replace(each, model=model, start_s=start_s * (2 if each.phase is Phase.BACKWARD else 1))
+        for model, parts in {"a": (3e-4, -1e-4), "b": (5e-4, 1e-4), "c": (9e-3, 0.0)}.items()
+        for each, start_s in zip(PASSES, (*parts, *parts), strict=True)
+    ]
+    found = pass_starts_of(rows)
+    assert (found.forward_s, found.backward_s) == pytest.approx((6e-4, 1.2e-3))
+    assert pass_starts_of([replace(each, start_s=-1e-4) for each in PASSES]) == PassStarts()
+    written(tmp_path, passes=rows)
+    assert model_of(tmp_path).pass_starts == found
 
 
 def test_sources_are_counted_with_their_seconds(folder: Path) -> None:
