@@ -33,6 +33,7 @@ class ResNet(ModelFamily):
 
     folder: ClassVar[str] = "ResNet"
     model_type: ClassVar[str] = "resnet"
+    couples_rows: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("stages.0", "stages.1", "stages.2", "stages.3")
 
     depths: tuple[int, int, int, int]
@@ -46,7 +47,11 @@ class ResNet(ModelFamily):
         """See base class; configurations of ResNet do not say how large an image is: ``image_size`` does where it is given."""
         config.expect_architecture("ResNetForImageClassification")
         config.expect_each(
-            layer_type="bottleneck", hidden_act="relu", num_channels=3, downsample_in_first_stage=False, downsample_in_bottleneck=False
+            layer_type="bottleneck",
+            hidden_act="relu",
+            num_channels=3,
+            downsample_in_first_stage=False,
+            downsample_in_bottleneck=False,
         )
         depths = config.values.get("depths", [3, 4, 6, 3])
         if not isinstance(depths, list) or len(depths) != STAGES or not all(type(depth) is int and depth > 0 for depth in depths):
