@@ -88,7 +88,8 @@ def _read(name: str, pairs: list[str]) -> ResNetDimensions:
             )
         if sum(depths) > _MOST_BLOCKS or max(sizes.values(), default=0) > _MOST_WIDE:
             raise InputError(
-                f"{pair!r} in model {name!r:.200} is too large; give at most {_MOST_BLOCKS:,} blocks, and sizes of at most {_MOST_WIDE:,}"
+                f"{pair!r} in model {name!r:.200} is too large; give at most {_MOST_BLOCKS:,} blocks, "
+                f"and sizes of at most {_MOST_WIDE:,}"
             )
     missing = [key for key, given in (("depths", bool(depths)), ("base", "base" in sizes)) if not given]
     if missing:

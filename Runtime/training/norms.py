@@ -1,8 +1,9 @@
 """Norms over rows (batch norms) in one process that stands for a plan: each normalises the rows that the plan's replicas do.
 
-A replica of a stage normalises its own rows of a micro-batch, as data-parallel trainings do unless they exchange statistics. What
-a plan trains therefore depends on how its stages split rows, and the one process that it is compared with has to split them alike,
-norm by norm: stages of different dp split the same micro-batch differently. Slices of rows are contiguous, replicas in order.
+A replica of a stage normalises its own rows of a micro-batch, as data-parallel trainings do unless they exchange statistics.
+What a plan trains therefore depends on how its stages split rows, and the one process that it is compared with has to split them
+alike, norm by norm: stages of different dp split the same micro-batch differently. Slices of rows are contiguous, replicas in
+order.
 """
 
 from __future__ import annotations
