@@ -29,29 +29,29 @@ T5 = {
     **{"n_positions": 64, "relative_attention_num_buckets": 32, "tie_word_embeddings": True},
 }
 RESNET = "resnet:depths=1x1x1x1,base=8,classes=10,image_side=64"
-DEGREES = ["--devices", "4", "--pp", "2", "--dp", "2", "--tp", "1", "--micro-batch-size", "1", "--global-batch-size", "16"]
+DEGREES = ["--devices", "4", "--pp", "2", "--dp", "2", "--tp", "1", "--global-batch-size", "16"]
 TRAINABLE = ["--recompute", "none", "--zero-stage", "0", "--interleave", "1", "--sequence-parallel", "false"]
 
 
 MOST_IN_MEDIAN, MOST = 1.5, 2.0  # predicted over measured, or the other way round
 
 
-SEARCHED = ["--tp", "1", "--micro-batch-size", "1", "--global-batch-size", "16", "--interleave", "1", "--layout", "1d"]
+SEARCHED = ["--tp", "1", "--global-batch-size", "16", "--interleave", "1", "--layout", "1d"]
 MEMORY = {
     **{("gpt", 4): "8 MiB", ("gpt", 8): "7 MiB", ("t5", 4): "8 MiB", ("t5", 8): "7 MiB"},
-    **{("resnet", 4): "1.5 MiB", ("resnet", 8): "1.3 MiB"},
+    **{("resnet", 4): "2 MiB", ("resnet", 8): "1.6 MiB"},
 }
 
 
 def common_flags(name: str, folder: Path) -> list[str]:
     """Of a tiny model of that name, whose file is in ``folder`` where it needs one."""
-    if name == "resnet":
-        return ["--model", RESNET, "--quiet"]
+    if name == "resnet":  # of one image a batch norm behind the last stage has four values: float32 rounds what it gives by much
+        return ["--model", RESNET, "--micro-batch-size", "2", "--quiet"]
     model = GPT
     if name == "t5":
         model = str(folder / "config.json")
         Path(model).write_text(json.dumps(T5))
-    return ["--model", model, "--sequence-length", "64", "--quiet"]
+    return ["--model", model, "--sequence-length", "64", "--micro-batch-size", "1", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def profiled(name: str, profiles: Path) -> tuple[list[str], Path]:
     """The flags of a model, and its profile."""
     common, folder = common_flags(name, profiles), profiles / name
     if not folder.exists():
-        profile = ["--micro-batch-size", "1", "--processes", "--devices", "8", "--cap", "0.1", "--output", str(folder)]
+        profile = ["--processes", "--devices", "8", "--cap", "0.1", "--output", str(folder)]
         assert phaze.main(["profile", *common, *profile]) == 0
     return common, folder
 
