@@ -1,4 +1,4 @@
-"""Plans of models with batch norms, whose replicas normalise their own rows, train the model of one process that does the same."""
+"""Plans of models with batch norms, whose replicas normalise their own rows, train that of one process that does the same."""
 
 from __future__ import annotations
 
