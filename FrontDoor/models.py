@@ -21,6 +21,7 @@ def models(command: Command) -> int:
     """Print the listed models, or those that were named."""
     from GraphExtractor.models.dimensions import family_names
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
+    from GraphExtractor.models.resnet_dimensions import EXAMPLE
     from Reporter.text_tables import plain_table, print_lines, print_tables
 
     refusals = Refusals()
@@ -36,7 +37,7 @@ def models(command: Command) -> int:
     lines = [
         "a tensor parallel width (tp) divides the number given; parameters are those of the released checkpoint or the paper",
         "a model is also named by its dimensions, as in gpt:layers=24,hidden=2304,heads=24 "
-        f"(families {', '.join(family_names())}),",
+        f"(families {', '.join(family_names())}) or {EXAMPLE},",
         "by the path of a Hugging Face config.json, and by that of a model.py of your own with build() and example_inputs()",
     ]
     print_lines(lines, sys.stdout)

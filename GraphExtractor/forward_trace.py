@@ -58,11 +58,6 @@ class ForwardTrace:
     layers: tuple[str, ...]
     loss: Node
 
-    @property
-    def couples_rows(self) -> bool:
-        """Whether what a row gives depends on the other rows of its process, as norms over a batch make it do."""
-        return any(str(node.target) == "aten.native_batch_norm.default" and node.args[5] for node in self.layer)
-
 
 def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
     """The model of ``family`` with real buffers; its weights take memory once they are written, and have no values until then.

@@ -64,6 +64,7 @@ class ModelFamily(ABC):
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
     described: ClassVar[bool] = True  # whether layers and shapes are known beforehand, not looked for in the model
+    couples_rows: ClassVar[bool] = False  # whether norms over a batch make what a row gives depend on the others
     drops_unused: ClassVar[bool] = False  # whether parameters that no gradient reaches are left out, not refused
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
 

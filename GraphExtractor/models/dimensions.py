@@ -17,6 +17,7 @@ from GraphExtractor.models.gpt import Gpt
 from GraphExtractor.models.llama import Llama
 from GraphExtractor.models.mpt import Mpt
 from GraphExtractor.models.opt import Opt
+from GraphExtractor.models.resnet_dimensions import FAMILY as RESNET
 
 SHARED_LAYERS = 4  # blocks of the trace that models differing only in depth share: two ends and two between
 _MOST = {"layers": 10_000, "vocabulary": 2**28, "sequence_length": 2**22}  # far beyond any model, far from what a machine holds
@@ -103,7 +104,7 @@ _CANONICAL = re.compile(rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:
 
 
 def family_names() -> tuple[str, ...]:
-    """Families whose models can be named by dimensions."""
+    """Families of transformers whose models can be named by these dimensions; ResNets have others."""
     return tuple(family.name for family in _FAMILIES)
 
 
@@ -163,7 +164,7 @@ def _checked(name: str, family: _Family, settings: dict[str, int]) -> Dimensions
 def _family(name: str) -> _Family:
     found = next((each for each in _FAMILIES if each.name == name), None)
     if found is None:
-        raise InputError(f"{name!r} is no family of models; use one of {', '.join(each.name for each in _FAMILIES)}")
+        raise InputError(f"{name!r} is no family of models; use one of {', '.join([*family_names(), RESNET])}")
     return found
 
 

@@ -14,7 +14,8 @@ from Common.errors import InputError
 from Common.suggestions import suggested
 from GraphExtractor import models
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.models.dimensions import parse_dimensions
+from GraphExtractor.models.dimensions import Dimensions, parse_dimensions
+from GraphExtractor.models.resnet_dimensions import ResNetDimensions, parse_resnet
 from GraphExtractor.names import CONFIG_SUFFIX, absolute_path, holds_model, is_path
 
 
@@ -46,7 +47,7 @@ def canonical_name(name: str) -> str:
         return canonical
     if is_path(name):
         return absolute_path(name)
-    dimensions = parse_dimensions(name)
+    dimensions = _spelled_out(name)
     if dimensions is not None:
         return dimensions.name
     if "/" in name or holds_model(name):
@@ -71,9 +72,13 @@ def find_model(name: str) -> ModelFamily:
         return listed_models()[canonical]
     if is_path(canonical):
         return _of_file(canonical)
-    dimensions = parse_dimensions(canonical)
+    dimensions = _spelled_out(canonical)
     assert dimensions is not None  # it is canonical
     return dimensions.model()
+
+
+def _spelled_out(name: str) -> Dimensions | ResNetDimensions | None:
+    return parse_resnet(name) or parse_dimensions(name)
 
 
 def families_by_model_type() -> Mapping[str, type[ModelFamily]]:

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from Common.errors import InputError
 from GraphExtractor.models.base import CrossEntropy, ModelFamily
+from GraphExtractor.sources.config_values import InexpressibleError
 
 if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey
+    from GraphExtractor.sources.config_values import ConfigValues
 
 IMAGE_SIDE, CLASSES = 224, 1000  # of ImageNet
+STAGES = 4
+EXPANSION = 4  # channels that a block gives, per channel of its first convolution
+SHRINKAGE = 32  # an image's side over that of what the last stage makes: stem, pool and three stages halve it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +27,47 @@ class ResNet(ModelFamily):
     """ResNet with bottlenecks (He et al. 2015), the stride of a stage in the 3x3 convolution of its first block.
 
     ``depths`` are the blocks of the stages; those of stage i make ``base``·2^i channels by 1x1, ``widening`` times as many by
-    3x3, and 4·``base``·2^i by 1x1. A sequence is one image, of length 1. There is no tensor parallelism.
+    3x3, and 4·``base``·2^i by 1x1. A sequence is one image of ``image_side`` pixels squared, of length 1. There is no tensor
+    parallelism.
     """
 
     folder: ClassVar[str] = "ResNet"
+    model_type: ClassVar[str] = "resnet"
+    couples_rows: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("stages.0", "stages.1", "stages.2", "stages.3")
 
     depths: tuple[int, int, int, int]
     base: int
     widening: int = 1
+    classes: int = CLASSES
+    image_side: int = IMAGE_SIDE
+
+    @classmethod
+    def from_config(cls, config: ConfigValues) -> ResNet:
+        """See base class; configurations of ResNet do not say how large an image is: ``image_size`` does where it is given."""
+        config.expect_architecture("ResNetForImageClassification")
+        config.expect_each(
+            layer_type="bottleneck",
+            hidden_act="relu",
+            num_channels=3,
+            downsample_in_first_stage=False,
+            downsample_in_bottleneck=False,
+        )
+        depths = config.values.get("depths", [3, 4, 6, 3])
+        if not isinstance(depths, list) or len(depths) != STAGES or not all(type(depth) is int and depth > 0 for depth in depths):
+            raise InexpressibleError(f"depths {depths!r:.80}")
+        base = config.size("embedding_size", 64)
+        config.expect("hidden_sizes", [256, 512, 1024, 2048], [EXPANSION * base * 2**stage for stage in range(STAGES)])
+        labels = config.values.get("id2label")
+        first, second, third, fourth = depths
+        return cls(
+            layers=sum(depths),
+            depths=(first, second, third, fourth),
+            base=base,
+            classes=len(labels) if isinstance(labels, Mapping) else config.size("num_labels", 2),
+            image_side=config.size("image_size", IMAGE_SIDE),
+            sequence_length=1,
+        )
 
     @property
     def has_sequence(self) -> bool:
@@ -38,26 +75,32 @@ class ResNet(ModelFamily):
         return False
 
     def check(self, key: GraphKey) -> None:
-        """An image has no tokens.
+        """An image has no tokens, and a batch norm needs two values of a channel.
 
         Raises:
-            InputError: ``key.sequence_length`` is not 1.
+            InputError: ``key.sequence_length`` is not 1, or the last stage makes one value per channel of all images together.
         """
+        side = self.image_side
         if key.sequence_length != 1:
-            raise InputError(f"{key.model} takes one image of {IMAGE_SIDE} x {IMAGE_SIDE} per sample; use sequence length 1")
+            raise InputError(f"{key.model} takes one image of {side} x {side} per sample; use sequence length 1")
+        if key.micro_batch_size == 1 and side <= SHRINKAGE:
+            raise InputError(
+                f"{key.model} makes one pixel of an image of {side} x {side}, which a batch norm over one row cannot normalise; "
+                f"use micro-batches of 2 rows or more, or an image_side above {SHRINKAGE}"
+            )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; there is no attention."""
         from GraphExtractor.wide_resnet import WideResNet
 
-        return WideResNet(self.depths, self.base, self.widening, CLASSES)
+        return WideResNet(self.depths, self.base, self.widening, self.classes)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """Images in the dtype of the model, and the class of each."""
         import torch
 
         return {
-            "images": torch.zeros(key.micro_batch_size, 3, IMAGE_SIDE, IMAGE_SIDE),
+            "images": torch.zeros(key.micro_batch_size, 3, self.image_side, self.image_side),
             "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
         }
 

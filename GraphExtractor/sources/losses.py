@@ -45,7 +45,7 @@ def checked_loss(loss: object, path: str) -> torch.Tensor:
     if loss.numel() != 1 or not loss.is_floating_point():
         shape = tuple(loss.shape)
         raise InputError(f"the loss in {path} is {loss.dtype} of shape {shape}; return a tensor with one floating-point value")
-    if not loss.requires_grad:
+    if torch.is_grad_enabled() and not loss.requires_grad:  # a trace of the forward pass alone has no gradients
         raise InputError(f"the loss in {path} depends on no parameter; compute it from the output, without detach() or no_grad()")
     return loss.reshape(())
 

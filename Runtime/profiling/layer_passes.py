@@ -69,6 +69,7 @@ class _Passes:
 
     def __init__(self, key: GraphKey, family: ModelFamily, clock: Clock) -> None:
         self._clock = clock
+        self._copies = not family.described  # code that nobody described may write into what a layer is given
         model = reduced(real_model(family, key), family)
         trace = trace_forward(model, family, key)
         self._program: StageProgram = Cutter(trace, [0] * len(trace.layers), key.micro_batch_size).program(0, Recompute.NONE, {})
@@ -114,6 +115,7 @@ class _Passes:
             value = made[name]
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 value = leaves[layer.name, name] = value.detach().requires_grad_()
+                value = value.clone() if self._copies else value
             values[name] = value
         return values
 

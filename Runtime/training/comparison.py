@@ -16,6 +16,7 @@ from Runtime.training.batches import Batches, read_text
 from Runtime.training.checkpoints import stage_weights
 from Runtime.training.divided_weights import division_of
 from Runtime.training.job import CHECKED_STEPS, EXACT, SYNTHETIC, Job
+from Runtime.training.norms import normalise_as_replicas
 from Runtime.training.records import CheckRecord, Difference, JobRecord
 from Runtime.training.weights import Weight, initial
 
@@ -82,14 +83,19 @@ def _of_numbers(difference: float) -> float:
 
 
 def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Losses and final parameters of ``steps`` of the whole model in this process, without any of what cuts it."""
+    """Losses and final parameters of ``steps`` of the whole model in this process, without any of what cuts it.
+
+    Norms over a batch normalise the rows that the plan's replicas do (``norms``).
+    """
     key, settings = job.key(), job.optimization
     model = real_model(family, key)
+    parameters = dict(model.named_parameters())
+    normalise_as_replicas(model, family, job)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in parameters.items():
             parameter.copy_(initial(Weight(name, parameter.shape, parameter.shape, None), job.seed, parameter.dtype, 1, 0))
     adam = torch.optim.Adam(
-        model.parameters(), settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, fused=True
+        parameters.values(), settings.learning_rate, (settings.beta1, settings.beta2), settings.epsilon, fused=True
     )
     text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
     batches = Batches(family, input_shapes(family, key), job.plan.global_batch_size, job.seed, text)
@@ -103,7 +109,7 @@ def train_alone(job: Job, family: ModelFamily, steps: int) -> tuple[list[float],
                 loss = family.loss(model, rows, mean_cross_entropy) / job.micro_batches
                 loss.backward()
                 total += loss.item()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+            torch.nn.utils.clip_grad_norm_(parameters.values(), settings.clip)
             adam.step()
             losses.append(total)
-    return losses, {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return losses, {name: parameter.detach() for name, parameter in parameters.items()}

@@ -157,7 +157,8 @@ def _check_plan(plan: Plan, family: ModelFamily) -> None:
         )
     if not family.described:
         raise InputError(
-            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model or one by dimensions"
+            f"{plan.model} is a model of one's own, whose data nobody knows; train a listed model, one by dimensions, or a "
+            "config.json that a family reads (of ResNets: bottlenecks, hidden_sizes 4, 8, 16 and 32 times embedding_size)"
         )
     if family.experts:
         raise InputError(f"{plan.model} has experts, whose training is not built; give a model without")

@@ -11,7 +11,7 @@ from typing import Any
 from Common.errors import InputError
 from Common.files import read_json
 from Common.records import read_yaml, to_record
-from GraphExtractor.models.registry import canonical_name
+from GraphExtractor.models.registry import canonical_name, find_model
 from Plans.pipeline.schedule import PipelineSchedule, costs_of
 from Plans.pipeline.simulation import timeline
 from Plans.plan import Plan
@@ -168,4 +168,11 @@ def _notes(job: Job) -> tuple[str, ...]:
     notes = ["dropout is off, so that every layout trains alike"]
     if job.plan.precision.matrix_format != job.dtype:
         notes.append(f"the plan's precision is {job.plan.precision.value}, the training's {job.dtype}")
+    rows = [stage.micro_batch_size for stage in job.plan.stages]
+    if find_model(job.plan.model).couples_rows and any(stage.dp > 1 for stage in job.plan.stages):
+        each = f"{rows[0]}" if len(set(rows)) == 1 else f"{', '.join(map(str, rows))} from the first to the last stage"
+        notes.append(
+            f"batch norms normalise the rows of one replica ({each}), with --check those of the one process as well; one that "
+            f"normalises all {job.micro_batch_rows} of a micro-batch together would train otherwise"
+        )
     return tuple(notes)

@@ -55,7 +55,6 @@ class CutStage:
 
     program: StageProgram
     weights: tuple[Weight, ...]
-    couples_rows: bool
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def cut_stage(job: Job, family: ModelFamily, stage: int, real: Mapping[str, Call
     weights = tuple(
         Weight(name, whole[name], parts[name], division_of(family, name, whole[name], parts[name])) for name in program.parameters
     )
-    return CutStage(program, weights, trace.couples_rows)
+    return CutStage(program, weights)
 
 
 def operators_to_run(group: Sequence[Any], clock: Clock) -> dict[str, Callable[..., Any]]:

@@ -15,9 +15,13 @@ from processes import started
 
 import phaze
 from Estimator.profiled.database import ProfileDatabase, read_database
+from Estimator.profiled.machine import Clock
 from Estimator.profiled.rows import Exchange, anonymous, dtype_of
 from GraphExtractor.extract import extract_graph
 from GraphExtractor.graph import GraphKey, OperatorKind, Phase
+from GraphExtractor.models.registry import find_model
+from Runtime.profiling.layer_passes import measured_layer_passes
+from Runtime.profiling.timing import Repeats
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MODEL, LENGTH = "gpt:layers=2,hidden=64,heads=4", 16
@@ -58,6 +62,24 @@ def test_every_operator_of_the_graph_is_measured(profiled: Path, tp: int) -> Non
     assert wanted <= measured
     assert {dtype_of(row.operator) for row in database.operators} == {"float32"}
     assert {row.phase for row in database.passes} == set(Phase)
+
+
+def test_layers_of_models_that_no_family_describes_are_timed(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps(
+            {
+                **{"model_type": "resnet", "architectures": ["ResNetForImageClassification"], "layer_type": "basic"},
+                **{"embedding_size": 4, "hidden_sizes": [4, 4, 8, 8], "depths": [1, 1, 1, 1], "num_labels": 3},
+            }
+        )
+    )
+    family = find_model(str(path))
+    assert not family.described
+    found = measured_layer_passes(
+        GraphKey(str(path), 1, 1, 1, dtype="float32"), family, Clock.THREAD, Repeats(least=1, most=1, warm_up=0)
+    )
+    assert found and all(set(timings) == set(Phase) for timings in found.values())
 
 
 def test_a_second_profile_measures_nothing_again(profiled: Path, capsys: pytest.CaptureFixture[str]) -> None:

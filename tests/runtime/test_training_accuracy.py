@@ -28,24 +28,30 @@ T5 = {
     **{"num_layers": 1, "num_decoder_layers": 1, "d_model": 128, "num_heads": 4, "d_kv": 32, "d_ff": 512, "vocab_size": 1024},
     **{"n_positions": 64, "relative_attention_num_buckets": 32, "tie_word_embeddings": True},
 }
-DEGREES = ["--devices", "4", "--pp", "2", "--dp", "2", "--tp", "1", "--micro-batch-size", "1", "--global-batch-size", "16"]
+RESNET = "resnet:depths=1x1x1x1,base=8,classes=10,image_side=64"
+DEGREES = ["--devices", "4", "--pp", "2", "--dp", "2", "--tp", "1", "--global-batch-size", "16"]
 TRAINABLE = ["--recompute", "none", "--zero-stage", "0", "--interleave", "1", "--sequence-parallel", "false"]
 
 
 MOST_IN_MEDIAN, MOST = 1.5, 2.0  # predicted over measured, or the other way round
 
 
-SEARCHED = ["--tp", "1", "--micro-batch-size", "1", "--global-batch-size", "16", "--interleave", "1", "--layout", "1d"]
-MEMORY = {("gpt", 4): "8 MiB", ("gpt", 8): "7 MiB", ("t5", 4): "8 MiB", ("t5", 8): "7 MiB"}
+SEARCHED = ["--tp", "1", "--global-batch-size", "16", "--interleave", "1", "--layout", "1d"]
+MEMORY = {
+    **{("gpt", 4): "8 MiB", ("gpt", 8): "7 MiB", ("t5", 4): "8 MiB", ("t5", 8): "7 MiB"},
+    **{("resnet", 4): "2 MiB", ("resnet", 8): "1.6 MiB"},
+}
 
 
 def common_flags(name: str, folder: Path) -> list[str]:
     """Of a tiny model of that name, whose file is in ``folder`` where it needs one."""
+    if name == "resnet":  # of one image a batch norm behind the last stage has four values: float32 rounds what it gives by much
+        return ["--model", RESNET, "--micro-batch-size", "2", "--quiet"]
     model = GPT
     if name == "t5":
         model = str(folder / "config.json")
         Path(model).write_text(json.dumps(T5))
-    return ["--model", model, "--sequence-length", "64", "--quiet"]
+    return ["--model", model, "--sequence-length", "64", "--micro-batch-size", "1", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +64,12 @@ def profiled(name: str, profiles: Path) -> tuple[list[str], Path]:
     """The flags of a model, and its profile."""
     common, folder = common_flags(name, profiles), profiles / name
     if not folder.exists():
-        profile = ["--micro-batch-size", "1", "--processes", "--devices", "8", "--cap", "0.1", "--output", str(folder)]
+        profile = ["--processes", "--devices", "8", "--cap", "0.1", "--output", str(folder)]
         assert phaze.main(["profile", *common, *profile]) == 0
     return common, folder
 
 
-@pytest.mark.parametrize("name", sampled(["gpt", "t5"], ["gpt"]))
+@pytest.mark.parametrize("name", sampled(["gpt", "t5", "resnet"], ["gpt"]))
 def test_predicted_processor_time_of_a_stage_is_that_of_its_training(name: str, profiles: Path, tmp_path: Path) -> None:
     common, folder = profiled(name, profiles)
     searched = ["--device", str(folder), "--output", str(tmp_path / "run")]
@@ -85,7 +91,7 @@ def check_page(run: Path) -> None:
         assert page.count(f'<section id="{section}"') == 1
 
 
-@pytest.mark.parametrize(("name", "processes"), sampled(list(MEMORY), [("gpt", 4)]))
+@pytest.mark.parametrize(("name", "processes"), sampled(list(MEMORY), [("gpt", 4), ("resnet", 4)]))
 def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     name: str, processes: int, profiles: Path, tmp_path: Path
 ) -> None:
@@ -94,7 +100,7 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     searched = ["--device", str(folder), "--devices", str(processes), "--memory-size", MEMORY[name, processes], "--heterogeneous"]
     assert phaze.main(["run_solver", *common, *SEARCHED, *searched, "--output", str(run)]) == 0
     plan = read_plan_to_train(run / "best.json", None).plan
-    if name == "gpt":  # of T5 stages alike may be as good
+    if name == "gpt":  # of others stages alike may be as good
         assert len({replace(stage, layers=()) for stage in plan.stages}) > 1
     assert phaze.main(["train", "--plan", str(run / "best.json"), "--steps", "3", "--check", "--quiet"]) == 0
     record = from_json(TrainRecord, (run / "train" / "train.json").read_bytes(), "train.json")
