@@ -86,7 +86,7 @@ class StageOptimizer:
                 self.gradients *= self.settings.clip / (norm + _TINY)
             self.values.grad = self.gradients
             self.adam.step()
-            self.gradients.zero_()
+            (self.gradients if self.zero_stage >= 2 else self.weights.gradients).zero_()
         if self.zero_stage in {1, 2}:
             with self.clock.span(Activity.SYNCHRONISE):
                 dist.all_gather_single(self.weights.values, self.values.detach().clone(), group=self.groups.replicas)
