@@ -4,7 +4,7 @@ Time of the thread does not hold what other programs take of the cores, but cach
 with other work the same pass takes up to half as long again. The bounds are those that hold there as well; they tell a pass that
 is priced wrongly (dropout that is not trained with, gradients counted twice) from noise. On a machine of one's own errors are
 about a third of them. Where a search is for stages that differ, it has so little memory that of GPT no plan of stages alike is
-best: the first stages alone recompute what they hold for the micro-batches in flight. Such trainings are checked, not timed.
+best: the first stages alone recompute what they hold for the micro-batches in flight.
 """
 
 from __future__ import annotations
@@ -76,11 +76,17 @@ def test_predicted_processor_time_of_a_stage_is_that_of_its_training(name: str, 
     assert phaze.main(["run_solver", *common, *DEGREES, *TRAINABLE, *searched]) == 0
     assert phaze.main(["train", "--plan", str(tmp_path / "run" / "best.json"), "--steps", "6", "--quiet"]) == 0
     record = from_json(TrainRecord, (tmp_path / "run" / "train" / "train.json").read_bytes(), "train.json")
+    assert len(record.stages) == 2
+    check_times(record)
+    check_page(tmp_path / "run")
+
+
+def check_times(record: TrainRecord) -> None:
+    """Predicted and measured processor time of every stage agree."""
     errors = [stage.processor_error for stage in record.stages]
     off = [max(error + 1, 1 / (error + 1)) for error in errors if error is not None]
-    assert len(off) == len(record.stages) == 2
+    assert len(off) == len(record.stages)
     assert median(off) <= MOST_IN_MEDIAN and max(off) <= MOST, errors
-    check_page(tmp_path / "run")
 
 
 def check_page(run: Path) -> None:
@@ -106,5 +112,5 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     record = from_json(TrainRecord, (run / "train" / "train.json").read_bytes(), "train.json")
     assert record.check is not None and record.check.equal
     assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
-    assert all(stage.processor_error is not None for stage in record.stages)
+    check_times(record)
     check_page(run)
