@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from Common.errors import InputError
 from FrontDoor.arguments import Command
@@ -12,6 +14,9 @@ from FrontDoor.exit_status import DONE
 from FrontDoor.printing import print_answer
 from Studies.annotations import Mode
 from Studies.request import settings_for
+
+if TYPE_CHECKING:
+    from Validation.own_plan_runs import PricedFile
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +41,7 @@ def validate(command: Command) -> int:
     from Validation.run import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress)
+    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress, partial(_priced, output))
     print_answer(report_json(report).decode(), lambda: report_tables(report), command)
     if picture is not None:
         from Reporter.validation_plot import draw
@@ -44,6 +49,17 @@ def validate(command: Command) -> int:
         draw(report, picture)
         logger.info("predicted against measured times are drawn in %s", picture)
     return DONE
+
+
+def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
+    """A plan of our own on a machine that was profiled."""
+    from Studies.evaluation import evaluated
+    from Studies.plan_files import evaluate_request
+    from Validation.own_plan_runs import PricedFile
+
+    given = {"device": str(database)} | ({} if output is None else {"output": str(output)})
+    evaluation = evaluated(evaluate_request(plan, given))
+    return PricedFile(evaluation.plan, evaluation.iteration)
 
 
 def _picture(text: str) -> Path:

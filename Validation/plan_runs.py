@@ -5,6 +5,8 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.progress import Progress
+from Estimator.profiled.machine import profile_folder
+from Validation.own_plan_runs import OwnRun, PriceFile
 from Validation.plan_rows import MemoryKind, PlanRow, read_plan_rows
 from Validation.records import Assumption, RunResult, UsedRule, ValidationReport
 from Validation.statistics import statistics_of
@@ -12,22 +14,26 @@ from Validation.statistics import statistics_of
 MIB = 2.0**20
 
 
-def validate_plans(rows_file: Path, progress: Progress) -> ValidationReport:
+def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> ValidationReport:
     """Predict every run of a file of plans, by one set of rules, after all of its files were read and checked.
+
+    Plans on databases of ``phaze profile`` are our own, which ``price`` prices.
 
     Raises:
         InputError: a file is missing, damaged, or of another model, size or number format than its row says.
     """
     from third_party.aceso.corrections import load_corrections
 
-    runs = [_Run(row) for row in read_plan_rows(rows_file)]
+    rows = read_plan_rows(rows_file)
+    runs = [OwnRun(row, price) if profile_folder(row.database) else _Run(row) for row in rows]
+    of_aceso = sum(isinstance(run, _Run) for run in runs)
     results = []
     with progress.phase("measured runs", len(runs)) as advance:
         for run in runs:
             results.append(run.result())
             advance(1)
     overall, sources = statistics_of(results)
-    rules = tuple(UsedRule(each.name, each.says, each.reason, len(results)) for each in load_corrections().mechanisms)
+    rules = tuple(UsedRule(each.name, each.says, each.reason, of_aceso) for each in load_corrections().mechanisms if of_aceso)
     return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
 
 

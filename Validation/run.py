@@ -14,6 +14,7 @@ from Plans.plan import UniformPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
 from Validation.measured_runs import PUBLISHED_RUNS, read_runs
 from Validation.measured_time import check_measured, measured_iteration_s
+from Validation.own_plan_runs import PriceFile
 from Validation.plan_rows import has_plans
 from Validation.plan_runs import check_alone, validate_plans
 from Validation.pricing import RunPricer
@@ -25,19 +26,25 @@ from Validation.statistics import statistics_of
 
 
 def validate(
-    rows_file: Path | None, device: str | None, cluster: str | None, software: str | None, graphs: Path, progress: Progress
+    rows_file: Path | None,
+    device: str | None,
+    cluster: str | None,
+    software: str | None,
+    graphs: Path,
+    progress: Progress,
+    price: PriceFile,
 ) -> ValidationReport:
     """Predict every run of a file, those that ship by default, and compare with what was measured.
 
     ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``. A file
-    with a column of plans is predicted from these and from the databases that it names.
+    with a column of plans is predicted from these and from the databases that it names; our own ``price`` prices.
 
     Raises:
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
     if rows_file is not None and has_plans(rows_file):
         check_alone((("device", device), ("cluster", cluster), ("software", software)))
-        return validate_plans(rows_file, progress)
+        return validate_plans(rows_file, progress, price)
     runs = read_runs(rows_file)
     validator = _Validator(load_assumptions(), device, cluster, software, graphs)
     results = []

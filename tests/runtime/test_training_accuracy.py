@@ -99,7 +99,7 @@ def check_page(run: Path) -> None:
 
 @pytest.mark.parametrize(("name", "processes"), sampled(list(MEMORY), [("gpt", 4), ("resnet", 4)]))
 def test_plans_of_a_search_for_stages_that_differ_train_the_model(
-    name: str, processes: int, profiles: Path, tmp_path: Path
+    name: str, processes: int, profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common, folder = profiled(name, profiles)
     run = tmp_path / "run"
@@ -114,3 +114,29 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
     check_times(record)
     check_page(run)
+    check_validation(run, folder, record, capsys)
+
+
+def check_validation(run: Path, database: Path, record: TrainRecord, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with the training as a run of its plan on its database is predicted as the search did, or refused."""
+
+    def validated(**changes: object) -> int:
+        capsys.readouterr()
+        cells = {"gpus": record.processes, "stages": len(record.stages), "dtype": "fp32", "model": record.model, **changes}
+        table = {"plan": run / "best.json", "database": database, "measured_s": record.step_s, "peak_allocated_mib": 8, **cells}
+        (run / "runs.csv").write_text(f"{','.join(table)}\n{','.join(map(str, table.values()))}\n")
+        return phaze.main(["validate", str(run / "runs.csv"), "--format", "json", "--quiet"])
+
+    assert validated() == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert found["predicted_s"] == pytest.approx(record.predicted_step_s, rel=1e-9)
+    assert found["error"] == pytest.approx(found["predicted_s"] / record.step_s - 1)
+    assert found["predicted_memory_bytes"] > 0 and found["devices"] == record.processes
+    for changes, said in (
+        ({"gpus": record.processes + 1}, f"says gpus {record.processes + 1}, but best.json has {record.processes}"),
+        ({"model": "gpt2"}, "says model 'gpt2', but best.json is of"),
+        ({"dtype": "bf16"}, "dtype is 'bf16', but"),
+        ({"plan": database / "machine.yaml"}, "line 2: "),
+    ):
+        assert validated(**changes) == 2
+        assert said in capsys.readouterr().err

@@ -16,6 +16,7 @@ from third_party.aceso.database import OPERATOR_COLUMNS, read_database
 from third_party.aceso.models import find_model
 from third_party.aceso.plans import Plan, StagePlan, plan_text, read_plan
 from third_party.aceso.resharding import Choice
+from Validation.own_plan_runs import PricedFile
 from Validation.plan_rows import MemoryKind, has_plans, read_plan_rows
 from Validation.records import ValidationReport
 from Validation.run import validate
@@ -30,9 +31,13 @@ OPERATORS = (  # microseconds forward and backward, MiB of input, output, weight
 Write = Callable[..., Path]
 
 
+def no_plan_of_ours(plan: Path, database: Path) -> PricedFile:
+    raise AssertionError(f"{plan} on {database} is priced")
+
+
 def validated(path: Path, **hardware: str) -> ValidationReport:
     given = [hardware.get(key) for key in ("device", "cluster", "software")]
-    return validate(path, *given, path.parent, SilentProgress())
+    return validate(path, *given, path.parent, SilentProgress(), no_plan_of_ours)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 import sys
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
 from Validation.measured_runs import COLUMNS, PUBLISHED_RUNS, read_runs
+from Validation.own_plan_runs import PricedFile
 from Validation.run import validate
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
@@ -42,8 +44,12 @@ SMALL = {
 }
 
 
+def no_plan_of_ours(plan: Path, database: Path) -> PricedFile:
+    raise AssertionError(f"{plan} on {database} is priced")
+
+
 def validated(path, graphs, device=None, cluster=None, software=None):
-    return validate(path, device, cluster, software, graphs, SilentProgress())
+    return validate(path, device, cluster, software, graphs, SilentProgress(), no_plan_of_ours)
 
 
 def written(tmp_path, *changes):
@@ -224,7 +230,7 @@ def test_progress_is_told_of_every_run(tmp_path, graphs):
             counted.append((name, total))
             yield counted.append
 
-    validate(written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, Counting())
+    validate(written(tmp_path, {}, {"gpu": ""}), None, None, None, graphs, Counting(), no_plan_of_ours)
     assert counted == [("measured runs", 2), 1, 1]
 
 

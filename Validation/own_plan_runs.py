@@ -1,0 +1,91 @@
+"""Predictions of measured runs of our own plans on machines that ``phaze profile`` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from Common.errors import InputError
+from Estimator.profiled.database import read_database
+from Estimator.profiled.device import measured_formats
+from GraphExtractor.models.registry import canonical_name
+from Plans.plan import Plan
+from Plans.results import Iteration
+from Validation.plan_rows import MemoryKind, PlanRow
+from Validation.records import RunResult
+
+MIB = 2.0**20
+
+
+@dataclass(frozen=True)
+class PricedFile:
+    """The plan of a file on the machine of a database, and an iteration of it."""
+
+    plan: Plan
+    iteration: Iteration
+
+
+PriceFile = Callable[[Path, Path], PricedFile]  # of the file of a plan and the folder of a database
+
+
+class OwnRun:
+    """One row with its plan, which is priced at once."""
+
+    def __init__(self, row: PlanRow, price: PriceFile) -> None:
+        self._row = row
+        try:
+            self._check_format(row)
+            priced = price(row.plan, row.database)
+        except InputError as error:
+            raise InputError(f"{row.where}: {error}") from error
+        self._plan, self._iteration = priced.plan, priced.iteration
+        self._check()
+
+    @staticmethod
+    def _check_format(row: PlanRow) -> None:
+        measured = measured_formats(read_database(row.database))
+        if row.dtype and row.dtype not in (*measured, *(each.replace("float", "fp") for each in measured)):
+            formats = ", ".join(measured)
+            raise InputError(
+                f"dtype is {row.dtype!r:.60}, but {row.database} was measured in {formats}; give the database of this run"
+            )
+
+    def _check(self) -> None:
+        row, plan = self._row, self._plan
+        if row.model and row.model != plan.model and canonical_name(row.model) != plan.model:
+            raise InputError(f"{row.where} says model {row.model!r:.60}, but {row.plan.name} is of {plan.model}; give its plan")
+        own = {
+            "gpus": {self._iteration.devices},
+            "global_batch": {plan.global_batch_size},
+            "micro_batch": {stage.micro_batch_size for stage in plan.stages},
+            "stages": {len(plan.stages) // plan.interleave},
+            "seq": {plan.sequence_length},
+        }
+        for name, number in row.stated.items():
+            if number not in own[name]:
+                has = " and ".join(map(str, sorted(own[name])))
+                raise InputError(f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan of this run")
+
+    def result(self) -> RunResult:
+        """The prediction beside what was measured."""
+        row, iteration = self._row, self._iteration
+        memory = None
+        if row.memory_kind is not None:
+            reserved = row.memory_kind is MemoryKind.RESERVED
+            memory = max(stage.memory_bytes - (0.0 if reserved else stage.reserved_bytes) for stage in iteration.stages)
+        measured = None if row.memory_mib is None else row.memory_mib * MIB
+        return RunResult(
+            line=row.line,
+            source=row.source,
+            model=self._plan.model,
+            devices=iteration.devices,
+            measured_s=row.measured_s,
+            predicted_s=iteration.iteration_s,
+            error=iteration.iteration_s / row.measured_s - 1,
+            measured_memory_bytes=measured,
+            predicted_memory_bytes=memory,
+            memory_error=None if memory is None or measured is None else memory / measured - 1,
+            plan_file=row.plan.name,
+            breakdown_s=iteration.breakdown,
+        )
