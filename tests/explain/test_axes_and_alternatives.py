@@ -13,6 +13,7 @@ from Studies.explain.repeat import repeat_search
 from Studies.finished_run import FinishedRun
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("which", ["finished", "finished_plans"])
 def test_every_value_of_every_axis_is_worth_what_the_alternative_search_finds(which: str, request: pytest.FixtureRequest) -> None:
     run: FinishedRun = request.getfixturevalue(which)

@@ -10,6 +10,7 @@ from GraphExtractor.models.registry import find_model
 from GraphExtractor.sources.config_bounds import check_sizes
 
 
+@pytest.mark.thorough
 def test_the_usual_sizes_of_every_architecture_are_accepted():
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING

@@ -131,6 +131,7 @@ def test_finer_layers_add_up_to_the_whole(both, amount):
     assert sum(map(amount, layers(fine))) == amount(layers(coarse)[0])
 
 
+@pytest.mark.some(1)
 def test_repeated_blocks_of_a_stage_are_one_layer(both):
     name, graph, _ = both
     places = [place for place, layer in enumerate(layers(graph)) if layer.name == {"swin": "layers.1"}.get(name, "stages.1")]

@@ -68,6 +68,7 @@ def numbers(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", text)]
 
 
+@pytest.mark.thorough
 def test_every_cell_says_what_the_text_around_it_promises(executed: list[str]) -> None:
     first, statuses, bound, chart, explained, instead, moved, devices = executed
     assert "Warning" not in first

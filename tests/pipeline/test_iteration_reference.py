@@ -10,6 +10,7 @@ import pytest
 from pipeline_reference import starts_s
 from random_searches import every_cut, random_case
 
+from Estimator.devices.operator_cost import PassStarts
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind
 from Plans.groups import LayerGroups
@@ -48,8 +49,9 @@ def test_an_iteration_is_its_pipeline_its_synchronisation_and_its_step(seed: int
                     sent[:, boundary] += tensor.bytes, tensor.gradient_bytes
             messages = Messages(cut, cluster)
             transfers = [messages.seconds(each, messages.boundary_tiers()) for each in sent] if pp > 1 else [np.zeros(0)] * 2
-            forward = np.array([costs.forward.arithmetic_s[1, stage].sum() for stage in stages])
-            backward = np.array([costs.backward.arithmetic_s[1, stage].sum() for stage in stages])
+            waits = machine.pass_starts if pp > 1 else PassStarts()
+            forward = np.array([costs.forward.arithmetic_s[1, stage].sum() + waits.forward_s for stage in stages])
+            backward = np.array([costs.backward.arithmetic_s[1, stage].sum() + waits.backward_s for stage in stages])
             pipeline = PipelineCosts(pp, forward, backward, transfers[0], transfers[1], False)
             starts = starts_s(pipeline, PipelineSchedule.ONE_F_ONE_B, plan.micro_batches)
             ends = [

@@ -69,7 +69,8 @@ def profiled(name: str, profiles: Path) -> tuple[list[str], Path]:
     return common, folder
 
 
-@pytest.mark.parametrize("name", sampled(["gpt", "t5", "resnet"], ["gpt"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["gpt", "t5", "resnet"])
 def test_predicted_processor_time_of_a_stage_is_that_of_its_training(name: str, profiles: Path, tmp_path: Path) -> None:
     common, folder = profiled(name, profiles)
     searched = ["--device", str(folder), "--output", str(tmp_path / "run")]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +80,15 @@ def answer(words):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The folders of searches in this process, which nothing disturbs, with the graphs that they made."""
-    folders = {kind: tmp_path_factory.mktemp("undisturbed") for kind in ("chips", "devices")}
-    for kind, folder in folders.items():
-        solved(asked(folder, kind), limits=True)
-    return {kind: folder / "out" for kind, folder in folders.items()}
+    """The folder of a search of each kind in this process, which nothing disturbs, with the graphs that it made."""
+
+    @cache
+    def folder(kind):
+        path = tmp_path_factory.mktemp(kind)
+        solved(asked(path, kind), limits=True)
+        return path / "out"
+
+    return folder
 
 
 MOMENTS = [("chips", "**/layer_times-*.npz"), ("chips", "**/points-*.npz"), ("devices", "**/points-*.npz")]
@@ -94,7 +99,7 @@ MOMENTS = [("chips", "**/layer_times-*.npz"), ("chips", "**/points-*.npz"), ("de
 def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, tmp_path):
     words = command(tmp_path, kind)
     out = tmp_path / "out"
-    shutil.copytree(undisturbed[kind] / "GraphExtractor", out / "GraphExtractor")  # so that no time goes into tracing
+    shutil.copytree(undisturbed(kind) / "GraphExtractor", out / "GraphExtractor")  # so that no time goes into tracing
     assert run_until(words, lambda: any(out.glob(moment))), "the search ended before it could be killed"
     before = {path: path.stat().st_mtime_ns for path in out.glob("**/*.npz") if "layer_times" not in path.name}
     times = {path: read_arrays(path) for path in out.glob("**/layer_times-*.npz")}
@@ -103,7 +108,7 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
     assert sum(counts[name] for name in ("evaluated", "dominated", "pruned", "infeasible")) == counts["space"]
     # the folder is in the name; a resumed search may prune what the other evaluated
     differing = ("study", "counts", "run_directory", "digest")
-    calm = json.loads((undisturbed[kind] / "best.json").read_text())
+    calm = json.loads((undisturbed(kind) / "best.json").read_text())
     assert without_paths({key: resumed[key] for key in resumed if key not in differing}) == without_paths(
         {key: calm[key] for key in calm if key not in differing}
     )
@@ -118,9 +123,9 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
 @pytest.mark.thorough
 def test_two_runs_of_one_study_at_once_end_with_the_same_answer(undisturbed, tmp_path):
     words = command(tmp_path, "chips")
-    shutil.copytree(undisturbed["chips"] / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
+    shutil.copytree(undisturbed("chips") / "GraphExtractor", tmp_path / "out" / "GraphExtractor")
     runs = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for run in runs:
         stdout, stderr = run.communicate(timeout=DEADLINE_S)
         assert run.returncode == 0, stderr
-        assert json.loads(stdout)["value"] == json.loads((undisturbed["chips"] / "best.json").read_text())["value"]
+        assert json.loads(stdout)["value"] == json.loads((undisturbed("chips") / "best.json").read_text())["value"]

@@ -185,6 +185,7 @@ def loss(output):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 @pytest.mark.cluster
 def test_a_worker_that_dies_fails_its_point_and_no_other(warm, tmp_path):

@@ -251,6 +251,7 @@ def test_panels_that_are_asked_for_need_a_layout_that_has_them() -> None:
     assert within("panels=1", LayoutName.AUTO) == {"panels": [1]}
 
 
+@pytest.mark.thorough
 def test_a_long_sequence_has_no_plan_on_one_axis_where_it_has_one_when_it_is_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
