@@ -12,10 +12,9 @@ from Estimator.profiled.device import measured_formats
 from GraphExtractor.models.registry import canonical_name
 from Plans.plan import Plan
 from Plans.results import Iteration
+from Validation.plan_results import check_stated, result_of
 from Validation.plan_rows import MemoryKind, PlanRow
 from Validation.records import RunResult
-
-MIB = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -55,17 +54,16 @@ class OwnRun:
         row, plan = self._row, self._plan
         if row.model and row.model != plan.model and canonical_name(row.model) != plan.model:
             raise InputError(f"{row.where} says model {row.model!r:.60}, but {row.plan.name} is of {plan.model}; give its plan")
-        own = {
-            "gpus": {self._iteration.devices},
-            "global_batch": {plan.global_batch_size},
-            "micro_batch": {stage.micro_batch_size for stage in plan.stages},
-            "stages": {len(plan.stages) // plan.interleave},
-            "seq": {plan.sequence_length},
-        }
-        for name, number in row.stated.items():
-            if number not in own[name]:
-                has = " and ".join(map(str, sorted(own[name])))
-                raise InputError(f"{row.where} says {name} {number}, but {row.plan.name} has {has}; give the plan of this run")
+        check_stated(
+            row,
+            {
+                "gpus": {self._iteration.devices},
+                "global_batch": {plan.global_batch_size},
+                "micro_batch": {stage.micro_batch_size for stage in plan.stages},
+                "stages": {len(plan.stages) // plan.interleave},
+                "seq": {plan.sequence_length},
+            },
+        )
 
     def result(self) -> RunResult:
         """The prediction beside what was measured."""
@@ -74,18 +72,11 @@ class OwnRun:
         if row.memory_kind is not None:
             reserved = row.memory_kind is MemoryKind.RESERVED
             memory = max(stage.memory_bytes - (0.0 if reserved else stage.reserved_bytes) for stage in iteration.stages)
-        measured = None if row.memory_mib is None else row.memory_mib * MIB
-        return RunResult(
-            line=row.line,
-            source=row.source,
+        return result_of(
+            row,
             model=self._plan.model,
             devices=iteration.devices,
-            measured_s=row.measured_s,
             predicted_s=iteration.iteration_s,
-            error=iteration.iteration_s / row.measured_s - 1,
-            measured_memory_bytes=measured,
             predicted_memory_bytes=memory,
-            memory_error=None if memory is None or measured is None else memory / measured - 1,
-            plan_file=row.plan.name,
             breakdown_s=iteration.breakdown,
         )

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from Common.errors import InputError
 from Common.progress import Progress
+from Common.units import MIB
 from Estimator.profiled.machine import profile_folder
 from Validation.own_plan_runs import OwnRun, PriceFile
+from Validation.plan_results import check_stated, result_of
 from Validation.plan_rows import MemoryKind, PlanRow, read_plan_rows
 from Validation.records import Assumption, RunResult, UsedRule, ValidationReport
 from Validation.statistics import statistics_of
-
-MIB = 2.0**20
 
 
 def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> ValidationReport:
@@ -70,18 +70,17 @@ class _Run:
                     f"{load_corrections().families[family].format}; give the plan and database of one model and number format"
                 )
         facts = plan.model.facts
-        own = {
-            "gpus": plan.devices,
-            "global_batch": plan.global_batch,
-            "micro_batch": plan.micro_batch,
-            "stages": len(plan.stages),
-            "seq": facts.get("seq_length", facts.get("encoder_seq_length")),
-        }
-        for name, number in row.stated.items():
-            if own[name] is not None and own[name] != number:
-                raise InputError(
-                    f"{row.where} says {name} {number}, but {row.plan.name} has {own[name]}; give the plan of this run"
-                )
+        sequence = facts.get("seq_length", facts.get("encoder_seq_length"))
+        check_stated(
+            row,
+            {
+                "gpus": {plan.devices},
+                "global_batch": {plan.global_batch},
+                "micro_batch": {plan.micro_batch},
+                "stages": {len(plan.stages)},
+                "seq": set() if sequence is None else {sequence},
+            },
+        )
 
     def result(self) -> RunResult:
         """The prediction beside what was measured."""
@@ -94,19 +93,12 @@ class _Run:
         if row.memory_kind is not None:
             first = row.devices_per_node if row.memory_kind is MemoryKind.ALLOCATED_FIRST_NODE else None
             memory = priced.reserved_mib() if row.memory_kind is MemoryKind.RESERVED else priced.allocated_mib(first)
-        measured_memory = row.memory_mib
-        return RunResult(
-            line=row.line,
-            source=row.source,
+        return result_of(
+            row,
             model=f"{plan.model.family.name} {plan.model.size}",
             devices=plan.devices,
-            measured_s=row.measured_s,
             predicted_s=priced.iteration_s,
-            error=priced.iteration_s / row.measured_s - 1,
-            measured_memory_bytes=None if measured_memory is None else measured_memory * MIB,
             predicted_memory_bytes=None if memory is None else memory * MIB,
-            memory_error=None if memory is None or measured_memory is None else memory / measured_memory - 1,
-            plan_file=row.plan.name,
             breakdown_s=priced.breakdown(),
             assumptions=tuple(Assumption(each.name, "") for each in load_corrections().mechanisms),
         )

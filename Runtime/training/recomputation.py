@@ -7,6 +7,7 @@ for a small layer on a processor, as much as the layer. Here the forward pass sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -30,13 +31,10 @@ class _Again(torch.autograd.Function):  # type: ignore[misc]
         ctx.save_for_backward(*(operands[place] for place in ctx.tensors))
         ctx.set_materialize_grads(False)
         results = tuple(function(*operands))
-        ctx.mark_non_differentiable(
-            *(
-                each
-                for place, each in enumerate(results)
-                if isinstance(each, torch.Tensor) and not any(differentiable[place : place + 1])
-            )
-        )
+        made = [
+            (each, has) for each, has in zip_longest(results, differentiable, fillvalue=False) if isinstance(each, torch.Tensor)
+        ]
+        ctx.mark_non_differentiable(*(each for each, has in made if not has))
         return results
 
     @staticmethod

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from Plans.compiled import outer
 from Plans.heterogeneous.mixed_layers import RecomputableLayers
 from Plans.layer_costs import LayerSizes
-from Plans.rates import Machine, plan_rates, whole_bytes
+from Plans.rates import Machine, plan_rates, start_s, whole_bytes
 from Plans.stage_price import PlanRates, stage_price
 from Plans.stage_totals import StageSizes, StageTimes, times_of
 from Solver.heterogeneous.stage_classes import StageClasses
@@ -118,9 +118,10 @@ def option_tables(
             made = class_rows(its, classes, whole_bytes(option.degrees, machine))
             rows[id(its), offloaded] = replace(made, sizes=made.sizes.offloading(offloaded))
         of_classes = rows[id(its), offloaded]
+        alone = plan_rates(option.degrees, machine)
         _fill_option(
-            plan_rates(option.degrees, machine, in_pipeline=True),
-            plan_rates(option.degrees, machine),
+            alone._replace(start_s=start_s(machine, True)),
+            alone,
             of_classes.first,
             of_classes.times,
             of_classes.sizes,

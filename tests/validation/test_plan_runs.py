@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unpriced import no_plan_of_ours
 
 import phaze
 from Common.errors import InputError
@@ -16,7 +17,6 @@ from third_party.aceso.database import OPERATOR_COLUMNS, read_database
 from third_party.aceso.models import find_model
 from third_party.aceso.plans import Plan, StagePlan, plan_text, read_plan
 from third_party.aceso.resharding import Choice
-from Validation.own_plan_runs import PricedFile
 from Validation.plan_rows import MemoryKind, has_plans, read_plan_rows
 from Validation.records import ValidationReport
 from Validation.run import validate
@@ -29,10 +29,6 @@ OPERATORS = (  # microseconds forward and backward, MiB of input, output, weight
     "block-0-0-bn3,10,20,8,8,0,8,0,0",
 )
 Write = Callable[..., Path]
-
-
-def no_plan_of_ours(plan: Path, database: Path) -> PricedFile:
-    raise AssertionError(f"{plan} on {database} is priced")
 
 
 def validated(path: Path, **hardware: str) -> ValidationReport:

@@ -6,11 +6,11 @@ import re
 import sys
 from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unpriced import no_plan_of_ours
 
 from Common.errors import InputError, PhazeError
 from Common.progress import SilentProgress
@@ -18,7 +18,6 @@ from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
 from Validation.measured_runs import COLUMNS, PUBLISHED_RUNS, read_runs
-from Validation.own_plan_runs import PricedFile
 from Validation.run import validate
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
@@ -42,10 +41,6 @@ SMALL = {
     "framework": "Megatron-LM",
     "source": "made up in 2021",
 }
-
-
-def no_plan_of_ours(plan: Path, database: Path) -> PricedFile:
-    raise AssertionError(f"{plan} on {database} is priced")
 
 
 def validated(path, graphs, device=None, cluster=None, software=None):
