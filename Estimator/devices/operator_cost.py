@@ -110,6 +110,11 @@ class DeviceModel(OperatorCostModel):
         return PassStarts()
 
     @property
+    def run_again_s(self) -> float:
+        """What a layer that is recomputed takes beyond its operators, which run twice; nothing where kernels queue."""
+        return 0.0
+
+    @property
     def accumulation_bytes(self) -> float:
         """As the framework does it."""
         return self.software.accumulation.value

@@ -13,7 +13,7 @@ from Estimator.devices.operator_cost import DeviceModel, InPieces, KernelTime, P
 from Estimator.profiled.database import ProfileDatabase, read_database
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits
-from Estimator.profiled.overhead import Overhead, overhead_of, pass_starts_of
+from Estimator.profiled.overhead import Overhead, overhead_of, pass_starts_of, run_again_s_of
 from Estimator.profiled.rows import PROBE, OperatorRow, anonymous, gradient_bytes
 from Estimator.profiled.sources import PriceSource, SourceCounts
 from GraphExtractor.graph import Operator, OperatorKind
@@ -42,6 +42,7 @@ class ProfiledModel(DeviceModel):
         self._fits = KindFits(database.operators, self._rates)
         self._overhead: Overhead = overhead_of(database.passes)
         self._pass_starts = pass_starts_of(database.passes)
+        self._run_again_s = run_again_s_of(database.passes)
         self._sourced = lru_cache(maxsize=None)(self._sourced_time)
 
     @property
@@ -53,6 +54,11 @@ class ProfiledModel(DeviceModel):
     def pass_starts(self) -> PassStarts:
         """As they were measured; nothing where they were not."""
         return self._pass_starts
+
+    @property
+    def run_again_s(self) -> float:
+        """As it was measured; nothing where it was not."""
+        return self._run_again_s
 
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Nothing where the passes that were measured added gradients up: what that takes is then part of what they add."""

@@ -73,6 +73,8 @@ class PassRow:
 
     ``gradient_bytes`` are those of the weights' gradients that it adds to others (see ``gradient_bytes``), 0 where it does not.
     ``start_s`` is what they took longer where the pass that they are a part of began behind a wait, less than zero by chance.
+    ``again_s``, of a backward pass, is what both passes took longer than three of them where the forward one was run again in the
+    backward one; None where that was not measured.
     """
 
     phase: Phase
@@ -85,6 +87,7 @@ class PassRow:
     sequence_length: int
     gradient_bytes: int = 0
     start_s: float = 0.0
+    again_s: float | None = None
 
 
 def gradient_bytes(operator: Operator) -> int:
@@ -209,6 +212,7 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         sequence_length=_count(columns, "sequence_length", where),
         gradient_bytes=int(_number(columns, "gradient_bytes", where)) if "gradient_bytes" in columns else 0,
         start_s=_number(columns, "start_s", where) if "start_s" in columns else 0.0,
+        again_s=_number(columns, "again_s", where) if _stated(columns.get("again_s")) else None,
     )
 
 
@@ -253,6 +257,11 @@ def _text(columns: Columns, name: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise InputError(f"{where} has no {name}; every row must have one")
     return value
+
+
+def _stated(value: object) -> bool:
+    """Whether a cell that may be empty is not; an empty one of numbers is read as NaN from a parquet table."""
+    return value not in (None, "") and value == value
 
 
 def _number(columns: Columns, name: str, where: str) -> float:

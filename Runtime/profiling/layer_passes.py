@@ -1,8 +1,8 @@
 """Passes through each layer of a model as a training on processes of this machine runs them (``Runtime.training``).
 
 Beside the seconds of their operators alone they say what running them one after another adds: operands that are in no cache, the
-graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made. Every other time the
-process waits before each pass, as it does in a pipeline for other stages, which a pass pays for with its first operators.
+graph of gradients, adding gradients up. Each layer is timed by itself, on what the layers before it made: as it is, behind waits,
+as in a pipeline for other stages, which a pass pays for with its first operators, and with layers run again in the backward pass.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ WAIT_S = 0.003  # long enough for a core to be given to something else, or to sl
 
 @dataclass(frozen=True)
 class LayerPass:
-    """A pass through a layer; ``start_s`` is what it took longer where the pass through all layers began behind a wait."""
+    """A pass through a layer; ``start_s`` is what it took longer where the pass through all layers began behind a wait.
+
+    ``again_s``, of the backward pass of a layer that plans may recompute, is what doing so took beyond a second forward pass.
+    """
 
     timing: Timing
-    start_s: float
+    start_s: float = 0.0
+    again_s: float | None = None
 
 
 def measured_layer_passes(
@@ -43,25 +47,50 @@ def measured_layer_passes(
 ) -> Mapping[tuple[Phase, str], LayerPass]:
     """Both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
     passes = _Passes(key, family, clock)
-    samples: dict[tuple[Phase, str], list[float]] = {}
-    behind_waits: dict[tuple[Phase, str], list[float]] = {}
+    samples, behind_waits, recomputing = _Samples(), _Samples(), _Samples()
     started = time.monotonic()
     with plain_operators():
         for index in range(repeats.warm_up + repeats.most):
-            waited, found = passes.once(WAIT_S), passes.once()
+            waited, again, found = passes.once(wait_s=WAIT_S), passes.once(recompute=True), passes.once()
             if index < repeats.warm_up:
                 continue
-            for place, seconds in found.items():
-                samples.setdefault(place, []).append(seconds)
-                behind_waits.setdefault(place, []).append(waited[place])
+            behind_waits.add(waited)
+            recomputing.add(again)
+            samples.add(found)
             taken = index + 1 - repeats.warm_up
-            known = all(spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in samples.values())
+            known = all(spread_of(each) <= repeats.spread * median(each) for each in samples.seconds.values())
             if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
                 break
+    recomputed = passes.recomputed
     del passes
     gc.collect()
-    timings = {place: timing_of(seconds) for place, seconds in samples.items()}
-    return {place: LayerPass(each, median(behind_waits[place]) - each.seconds) for place, each in timings.items()}
+    of_layers = {}
+    for (phase, layer), seconds in samples.seconds.items():
+        timing, again_s = timing_of(seconds), None
+        if phase is Phase.BACKWARD and layer in recomputed:
+            again_s = recomputing.both_s(layer) - samples.both_s(layer) - samples.median_s(Phase.FORWARD, layer)
+        of_layers[phase, layer] = LayerPass(timing, behind_waits.median_s(phase, layer) - timing.seconds, again_s)
+    return of_layers
+
+
+class _Samples:
+    """Seconds of passes through layers, each time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[Phase, str], list[float]] = {}
+
+    def add(self, found: Mapping[tuple[Phase, str], float]) -> None:
+        """Those of one time."""
+        for place, seconds in found.items():
+            self.seconds.setdefault(place, []).append(seconds)
+
+    def median_s(self, phase: Phase, layer: str) -> float:
+        """Of one pass."""
+        return median(self.seconds[phase, layer])
+
+    def both_s(self, layer: str) -> float:
+        """Of the forward and the backward pass together."""
+        return self.median_s(Phase.FORWARD, layer) + self.median_s(Phase.BACKWARD, layer)
 
 
 class _Passes:
@@ -69,10 +98,11 @@ class _Passes:
 
     def __init__(self, key: GraphKey, family: ModelFamily, clock: Clock) -> None:
         self._clock = clock
-        self._copies = not family.described  # code that nobody described may write into what a layer is given
         model = reduced(real_model(family, key), family)
         trace = trace_forward(model, family, key)
-        self._program: StageProgram = Cutter(trace, [0] * len(trace.layers), key.micro_batch_size).program(0, Recompute.NONE, {})
+        cutter = Cutter(trace, [0] * len(trace.layers), key.micro_batch_size)
+        self._program: StageProgram = cutter.program(0, Recompute.NONE, {})
+        self._recomputing = cutter.program(0, Recompute.FULL, {})
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         weights = tuple(Weight(name, shapes[name], shapes[name], None) for name in self._program.parameters)
         flat = flat_weights(weights, 0, getattr(torch, key.dtype), 1, 0, 1)
@@ -81,20 +111,26 @@ class _Passes:
         self._given |= {node: inputs[name] for name, node in self._program.inputs.items()}
         self._given |= self._program.constants
 
-    def once(self, wait_s: float = 0.0) -> dict[tuple[Phase, str], float]:
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """The layers that recomputation of whole layers runs again."""
+        return frozenset(layer.name for layer in self._recomputing.layers if layer.recompute is Recompute.FULL)
+
+    def once(self, wait_s: float = 0.0, recompute: bool = False) -> dict[tuple[Phase, str], float]:
         """Seconds of one pass in each direction, by layer, before each of which the process waits."""
+        layers = (self._recomputing if recompute else self._program).layers
         seconds: dict[tuple[Phase, str], float] = {}
         made: dict[str, torch.Tensor] = {}
         leaves: dict[tuple[str, str], torch.Tensor] = {}
         time.sleep(wait_s)
-        for layer in self._program.layers:
+        for layer in layers:
             values = self._taken(layer, made, leaves)
             start = now(self._clock)
             run_layer(layer, values)
             seconds[Phase.FORWARD, layer.name] = now(self._clock) - start
             made |= {name: values[name] for name in layer.gives}
         time.sleep(wait_s)
-        for layer in reversed(self._program.layers):
+        for layer in reversed(layers):
             ends = [name for name in layer.gives if isinstance(made[name], torch.Tensor) and made[name].requires_grad]
             gradients = [self._gradient(name, made[name], leaves) for name in ends]
             if ends:
@@ -115,7 +151,6 @@ class _Passes:
             value = made[name]
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 value = leaves[layer.name, name] = value.detach().requires_grad_()
-                value = value.clone() if self._copies else value
             values[name] = value
         return values
 

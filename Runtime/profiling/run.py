@@ -276,6 +276,7 @@ class _Profile:
                     *sizes,
                     sum(gradient_bytes(row.operator) for row in alone) if self._request.device_kind is DeviceKind.CPU else 0,
                     each.start_s,
+                    each.again_s,
                 )
                 for (phase, place), each in found.items()
                 if (alone := parts.get((phase, place)))
@@ -292,7 +293,7 @@ class _Profile:
         blocks = tuple(dict.fromkeys(kernel.block for kernel in kernels if kernel.block))
         found = measured_passes(traced_key(key), family, kind.value, self._machine.clock, repeats, blocks)
         places = {phase: found.blocks[phase] or {"": found.whole[phase]} for phase in Phase}
-        return {(phase, block): LayerPass(timing, 0.0) for phase, timings in places.items() for block, timing in timings.items()}
+        return {(phase, block): LayerPass(timing) for phase, timings in places.items() for block, timing in timings.items()}
 
     def _fits(self, key: GraphKey) -> bool:
         """Whether the weights of a pass find room, roughly; a pass that does not is left out."""

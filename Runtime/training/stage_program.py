@@ -6,7 +6,7 @@ stage makes and another reads are sent, so that any model that can be traced can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,8 @@ class Cutter:
         ]
         graph = torch.fx.Graph()
         values = {node: graph.placeholder(node.name) for node in takes}
+        for node in _overwritten(members) & set(takes):  # others read it too, and what is given must be able to run again
+            values[node] = graph.call_function(torch.ops.aten.clone.default, (values[node],))
         for node in members:
             values[node] = graph.node_copy(node, lambda each: values[each])
             values[node].target = real.get(str(node.target), node.target)
@@ -221,6 +223,28 @@ def _attention_again(operator: Callable[..., Any], is_tuple: bool) -> Callable[.
         return results if is_tuple else results[0]
 
     return attention
+
+
+def _overwritten(nodes: Iterable[Node]) -> set[Node]:
+    """The values into which operators write, themselves or through a view of them."""
+    found: set[Node] = set()
+    for node in nodes:
+        ahead = list(_aliased(node, written=True))
+        while ahead:
+            value = ahead.pop()
+            if value not in found:
+                found.add(value)
+                ahead += _aliased(value, written=False)
+    return found
+
+
+def _aliased(node: Node, written: bool) -> Iterator[Node]:
+    """Operands that an operator writes into, or of which its result is a view."""
+    schema = getattr(node.target, "_schema", None)
+    for place, argument in enumerate(schema.arguments if schema else ()):
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+        if argument.alias_info is not None and argument.alias_info.is_write >= written and isinstance(value, Node):
+            yield value
 
 
 def _reached(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:

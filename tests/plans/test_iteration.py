@@ -8,7 +8,7 @@ from training_cases import SEQUENCE, device_model, graph_for, iteration_of, plan
 
 from Common.errors import InputError
 from Estimator.devices.files import load_software
-from Estimator.devices.operator_cost import PassStarts
+from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from GraphExtractor.graph import CollectiveKind, Recompute
@@ -59,6 +59,24 @@ def test_passes_of_a_pipeline_begin_behind_waits(plan: UniformPlan) -> None:
         assert after.backward_s - before.backward_s == pytest.approx(2e-3 * waits, abs=1e-9)
     assert waiting.breakdown.total_s == pytest.approx(waiting.iteration_s, rel=1e-12)
     assert (waiting.iteration_s > queued.iteration_s) == (plan.pp > 1)
+
+
+class _RunsAgain(DeviceModel):
+    """A device on which a layer that is run again takes a second beyond its operators."""
+
+    @property
+    def run_again_s(self) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(("recompute", "layers"), [(Recompute.NONE, 0), (Recompute.SELECTIVE, 6), (Recompute.FULL, 6)])
+def test_recomputed_layers_take_longer_than_their_operators_twice(recompute: Recompute, layers: int) -> None:
+    plan, cluster, model = plan_of(recompute=recompute), load_cluster("dgx_a100"), device_model(host_issue_s=0.0)
+    again = _RunsAgain(model.device, model.software, model.number_format)
+    before, after = (iteration_of(graph_for(plan), plan, each, cluster) for each in (model, again))
+    assert layers in (0, len(graph_for(plan).sequence) - 2)  # embedding and head are never recomputed
+    assert after.stages[0].backward_s - before.stages[0].backward_s == pytest.approx(layers, rel=1e-9)
+    assert after.breakdown.recompute_s - before.breakdown.recompute_s == pytest.approx(layers * plan.micro_batches, rel=1e-9)
 
 
 def test_one_device_takes_what_its_kernels_take_one_after_another() -> None:

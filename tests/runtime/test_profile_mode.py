@@ -82,6 +82,9 @@ def test_layers_of_models_that_no_family_describes_are_timed(tmp_path: Path) -> 
     layers = {layer for _, layer in found}
     assert len(layers) > 4 and set(found) == {(phase, layer) for phase in Phase for layer in layers}
     assert all(each.timing.seconds > 0 for each in found.values())
+    again = {place for place, each in found.items() if each.again_s is not None}
+    inner = list(dict.fromkeys(layer for _, layer in found))[1:-1]
+    assert again == {(Phase.BACKWARD, layer) for layer in inner}
 
 
 def test_a_second_profile_measures_nothing_again(profiled: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
-from Estimator.profiled.database import append_operator
+from Estimator.profiled.database import append_operator, pack_tables, read_database
 from Estimator.profiled.fits import Rates, SizeFit, held_out_errors
-from Estimator.profiled.overhead import overhead_of, pass_starts_of
+from Estimator.profiled.overhead import overhead_of, pass_starts_of, run_again_s_of
 from Estimator.profiled.sources import PriceSource
 from GraphExtractor.graph import CollectiveKind, Operator, OperatorGraph, Phase
 
@@ -124,6 +124,21 @@ def test_waits_before_passes_cost_what_most_models_paid_for_them(folder: Path, t
     assert pass_starts_of([replace(each, start_s=-1e-4) for each in PASSES]) == PassStarts()
     written(tmp_path, passes=rows)
     assert model_of(tmp_path).pass_starts == found
+
+
+def test_a_recomputed_layer_costs_what_most_of_those_measured_did(folder: Path, tmp_path: Path) -> None:
+    assert model_of(folder).run_again_s == 0.0
+    rows = [
+        replace(each, again_s=again_s if each.phase is Phase.BACKWARD else None)
+        for again_s in (3e-4, -1e-4, 9e-3)
+        for each in PASSES
+    ]
+    assert run_again_s_of(rows) == pytest.approx(3e-4)
+    assert run_again_s_of([replace(each, again_s=-1e-4) for each in PASSES]) == 0.0
+    written(tmp_path, passes=rows)
+    assert model_of(tmp_path).run_again_s == pytest.approx(3e-4)
+    pack_tables(tmp_path)
+    assert read_database(tmp_path).passes == tuple(dict.fromkeys(rows))
 
 
 def test_sources_are_counted_with_their_seconds(folder: Path) -> None:
