@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.types import unliteral
 
 from Common.sealed import DIGEST_BYTES, digest
 
@@ -26,6 +27,9 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(**options)(function)
         dispatcher._cache = KeptFunction(function)  # as its enable_caching does
+        template = dispatcher.get_call_template
+        # Else a function is compiled once for every constant that compiled code calls it with, and all that it calls again.
+        dispatcher.get_call_template = lambda given, named: template(tuple(map(unliteral, given)), named)
         return dispatcher
 
     return decorate

@@ -154,7 +154,7 @@ class PreparedPlans:
             moved_bytes=_held(sizes.offloaded_bytes, pp, rounds),
             links=Links(
                 messages.seconds(sent, tiers),
-                np.tile(crossed, rounds)[:, :-1],
+                np.ascontiguousarray(np.tile(crossed, rounds)[:, :-1]),
                 self._machine.software.overlap_pipeline and rounds > 1,
             ),
             layout=layout.reshape(-1),

@@ -9,8 +9,9 @@ cd "$root"
 status=0
 trial=$(mktemp -d)
 trap 'rm -rf "$trial"' EXIT
-# A small search compiles the inner loops, where they are not yet, while the other core looks at the code.
-PYTHONDONTWRITEBYTECODE='' .venv/bin/python phaze.py run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null &
+# Small searches compile the inner loops, where they are not yet, while the other core looks at the code.
+search() { PYTHONDONTWRITEBYTECODE='' .venv/bin/python phaze.py run_solver --model bertbase --sequence-length 64 --quiet "$@" >/dev/null; }
+{ search --output "$trial/chips" && search --device a100_80gb --devices 4 --heterogeneous --output "$trial/devices"; } &
 .venv/bin/ruff check . || status=1
 .venv/bin/ruff format --check . || status=1
 .venv/bin/mypy || status=1

@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 SPLIT = ("tests/extraction/test_zoo.py",)  # each of their tests is work for any worker
-TOGETHER = ("tests/explain", "tests/report")  # one worker takes the whole folder
+TOGETHER = (  # one worker takes all files that begin so
+    *("tests/explain/", "tests/report/"),
+    *("tests/heterogeneous/", "tests/third_party/test_aceso_"),  # each has inner loops of its own to compile
+)
 LONGEST_FIRST = (
     "tests/validation/test_validation.py",
     "tests/sweep/test_sweep_disturbed.py",
@@ -43,7 +46,7 @@ def scope_of(nodeid: str) -> str:
     file = file_of(nodeid)
     if str(file) in SPLIT:
         return nodeid
-    return str(file.parent) if str(file.parent) in TOGETHER else str(file)
+    return next((begin for begin in TOGETHER if str(file).startswith(begin)), str(file))
 
 
 def turn_of(nodeid: str) -> int:

@@ -57,8 +57,9 @@ def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
     """Seconds for which a forward and a backward pass of each chunk occupy their stage beyond computing; shape (chunks,)."""
     after_forward, after_backward = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.forward_s)
     if not pipeline.overlap_transfers:
-        after_forward[:-1] = pipeline.transfer_s
-        after_backward[1:] = pipeline.backward_transfer_s
+        for chunk in range(len(after_forward) - 1):
+            after_forward[chunk] = pipeline.transfer_s[chunk]
+            after_backward[chunk + 1] = pipeline.backward_transfer_s[chunk]
     return after_forward, after_backward
 
 

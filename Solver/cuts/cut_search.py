@@ -58,8 +58,9 @@ def is_repeated(begun: Begun, seen: FloatArray) -> bool:
             and each[5] <= begun.lag_s + ROUNDING * begun.load_s
         ):
             return True
-    for place in range(SEEN - 1, 0, -1):
-        seen[place] = seen[place - 1]
+    for place in range(SEEN - 1, 0, -1):  # value by value: the compiler takes seconds for a row at once, which it checks
+        for column in range(seen.shape[1]):
+            seen[place, column] = seen[place - 1, column]
     seen[0, 0], seen[0, 1], seen[0, 2], seen[0, 3], seen[0, 4], seen[0, 5] = begun[:6]
     return False
 
@@ -136,7 +137,8 @@ def search_cuts(
             if seconds < best_s:
                 best_s = seconds
                 load_s = most_load_s(problem, best_s * (1.0 - ROUNDING) - problem.least_step_s)
-                nodes[:] = node
+                for each in range(pp + 1):
+                    nodes[each] = node[each]
             continue
         way_s[place + 1] = way_s[place] + stage.forward_s
         slowest_forward_s[place + 1] = max(slowest_forward_s[place], stage.forward_s)

@@ -72,7 +72,7 @@ def prices(comparison: Comparison) -> Iterator[Price]:
         yield from (best.published, best.own)
 
 
-@pytest.mark.some(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", Strategy)
 def test_parts_add_up_to_the_iteration_and_the_memory_of_each_physics(strategy: Strategy) -> None:
     for price in prices(compared(strategy)):

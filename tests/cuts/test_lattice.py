@@ -56,6 +56,7 @@ def test_skip_connections_leave_a_chain() -> None:
     assert not is_chain(4, ((0, 1), (0, 3), (2, 3)))
 
 
+@pytest.mark.thorough
 def test_of_too_many_sets_some_are_kept_and_the_others_named() -> None:
     some = lattice_of(61, towers(*[3] * 20, joint=True))
     assert some.omitted.endswith("considered were those that cut the execution order anywhere")

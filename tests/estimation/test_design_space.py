@@ -83,6 +83,7 @@ def test_space_without_any_accelerator_is_refused(space: DesignSpace) -> None:
         replace(space, budget_mm2=1.0).generate()
 
 
+@pytest.mark.thorough
 def test_cores_json_round_trip(accelerators: AcceleratorSet, tmp_path: Path) -> None:
     path = tmp_path / "cores.json"
     path.write_bytes(cores_json(accelerators))

@@ -86,6 +86,7 @@ def test_an_accelerator_with_given_values_is_the_best_of_them_all(search, asked)
     assert found.sentences
 
 
+@pytest.mark.thorough
 def test_chip_and_plan_are_chosen_together(search):
     constraint = asked_of("num_tc=1,pp=2,micro_batch_size=1")
     chips = [chip for chip in space_of(search) if chip.num_tc == 1]

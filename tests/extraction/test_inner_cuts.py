@@ -61,7 +61,7 @@ CASES = [
 ]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize(("model", "values"), CASES)
 def test_parts_do_the_work_of_their_layers(model: str, values: dict[str, Any], key_of: Callable[..., GraphKey]) -> None:
     whole, cut = both(key_of(model, **values))

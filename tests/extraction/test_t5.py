@@ -186,7 +186,7 @@ def test_sequence_parallelism_cuts_both_sequences(tp, t5):
     assert [(tensor.bytes, tensor.gradient_bytes) for tensor in memory] == [(HIDDEN // tp, HIDDEN // tp)]
 
 
-@pytest.mark.some(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("attention", Attention)
 def test_context_parallelism_cuts_both_sequences(attention, t5):
     cp = 4

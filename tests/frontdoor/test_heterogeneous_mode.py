@@ -73,6 +73,7 @@ def test_the_answer_and_its_price_are_told(run: Path, capsys: pytest.CaptureFixt
     assert f"{len(best['stages'])} stages that differ" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_the_page_of_the_run_shows_the_stages(run: Path) -> None:
     assert phaze.main(["report", str(run), "--quiet"]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")

@@ -287,6 +287,7 @@ def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batch
     )
 
 
+@pytest.mark.thorough
 def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_parameters() -> None:
     """Gradients of later stages are then synchronised beside the cool-down of slower first ones, and decide the end."""
     random, tight = np.random.default_rng(0), 0

@@ -25,6 +25,7 @@ def test_the_page_lies_in_the_run_and_its_path_is_printed(finished_plans: Finish
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.thorough
 def test_figures_are_pictures_for_a_paper(finished_plans: FinishedRun, tmp_path: Path, capsys) -> None:
     words = [
         "report",

@@ -301,6 +301,7 @@ def test_units_sort_by_size_names_by_their_numbers_and_empty_cells_last(opened: 
             assert foot.inner_text().split() == ["all", "2", "s", "1"]
 
 
+@pytest.mark.thorough
 def test_folded_tables_are_printed_and_folded_again(report: Path, opened: Open) -> None:
     seen = opened(report, "laptop", "light")
     seen.wait_for("light")

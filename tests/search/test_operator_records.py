@@ -23,7 +23,7 @@ def opened(folder: Path, **changes: object) -> FinishedRun:
 TWO_D = {"model": "gpt:layers=2,hidden=128,heads=4,vocabulary=1000,sequence_length=128", "layout": "2d", "tp2": [2]}
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("recompute", "layout"), [("none", {}), ("selective", {}), ("full", {}), ("selective", TWO_D)])
 def test_the_joules_of_operators_add_up_to_those_of_a_sample(tmp_path: Path, recompute: str, layout: dict[str, object]) -> None:
     run = opened(tmp_path, recompute=recompute, tp=[2], **layout)

@@ -32,7 +32,7 @@ class CountedProgress:
         self.phases[name] = done, total
 
 
-@pytest.mark.some(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "hardware",
     [

@@ -168,7 +168,7 @@ def test_only_accelerators_that_could_be_best_are_proven(study, result, tmp_path
     assert 0 < hasty.thorough < all_schedules  # known chips count too
 
 
-@pytest.mark.some(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("devices", "hbm_gib", "reason"),
     [(1024, 0.75, "GiB per device, the chip has 768 MiB"), (16, 16, "needs 1024 devices, the cluster has 16")],

@@ -8,7 +8,6 @@ import pytest
 from aceso_databases import shortest_plan_s, tiny, ways, write_database
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import sampled
 
 from Common.errors import InfeasibleError
 from third_party.aceso.baselines import baselines
@@ -157,7 +156,8 @@ def test_plans_are_better_than_those_that_aceso_found_and_proven(
     assert evaluate(found.plan, database).memory_mib <= 28000.0
 
 
-@pytest.mark.parametrize("family", sampled(FAMILIES, ["resnet"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", FAMILIES)
 def test_stages_of_the_best_plan_lie_where_they_can_and_none_are_as_fast_as_the_least_limit(tmp_path: Path, family: str) -> None:
     closed = 0
     for seed in range(4):

@@ -61,10 +61,10 @@ def raise_bound(
         over_mib = (stretch.behind + 1) * kept + (space.weight_copies + heavier) * weights - limit_mib
         if over_mib > 0.0:
             dear_us, dear_mib = us, over_mib
-            dear[:] = path
+            _copy(path, dear)
         else:
             light_us, light_mib = us, over_mib
-            light[:] = path
+            _copy(path, light)
         if step == 0:
             if over_mib <= 0.0:  # the fastest of all fits, as far as this bound sees
                 return count, best_us
@@ -78,7 +78,7 @@ def raise_bound(
         meeting = dear_us + multiplier * dear_mib
     best_us = _crossed(space, stretch, dear, light, best, best_us)
     if best_us < NEVER:
-        path[:] = best
+        _copy(best, path)
         best_us = _crossed(space, stretch, dear, path, best, best_us)
     return count, best_us
 
@@ -87,7 +87,7 @@ def raise_bound(
 def _enter(space: StageArrays, stretch: Stretch, path: Integers, best: Integers, best_us: float) -> float:
     us, mib = path_price(space, stretch, path[0], path[1])
     if mib <= stretch.limit_mib and us < best_us:
-        best[:] = path
+        _copy(path, best)
         best_us = us
     return best_us
 
@@ -108,6 +108,12 @@ def _crossed(space: StageArrays, stretch: Stretch, dear: Integers, light: Intege
             _mix(mixed, dear, light, many, dear_first)
             best_us = _enter(space, stretch, mixed, best, best_us)
     return best_us
+
+
+@inner
+def _copy(path: Integers, into: Integers) -> None:
+    for k in range(path.shape[1]):  # value by value: the compiler takes seconds for all at once, whose shapes it checks
+        into[0, k], into[1, k] = path[0, k], path[1, k]
 
 
 @inner

@@ -122,7 +122,7 @@ class Pricing:
             self.chain.pair_array,
             rows,
             self.limit_mib,
-            densities,
+            np.ascontiguousarray(densities),
             ways,
         )
 

@@ -59,6 +59,7 @@ def test_constants_of_a_function_are_found(efficiency: float, alone_s: float, ab
     assert max(abs(each.error) for each in found.residuals) < 0.01
 
 
+@pytest.mark.thorough
 @settings(max_examples=8)
 @given(efficiency=st.floats(0.4, 0.95), fill=st.floats(20, 300), alone_s=st.floats(5e-6, 5e-5))
 def test_constants_of_products_are_found(efficiency: float, fill: float, alone_s: float) -> None:

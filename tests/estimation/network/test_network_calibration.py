@@ -52,6 +52,7 @@ def test_only_what_was_measured_is_fitted() -> None:
     assert "library.tree_efficiency" not in fit.fitted
 
 
+@pytest.mark.thorough
 def test_small_clusters_predict_large_ones(shared_data: Path) -> None:
     samples = read_collectives(shared_data / "layouts" / "nccl_perlmutter_measured.csv")
     start = replace(BARE, num_devices=1024, tiers=(BARE.tiers[0], replace(BARE.tiers[1], group_size=1024)))
