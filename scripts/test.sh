@@ -11,7 +11,8 @@ trial=$(mktemp -d)
 trap 'rm -rf "$trial"' EXIT
 # Small searches compile the inner loops, where they are not yet, while the other core looks at the code.
 search() { PYTHONDONTWRITEBYTECODE='' .venv/bin/python phaze.py run_solver --model bertbase --sequence-length 64 --quiet "$@" >/dev/null; }
-{ search --output "$trial/chips" && search --device a100_80gb --devices 4 --heterogeneous --output "$trial/devices"; } &
+devices=(--device a100_80gb --devices 2 --tp 1 --micro-batch-size 1 --global-batch-size 4 --heterogeneous)
+{ search --output "$trial/chips" && search "${devices[@]}" --output "$trial/devices"; } &
 .venv/bin/ruff check . || status=1
 .venv/bin/ruff format --check . || status=1
 .venv/bin/mypy || status=1
