@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.types import unliteral
+from numba.core.types.misc import unliteral
 
 from Common.sealed import DIGEST_BYTES, digest
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from Estimator.profiled.machine import Clock
 from Estimator.profiled.rows import Timing
@@ -47,50 +49,51 @@ def measured_layer_passes(
 ) -> Mapping[tuple[Phase, str], LayerPass]:
     """Both passes of a micro-batch through each of the layers that are traced for ``key``, of width 1."""
     passes = _Passes(key, family, clock)
-    samples, behind_waits, recomputing = _Samples(), _Samples(), _Samples()
+    alone, behind_waits, recomputing = _Rounds(), _Rounds(), _Rounds()
     started = time.monotonic()
     with plain_operators():
         for index in range(repeats.warm_up + repeats.most):
-            waited, again, found = passes.once(wait_s=WAIT_S), passes.once(recompute=True), passes.once()
+            found = passes.once(wait_s=WAIT_S), passes.once(recompute=True), passes.once()
             if index < repeats.warm_up:
                 continue
-            behind_waits.add(waited)
-            recomputing.add(again)
-            samples.add(found)
+            for rounds, seconds in zip((behind_waits, recomputing, alone), found, strict=True):
+                rounds.seconds.append(seconds)
             taken = index + 1 - repeats.warm_up
-            known = all(spread_of(each) <= repeats.spread * median(each) for each in samples.seconds.values())
+            known = all(spread_of(each) <= repeats.spread * median(each) for each in alone.columns())
             if (taken >= repeats.least and known) or (taken >= 3 and time.monotonic() - started > repeats.cap_s):
                 break
-    recomputed = passes.recomputed
+    recomputed, places = passes.recomputed, alone.seconds[0]
     del passes
     gc.collect()
+    # Each round is compared with itself, in which the machine was as fast for all of it.
     of_layers = {}
-    for (phase, layer), seconds in samples.seconds.items():
-        timing, again_s = timing_of(seconds), None
+    for phase, layer in places:
+        start_s = np.median(behind_waits.of((phase, layer)) - alone.of((phase, layer)))
+        again_s = None
         if phase is Phase.BACKWARD and layer in recomputed:
-            again_s = recomputing.both_s(layer) - samples.both_s(layer) - samples.median_s(Phase.FORWARD, layer)
-        of_layers[phase, layer] = LayerPass(timing, behind_waits.median_s(phase, layer) - timing.seconds, again_s)
+            beyond_s = recomputing.both(layer) - alone.both(layer) - alone.of((Phase.FORWARD, layer))
+            again_s = float(np.median(beyond_s))
+        of_layers[phase, layer] = LayerPass(timing_of(alone.of((phase, layer)).tolist()), float(start_s), again_s)
     return of_layers
 
 
-class _Samples:
-    """Seconds of passes through layers, each time."""
+class _Rounds:
+    """Seconds of passes through layers, of every round."""
 
     def __init__(self) -> None:
-        self.seconds: dict[tuple[Phase, str], list[float]] = {}
+        self.seconds: list[Mapping[tuple[Phase, str], float]] = []
 
-    def add(self, found: Mapping[tuple[Phase, str], float]) -> None:
-        """Those of one time."""
-        for place, seconds in found.items():
-            self.seconds.setdefault(place, []).append(seconds)
+    def of(self, place: tuple[Phase, str]) -> NDArray[np.float64]:
+        """Of one pass, shape (rounds,)."""
+        return np.array([each[place] for each in self.seconds])
 
-    def median_s(self, phase: Phase, layer: str) -> float:
-        """Of one pass."""
-        return median(self.seconds[phase, layer])
+    def columns(self) -> list[list[float]]:
+        """Of every pass, those of all rounds."""
+        return [self.of(place).tolist() for place in self.seconds[0]]
 
-    def both_s(self, layer: str) -> float:
-        """Of the forward and the backward pass together."""
-        return self.median_s(Phase.FORWARD, layer) + self.median_s(Phase.BACKWARD, layer)
+    def both(self, layer: str) -> NDArray[np.float64]:
+        """Of the forward and the backward pass through a layer together, shape (rounds,)."""
+        return self.of((Phase.FORWARD, layer)) + self.of((Phase.BACKWARD, layer))
 
 
 class _Passes:
