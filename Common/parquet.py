@@ -45,7 +45,7 @@ def read_parquet(content: bytes, source: str) -> pd.DataFrame:
         found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
         raise ArtefactError(
-            f"{source} is no table: {clipped(str(error).splitlines()[0] if str(error) else 'damaged')}"
+            f"{source} is no table: {clipped(str(error).splitlines()[0].rstrip('.') if str(error) else 'damaged')}"
         ) from error
     return found.assign(**{name: list(found[name]) for name in texts})  # texts, where they were not written as categories
 

@@ -74,7 +74,6 @@ def _train(command: Command, folder: Path) -> int:
         check_world(job)
     check_start(job, family)
     if is_first():
-        job.folder.mkdir(parents=True, exist_ok=True)
         check_writable(job.folder)
     check = None
     if started_by_torchrun():

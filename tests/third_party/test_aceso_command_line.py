@@ -88,6 +88,15 @@ def test_a_batch_that_no_micro_batch_divides(tmp_path: Path, capsys: pytest.Capt
     assert "not a whole number of any profiled micro-batch (2, 4)" in capsys.readouterr().err
 
 
+def test_what_was_not_measured_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", *words(folder)]) == 0
+    assert capsys.readouterr().err == ""
+    sorted(folder.glob("*_mbs2_tp1_algo0.csv"))[0].unlink()
+    assert main(["search", *words(folder)]) == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("warning: ") and "micro-batch 2 at width 1, algorithm 0: no plan here uses that" in said
+
+
 def test_memory_that_nothing_fits_is_told_apart_from_bad_input(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["search", *words(folder, memory_limit_mb="1")]) == 3
     out, err = capsys.readouterr()

@@ -100,8 +100,12 @@ def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[
 
 def _question(given: argparse.Namespace) -> Question:
     model = find_model(given.model, given.size, given.layers)
+    database = read_database(given.database, model)
+    if database.unmeasured:
+        unmeasured = "; ".join(database.unmeasured)
+        say(sys.stderr, [f"warning: {given.database} has nothing measured with {unmeasured}: no plan here uses that"])
     return Question(
-        read_database(given.database, model),
+        database,
         given.gpus,
         given.global_batch_size,
         given.memory_limit_mb,

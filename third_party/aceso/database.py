@@ -85,6 +85,15 @@ class Database:
         at = self.micro_batch_sizes.index(micro_batch_size), self.tensor_parallel.index(width)
         return bool(np.isfinite(self.values[:, :, at[0], at[1], 0]).all())
 
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """With which micro-batch size, width and algorithm no operator was measured, though with each of these by itself some."""
+        missing = np.argwhere(~np.isfinite(self.values).any(axis=(0, 1)))
+        return tuple(
+            f"micro-batch {self.micro_batch_sizes[size]} at width {self.tensor_parallel[width]}, algorithm {self.algorithms[way]}"
+            for size, width, way in missing.tolist()
+        )
+
     def transfer_us(self, size_mib: float, *, between_nodes: bool) -> float:
         """Microseconds from one stage to the next, with Aceso's choice of the measured size (half the real one)."""
         if size_mib <= 0:
