@@ -142,18 +142,23 @@ def _synchronisation_us(work: StageWork, rows: Sequence[int], stage: StagePlan) 
 
 
 def embedding_us(work: StageWork) -> float:
-    """Gradients of the shared embedding to its first holder and the sum back, from each other stage that holds it."""
+    """Gradients of the shared embedding to its first holder and the sum back, from each other stage that holds it.
+
+    It is the smallest of what these operators hold: some hold positions as well, which nobody shares.
+    """
     names = work.rules.families[work.plan.model.family.name].embedding
-    holders: dict[int, float] = {}
+    holders: dict[int, tuple[float, int]] = {}  # MiB of the whole operator, and over how many devices it is split
     for stage, rows in enumerate(work.rows):
         for row, choice in zip(rows, work.plan.stages[stage].choices, strict=True):
             if work.database.names[row] in names and stage not in holders:
-                holders[stage] = float(cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS])
+                own_mib = float(cell(work.database, row, work.plan.micro_batch // choice.dp, choice)[WEIGHTS])
+                holders[stage] = own_mib * choice.tp, choice.tp
     if len(holders) < 2:
         return 0.0
-    (root, size), *others = holders.items()
+    shared_mib = min(mib for mib, _ in holders.values())
+    (root, (_, parts)), *others = holders.items()
     node = work.device_ends[root] // work.per_node
     return sum(
-        2.0 * pair_us(work.database, max(size, own), between_nodes=work.device_ends[stage] // work.per_node != node)
-        for stage, own in others
+        2.0 * pair_us(work.database, shared_mib / min(parts, own), between_nodes=work.device_ends[stage] // work.per_node != node)
+        for stage, (_, own) in others
     )
