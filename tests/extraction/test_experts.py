@@ -99,7 +99,7 @@ def test_a_token_costs_two_flops_for_each_active_parameter(model, extracted):
     assert sum(layer.forward.flops for layer in layers) - attention == pytest.approx(wanted, rel=0.01)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("tp", "sequence_parallel", "ep"), [(1, False, 1), *DIVIDED])
 def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):
@@ -113,7 +113,7 @@ def test_graphs_are_training_graphs(name, tp, sequence_parallel, ep):
             assert operator.gemms[0].macs == forward.gemms[0].macs
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("tp", "sequence_parallel", "ep"), DIVIDED)
 def test_experts_and_their_rows_are_divided(name, tp, sequence_parallel, ep):

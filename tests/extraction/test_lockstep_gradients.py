@@ -82,7 +82,7 @@ def test_the_whole_model_on_one_device_has_the_gradients_of_torch(model):
 DENSE = ["gpt", "llama", "opt", "mpt", "bert", "qwen3", "dense vit"]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "sequence_parallel"), sampled(product(DENSE, [False, True]), list(zip(DENSE, cycle([True, False]), strict=False)))
 )
@@ -102,7 +102,7 @@ def with_attention(*layouts):
     return sampled(every, [(*layout, next(kinds)) for layout in layouts])
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "tp", "cp", "attention"), with_attention(("gpt", 1, 4), ("llama", 2, 2), ("bert", 1, 2), ("mpt", 2, 4))
 )
@@ -110,6 +110,7 @@ def test_devices_that_gather_keys_and_values(model, tp, cp, attention):
     check(model, tp=tp, cp=cp, attention=attention)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "tp", "cp"), [("gpt", 1, 4), ("llama", 2, 4), ("bert", 2, 2), ("mpt", 2, 2), ("dense vit", 1, 2)]
 )
@@ -117,6 +118,7 @@ def test_devices_that_pass_keys_and_values_around_a_ring(model, tp, cp):
     check(model, tp=tp, cp=cp, exchange=KeyExchange.RING)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "tp", "cp", "attention"),
     with_attention(("gpt", 1, 4), ("llama", 1, 4), ("llama", 2, 2), ("bert", 2, 2), ("mpt", 2, 2)),
@@ -130,20 +132,20 @@ def test_devices_that_share_sequences_and_cut_them_between_blocks(exchange):
     check("gpt", tp=2, cp=2, exchange=exchange, sequence_parallel=True)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("tp", "tp2"), [(2, 1), (1, 2), (2, 2), (4, 2)])
 @pytest.mark.parametrize("model", ["gpt", "dense vit"])
 def test_devices_of_a_grid(model, tp, tp2):
     check(model, tp=tp, tp2=tp2, **TWO_D)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "opt", "mpt", "bloom", "narrow words"])
 def test_grids_divide_all_dense_language_models(model):
     check(model, tp=2, tp2=4, **TWO_D)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("exchange", KeyExchange)
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_devices_of_several_grids_that_share_sequences(model, exchange):

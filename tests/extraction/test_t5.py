@@ -164,7 +164,7 @@ def test_each_block_reduces_as_megatron_does(tp, t5):
     assert biases == 32 * FAMILY.heads // tp
 
 
-@pytest.mark.some(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("tp", [2, 8])
 def test_sequence_parallelism_cuts_both_sequences(tp, t5):
     graph, dense = t5(tp=tp, sequence_parallel=True), t5(tp=tp)

@@ -21,7 +21,7 @@ def collectives(graph):
     return [operator.collective for operator in graph.operators if operator.collective]
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", FAMILIES)
 def test_width_two_halves_the_products_of_a_block(model, extracted):
     whole, half = extracted(model).layers[1], extracted(model, tp=2).layers[1]
@@ -31,7 +31,7 @@ def test_width_two_halves_the_products_of_a_block(model, extracted):
     assert half.saved.none < whole.saved.none
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "tp"), [("megatrongpt3", 4), ("megatrongpt3", 8), ("llama2", 8), ("opt", 4), ("bertlarge", 4), ("megatronbert", 8)]
 )
@@ -66,7 +66,7 @@ def test_embedding_and_loss_are_vocabulary_parallel(model, extracted):
     assert functions["cross_entropy"] == 1
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", FAMILIES)
 def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
     graph = extracted(model, tp=2, sequence_parallel=True)
@@ -87,7 +87,7 @@ def test_sequence_parallelism_gathers_and_scatters_instead(model, extracted):
     assert {t.bytes for t in graph.tensors if t.gradient_bytes} == {graph.key.sequence_length * find_model(model).hidden}
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("model", FAMILIES)
 def test_inputs_are_gathered_again_beside_the_input_gradients(model, extracted):
     graph = extracted(model, tp=2, sequence_parallel=True)

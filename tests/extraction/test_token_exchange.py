@@ -43,6 +43,7 @@ def exchanges(operators):
     return [each.collective for each in operators.operators if each.collective and each.collective.group is CONTEXT]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("family", "kv_heads", "tp"), [("gpt", 4, 1), ("llama", 2, 1), ("llama", 2, 2), ("mpt", 4, 2)])
 def test_keys_and_values_pass_around_a_ring_beside_attention(family, kv_heads, tp, extracted):
     ring = part(extracted, family, 4, tp=tp, **RING).layers[1]
@@ -78,6 +79,7 @@ def test_nothing_is_fused_into_gradients_that_are_still_on_their_way(extracted):
     assert "neg" not in functions[0] and "neg" in functions[1]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("family", "kv_heads", "tp", "cp"), [("gpt", 4, 1, 4), ("gpt", 4, 2, 2), ("llama", 2, 1, 2), ("mpt", 4, 1, 2)]
 )
@@ -111,6 +113,7 @@ def test_eager_attention_exchanges_heads_too(extracted):
     assert len(exchanges(block.forward)) == len(exchanges(block.backward)) == 2
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("settings", [RING, ULYSSES])
 def test_models_beside_each_other_in_memory_and_on_disk(settings, tmp_path, extracted):
     key = GraphKey(name("gpt"), 1, SMALL_LENGTH, 1, cp=2, **settings)

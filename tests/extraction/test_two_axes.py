@@ -59,7 +59,7 @@ def vector_work(operators):
     return found
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cp", [1, 2])
 def test_all_devices_together_do_the_work_of_the_whole(family, cp, extracted):
@@ -90,7 +90,7 @@ def test_weights_are_divided_along_both_axes_and_the_rest_along_one(family, extr
 LISTED = ("gpt3-125m", "llama3-8b", "qwen3-0.6b", "qwen3-8b", "opt-125m", "opt", "bloom-560m", "mpt-1b", "vit-era5")
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", LISTED)
 def test_listed_models_of_all_families_fit_on_grids(model, extracted):
     whole, part = extracted(model), extracted(model, tp=2, tp2=4, **TWO_D)
@@ -134,7 +134,7 @@ def test_panels_are_those_of_the_closed_forms(kind, extracted):
     assert len(backward) == 2 * len(forward)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("model", LISTED)
 def test_panels_that_fit_divide_what_all_products_are_summed_over(model, extracted):
     part, family = extracted(model, tp=2, tp2=4, **TWO_D), find_model(model)

@@ -53,7 +53,7 @@ def gallery(request, tmp_path_factory):
     return graph
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", LAYERS)
 def test_models_come_apart_into_sensible_layers(gallery, name):
     graph = gallery(name)
@@ -63,7 +63,7 @@ def test_models_come_apart_into_sensible_layers(gallery, name):
     assert check_structure(graph) == []
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_is_owned_once_whoever_reads_it(gallery, name):
     graph = gallery(name)
@@ -93,6 +93,7 @@ def test_linear_pairs_are_split_as_megatron_splits_them(gallery, name, reduction
     assert 2 * part.forward.flops == whole.forward.flops
 
 
+@pytest.mark.thorough
 def test_a_plan_in_the_file_splits_the_vocabulary_too(gallery):
     embedding, *_, head = gallery("rotary", 2).layers
     assert [o.collective.payload_bytes for o in embedding.forward.operators if o.collective] == [2 * 32 * 64 * 2]

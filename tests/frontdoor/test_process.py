@@ -102,6 +102,7 @@ def test_closed_streams_are_no_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("words", ["doctor", "models", "run_solver --model bertlarge --dry-run"])
 def test_output_to_a_full_disk_fails_with_one_sentence(words: str) -> None:

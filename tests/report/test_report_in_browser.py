@@ -259,6 +259,7 @@ SORTABLE = """<main><table class="sorts"><thead><tr><th>what</th><th>takes</th><
 <tfoot><tr><th>all</th><td>2 s</td><td>1</td></tr></tfoot></table><details><summary>s</summary><p>folded</p></details></main>"""
 
 
+@pytest.mark.thorough
 def test_tables_sort_by_mouse_and_keyboard_and_tell_so(report: Path, opened: Open) -> None:
     seen = opened(report, "laptop", "light")
     seen.page.locator("summary", has_text="Pareto front").click()
@@ -283,6 +284,7 @@ def test_tables_sort_by_mouse_and_keyboard_and_tell_so(report: Path, opened: Ope
     assert table.locator("th[aria-sort]").all_inner_texts() == ["J/sample"]
 
 
+@pytest.mark.thorough
 def test_units_sort_by_size_names_by_their_numbers_and_empty_cells_last(opened: Open, tmp_path: Path) -> None:
     script = (Path(templates.__file__).parent / "templates" / "tables.js").read_text(encoding="utf-8")
     path = tmp_path / "table.html"
