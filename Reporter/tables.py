@@ -105,6 +105,7 @@ def merged(rows: Sequence[tuple[str, ...]], column: int) -> list[tuple[str, ...]
 def optimum_table(result: SearchResult) -> TextTable:
     """The best accelerator and plan per memory size, one row per model."""
     designed = any(point.accelerator is not None for point in result.per_hbm)
+    several = any(len(point.models) > 1 for point in result.per_hbm)
     further = any(plan_extras(plan) for point in result.per_hbm for plan in point.models.values())
     columns = (
         "HBM GiB",
@@ -116,13 +117,14 @@ def optimum_table(result: SearchResult) -> TextTable:
         "tp x pp x dp",
         *(["further"] if further else []),
         "samples/s",
+        *(["of own best"] if several else []),
         "MFU",
         "used GiB",
         *(["vs expert"] if designed else []),
         "proven",
     )
     what = "best accelerator and plan per HBM size" if designed else f"best plan on {result.hardware.cluster}"
-    one = [] if any(len(point.models) > 1 for point in result.per_hbm) else ["model"]
+    one = [] if several else ["model"]
     spared = (*one, "vs expert", "area mm²", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
     words = {"accelerator", "model", "recompute", "further"}
     table = new_table(f"{result.study}: {what}", columns, words=words, spared=spared)
@@ -137,6 +139,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             degrees_text(plan),
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
+            *(["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)] if several else []),
             share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),

@@ -187,6 +187,7 @@ class ModelPlan:
     panels: int = 1
     offload: str = ""
     price_sources: SourceCounts | None = None  # of hardware that was profiled
+    share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

@@ -240,6 +240,9 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
     yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
     for each in points:
         plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
+        if plan.share_of_own_best is not None:
+            note = f"{number(plan.throughput_samples_per_s)} samples/s; the best that it reaches on hardware of its own is 100%"
+            yield KeyNumber(f"share of own best{name}", share(plan.share_of_own_best), note)
         left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
         yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left, plan.sequence_length))
         free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"

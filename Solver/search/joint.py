@@ -66,8 +66,9 @@ def joint_optimum(
         if not sum(best.evaluate_rivals(rivals) for best in bests.values()):
             break
     energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
-    row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], -most[rivals]))[0]])
     alone = len(groups) == 1
+    better = -most[rivals] if alone else np.zeros(len(rivals))  # of several, what differs by so little is how it was combined
+    row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
     ceiling = combination.of({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()})
     unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None

@@ -102,7 +102,8 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
 def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
     of = f" of {run.settings['devices']:,}" if run.settings["devices"] != plan.devices_used else ""
     name = f"{label(model)} " if several else ""
-    rate = f"{number(plan.throughput_samples_per_s)} samples/s, {time_text(plan.time_per_batch_s)} per iteration"
+    own = f", {percent(plan.share_of_own_best)} of its own best" if plan.share_of_own_best is not None else ""
+    rate = f"{number(plan.throughput_samples_per_s)} samples/s{own}, {time_text(plan.time_per_batch_s)} per iteration"
     return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_text(plan)})"
 
 
