@@ -20,7 +20,10 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Combination:
-    """How the objectives of models become one, by ``weights``; ``own_best`` is the most that each model reaches alone."""
+    """How the objectives of models become one, by ``weights``.
+
+    ``own_best`` is the most that each model reaches alone; of several it is empty where one of them has no plan anywhere.
+    """
 
     how: Combine
     weights: Mapping[str, float]
@@ -32,6 +35,8 @@ class Combination:
             return next(iter(values.values()))
         if self.how is Combine.MEAN:
             return self.mean(values)
+        if not self.own_best:
+            return np.full_like(next(iter(values.values())), -np.inf)
         shares = {model: value / self.own_best[model] for model, value in values.items()}
         if self.how is Combine.WORST:
             least: FloatArray = np.min(list(shares.values()), axis=0)

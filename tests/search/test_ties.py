@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case
+from random_searches import Case, random_case, together
 
 from Common.choices import Combine, Objective
 from Solver.combination import Combination
@@ -63,19 +63,6 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
     assert len(found) == 1 and found <= set(alike)
 
 
-def by_hand(how: Combine, values: list[np.ndarray], shares: list[float]) -> np.ndarray:
-    """What the values of models (configurations,) come to, of which ``shares`` add up to 1."""
-    if how is Combine.MEAN:
-        return sum(share * each for share, each in zip(shares, values, strict=True))
-    own = [each / each.max() for each in values]
-    if how is Combine.WORST:
-        return np.minimum.reduce(own)
-    if how is Combine.TIME_SHARED:
-        return sum(share * each for share, each in zip(shares, own, strict=True))
-    product = np.prod([np.maximum(each, 0.0) ** share for share, each in zip(shares, own, strict=True)], axis=0)
-    return np.where(np.minimum.reduce(own) > 0.0, product, -np.inf)
-
-
 @pytest.mark.some(4)
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("how", list(Combine))
@@ -98,8 +85,8 @@ def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
         share = weights[name] / sum(weights.values())
         bests.append(values.max(axis=0))
         energies.append(share * np.where(values == values.max(axis=0), joules, np.inf).min(axis=0))
-    shares = [weight / sum(weights.values()) for weight in weights.values()]
-    mean, energy_j, area_mm2 = by_hand(how, bests, shares), np.sum(energies, axis=0), case.hardware.area_mm2
+    mean = together(how, bests, list(weights.values()), [each.max() for each in bests])
+    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.area_mm2
     best = np.flatnonzero(mean >= mean.max() * (1 - 1e-12))
     combination = Combination(how, weights, {name: float(each.max()) for name, each in zip(weights, bests, strict=True)})
     found = []
