@@ -112,6 +112,15 @@ class Objective(StrEnum):
     THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
 
 
+class Combine(StrEnum):
+    """What decides between designs for several models. A model's share is its objective over the best it reaches alone."""
+
+    RELATIVE = "relative"  # the weighted geometric mean of the shares
+    WORST = "worst"  # the least share
+    TIME_SHARED = "time-shared"  # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
+    MEAN = "mean"  # the weighted mean of the objectives themselves, however different their sizes are
+
+
 class SolverName(StrEnum):
     """Who schedules operators during the search; optima are confirmed by an ILP solver in any case."""
 

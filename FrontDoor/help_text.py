@@ -29,7 +29,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("heterogeneous", "stage_cuts", "offload"),
     ),
     "training": ("global_batch_size", "optimizer", "precision", "attention"),
-    "search": ("objective", "solver", "strict"),
+    "search": ("objective", "combine", "solver", "strict"),
     "files": ("name", "output", "csv", "force_reextract_model"),
 }
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from Common.choices import Objective
 from Common.numbers import FINE_DIGITS, number, percent, share
 from Common.progress import duration
 from GraphExtractor.names import label
@@ -16,7 +15,7 @@ from Studies.sweep.axes import Sweep
 from Studies.sweep.results import PlanRow, PointResult
 from Studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from Studies.sweep.table import value_text
-from Studies.wording import UNITS, accelerator_text, degrees_text
+from Studies.wording import accelerator_text, degrees_text, unit_of_result
 
 DEVICE = "device"
 
@@ -43,7 +42,7 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
     plan = f", {degrees_text(result.plans[0])}" if len(result.plans) == 1 else ""
     proven = "proven" if result.optimal else "not proven"
     tight = f", fills {share(result.memory_share or 0.0)} of the memory" if result.most_share is not None else ""
-    return f"{_value_text(result)} {UNITS[Objective(result.objective)]} on {_where(result, settings)}{plan}, {proven}{tight}"
+    return f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, {proven}{tight}"
 
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
@@ -65,8 +64,8 @@ def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[TextTable]:
 def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> TextTable:
     swept = [key for key in sweep.swept if key != MODELS]
     results = [point.point.result for point in done if point.point]
-    objectives = {result.objective for result in results}
-    unit = UNITS[Objective(objectives.pop())] if len(objectives) == 1 else "objective"
+    units = {unit_of_result(result) for result in results}
+    unit = units.pop() if len(units) == 1 else "objective"
     chips = sorted({name for result in results for name in result.over_references})
     shares = {result.most_share for result in results if result.most_share is not None}
     room = [f"within {percent(min(shares))} of memory"] if shares else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from Common.choices import Objective
 from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
 from Common.units import GIB
 from GraphExtractor.names import label
@@ -18,7 +17,6 @@ from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     NEGLIGIBLE,
-    UNITS,
     accelerator_text,
     degrees_text,
     exposed_s,
@@ -27,6 +25,7 @@ from Studies.wording import (
     part_text,
     plan_extras,
     tight_memory_text,
+    unit_of,
     whole_plan_text,
 )
 
@@ -48,7 +47,7 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
     best = result.best
     tables = [optimum_table(result), size_table(result)]
     if result.references:
-        tables.append(reference_table(result.references, best.objective))
+        tables.append(reference_table(result.references, unit_of(best)))
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
     print_tables(tables, stream, wide=wide)
     print_lines(_sentences(result, best), stream)
@@ -70,7 +69,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     """The answer and what it rests on."""
     yield (
         f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
-        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {UNITS[best.objective]}, {_proof(best)}"
+        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
     )
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
@@ -106,6 +105,7 @@ def merged(rows: Sequence[tuple[str, ...]], column: int) -> list[tuple[str, ...]
 def optimum_table(result: SearchResult) -> TextTable:
     """The best accelerator and plan per memory size, one row per model."""
     designed = any(point.accelerator is not None for point in result.per_hbm)
+    several = any(len(point.models) > 1 for point in result.per_hbm)
     further = any(plan_extras(plan) for point in result.per_hbm for plan in point.models.values())
     columns = (
         "HBM GiB",
@@ -117,13 +117,14 @@ def optimum_table(result: SearchResult) -> TextTable:
         "tp x pp x dp",
         *(["further"] if further else []),
         "samples/s",
+        *(["of own best"] if several else []),
         "MFU",
         "used GiB",
         *(["vs expert"] if designed else []),
         "proven",
     )
     what = "best accelerator and plan per HBM size" if designed else f"best plan on {result.hardware.cluster}"
-    one = [] if any(len(point.models) > 1 for point in result.per_hbm) else ["model"]
+    one = [] if several else ["model"]
     spared = (*one, "vs expert", "area mm²", "further", "recompute", "micro-batch", "proven", "used GiB", "MFU")
     words = {"accelerator", "model", "recompute", "further"}
     table = new_table(f"{result.study}: {what}", columns, words=words, spared=spared)
@@ -138,6 +139,7 @@ def optimum_table(result: SearchResult) -> TextTable:
             degrees_text(plan),
             *([", ".join(plan_extras(plan))] if further else []),
             rate(plan.throughput_samples_per_s),
+            *(["-" if plan.share_of_own_best is None else share(plan.share_of_own_best)] if several else []),
             share(plan.model_flops_utilization),
             f"{plan.memory_bytes / GIB:,.2f}",
             *([_against_expert(plan)] if designed else []),
@@ -170,9 +172,9 @@ def _size_cells(result: SearchResult, row: SizeRow) -> tuple[str, ...]:
     return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
 
-def reference_table(references: Sequence[ReferencePoint], objective: Objective) -> TextTable:
+def reference_table(references: Sequence[ReferencePoint], unit: str) -> TextTable:
     """Known chips under the same model, each with the best plan on it."""
-    columns = ("chip", "accelerator", "HBM GiB", UNITS[objective], "optimum is better by")
+    columns = ("chip", "accelerator", "HBM GiB", unit, "optimum is better by")
     table = new_table("known chips, priced the same way", columns, words={"chip", "accelerator"}, spared=("accelerator",))
     rows = [
         (

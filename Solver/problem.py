@@ -1,11 +1,14 @@
 """What a search is asked: models with the plans that are compared for each, and what is to be maximised."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from Common.choices import Combine
 from Common.choices import Objective as Objective
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.permission import CodePermission
 from Plans.plan import UniformPlan
+from Solver.combination import Combination
 from Solver.plan_search.space import PlanSpace
 
 
@@ -26,6 +29,7 @@ class ModelProblem:
 class SearchProblem:
     """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that of the study.
 
+    ``combine`` says what decides for several models; ``own_best`` is what each of them reaches alone, once that is known.
     ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew, as far as ``code``
     lets theirs be run.
     """
@@ -34,6 +38,18 @@ class SearchProblem:
     models: tuple[ModelProblem, ...]
     memory_bytes: tuple[int, ...]
     objective: Objective
+    combine: Combine = Combine.RELATIVE
+    own_best: Mapping[str, float] = field(default_factory=dict)
     strict: bool = False
     force_reextract: bool = False
     code: CodePermission = field(default=CodePermission(), compare=False, repr=False)
+
+    @property
+    def combination(self) -> Combination:
+        """How the objectives of the models become one."""
+        return Combination(self.combine, {model.name: model.weight for model in self.models}, self.own_best)
+
+    @property
+    def deciding(self) -> Combine | None:
+        """What decides between designs for several models; None where there is one."""
+        return self.combine if len(self.models) > 1 else None

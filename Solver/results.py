@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import ClassVar
 
+from Common.choices import Combine
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.devices.device import Device, Software
@@ -186,6 +187,7 @@ class ModelPlan:
     panels: int = 1
     offload: str = ""
     price_sources: SourceCounts | None = None  # of hardware that was profiled
+    share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property
@@ -324,6 +326,7 @@ class DesignPoint:
     certificate: Certificate | None
     limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
     axes: tuple[AxisValues, ...] = ()  # of the optimum over everything
+    combine: Combine | None = None  # of several models: what ``value`` is
 
 
 @dataclass(frozen=True)
@@ -399,7 +402,10 @@ class SizeRow:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size."""
+    """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size.
+
+    ``own_best`` is the most that each of several models reaches alone, with any hardware that was searched.
+    """
 
     study: str
     status: Status
@@ -413,6 +419,7 @@ class SearchResult:
     reason: str = ""  # why nothing is feasible
     tight_memory: TightMemory | None = None  # where the optimum leaves little of it
     heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
+    own_best: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

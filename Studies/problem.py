@@ -1,6 +1,6 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from Common.choices import LayoutName, PipelineSchedule, StageCuts
+from Common.choices import Combine, LayoutName, PipelineSchedule, StageCuts
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
@@ -32,6 +32,7 @@ def search_problem(request: Request) -> SearchProblem:
         models=tuple(ModelProblem(model.name, model.weight, plan_space(request, model.name)) for model in request.models),
         memory_bytes=memory_sizes(request),
         objective=request.objective,
+        combine=request.combine or Combine.MEAN,
         strict=request.strict,
         force_reextract=request.force_reextract_model,
         code=request.code,

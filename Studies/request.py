@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from Common.choices import (
     Attention,
+    Combine,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -76,6 +77,7 @@ class Request:
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
+    ``combine`` is None where there is one model.
     ``chunk_layers`` are the layers of each chunk of a plan that a search found; of a plan whose ``stages`` differ the settings
     are those of the first.
     ``code`` says which models of the user's own may be run.
@@ -89,7 +91,7 @@ class Request:
         About(
             "model to train: a name that 'phaze models' lists, dimensions such as gpt:layers=24,hidden=2304,heads=24, or the "
             "path of a Hugging Face config.json or of a model.py of your own, which is run; a search of accelerators takes "
-            "several, each NAME or NAME=WEIGHT, for the best weighted mean",
+            "several, each NAME or NAME=WEIGHT (see combine)",
             key="model",
             aliases=("phaze_model", "phaze_model_names", "models"),
         ),
@@ -393,6 +395,17 @@ class Request:
     objective: Annotated[Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)] = (
         Objective.THROUGHPUT
     )
+    combine: Annotated[
+        Combine | None,
+        About(
+            "what decides for several models: the weighted geometric mean of their shares (the objective over the best that the "
+            "model reaches alone), the least share, the mean of the shares (a fleet that spends the weights as parts of its time "
+            "on each), or the weighted mean of the objectives themselves",
+            "relative",
+            modes=SEARCH,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
     solver: Annotated[SolverName, About("scheduler of operators", "native", hardware=Hardware.CHIPS)] = SolverName.NATIVE
     strict: Annotated[bool, About("refuse a model with operators that have no cost, instead of pricing them as element-wise")] = (
         False

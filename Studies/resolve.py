@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from Common.choices import Combine
 from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
@@ -80,6 +81,7 @@ def resolve(
             **names,
             **plans,
             "models": models,
+            "combine": _combine(values.get("combine"), models),
             "sequence_length": _sequence_lengths(stated.get("sequence_length"), models, families),
             "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
             "output": user_path(stated["output"]) if "output" in stated else None,
@@ -129,6 +131,16 @@ def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
     if twice is not None:
         raise InputError(f"model {twice!r} is given twice; list every model once, with a weight if it counts more: {twice}=2")
     return tuple(models)
+
+
+def _combine(stated: Combine | None, models: tuple[WeightedModel, ...]) -> Combine | None:
+    if len(models) > 1:
+        return stated or Combine.RELATIVE
+    if stated is not None:
+        raise InputError(
+            f"--combine {stated} is about several models, and one is given; name others with --model, or leave it out"
+        )
+    return None
 
 
 def _model(text: str) -> WeightedModel:

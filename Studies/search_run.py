@@ -45,6 +45,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     contents = file_contents(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(folders.run))
+    run = searched.run
     result, best = searched.result, searched.result.best
     if best is not None:
         with run.phase("limits"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from Common.choices import GroupOrder, KeyExchange, LayoutName, Objective
+from Common.choices import Combine, GroupOrder, KeyExchange, LayoutName, Objective
 from Common.numbers import number, percent
 from Common.units import MIB
 from GraphExtractor.names import label
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         SizeRow,
         TightMemory,
     )
-    from Studies.sweep.results import PlanRow
+    from Studies.sweep.results import PlanRow, PointResult
     from Studies.tables import DesignDegrees
 
     Degrees = DesignDegrees | ExpertReport | ModelPlan | PlanRow | PlanSummary | SizeRow
@@ -33,6 +33,11 @@ UNITS = {
     Objective.THROUGHPUT: "samples/s",
     Objective.THROUGHPUT_PER_AREA: "samples/s/mm²",
     Objective.THROUGHPUT_PER_JOULE: "samples/J",
+}
+OF_SEVERAL = {  # what the value of a design for several models is
+    Combine.RELATIVE: "of own bests (geometric mean)",
+    Combine.WORST: "of own best (the worst)",
+    Combine.TIME_SHARED: "of own bests (mean)",
 }
 PARTS = {
     "arithmetic": "arithmetic",
@@ -53,6 +58,22 @@ NEGLIGIBLE = 1e-7  # of an iteration: rounding, and what nobody need read
 ALONG_THE_CRITICAL_PATH = (
     "Cores run operators side by side: the time of a layer is attributed along the critical path of its schedule."
 )
+
+
+def unit_text(objective: Objective, combine: Combine | None) -> str:
+    """The unit of what was maximised; ``combine`` is None for one model."""
+    mean = ", weighted mean" if combine is Combine.MEAN else ""
+    return OF_SEVERAL.get(combine, f"{UNITS[objective]}{mean}") if combine is not None else UNITS[objective]
+
+
+def unit_of(point: DesignPoint) -> str:
+    """The unit of the value of a design."""
+    return unit_text(point.objective, point.combine)
+
+
+def unit_of_result(result: PointResult) -> str:
+    """The unit of the value of a point of a sweep."""
+    return unit_text(Objective(result.objective), Combine(result.combine) if result.combine else None)
 
 
 def accelerator_text(accelerator: Accelerator) -> str:
@@ -162,7 +183,7 @@ def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
     used = max(plan.memory_bytes for plan in other.models.values()) / other.hbm_bytes
     less = 1.0 - other.value / best.value
     cost = f"{percent(less)} less" if less > EQUAL else "just as good"
-    reached = f"{number(other.value)} {UNITS[other.objective]}, {cost}, in {percent(used)} of the memory"
+    reached = f"{number(other.value)} {unit_of(other)}, {cost}, in {percent(used)} of the memory"
     return f"{filled}. The best {what} that uses at most {percent(tight.most_share)} reaches {reached}: {plans}"
 
 

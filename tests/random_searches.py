@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, Objective, TensorLayout
+from Common.choices import Combine, KeyExchange, Objective, TensorLayout
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
@@ -582,4 +582,23 @@ def case_of_seed(
     sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})
     worst = np.where(random.random(configurations) < 0.5, excess, 1.0)
     hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst)
-    return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective), hardware, named)
+    how = list(Combine)[seed % len(Combine)]
+    return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective, how), hardware, named)
+
+
+def together(how: Combine, values: Sequence[np.ndarray], weights: Sequence[float], own: Sequence[float]) -> np.ndarray:
+    """What the values of models (configurations,) come to; -inf where one has none. ``own``: the most of each by itself."""
+    parts = np.array(weights) / sum(weights)
+    if len(values) == 1:
+        return np.asarray(values[0])
+    if how is Combine.MEAN:
+        return np.asarray(parts @ np.array(values))
+    with np.errstate(invalid="ignore"):
+        shares = np.array(values) / np.array(own)[:, None]
+    if how is Combine.WORST:
+        found = shares.min(axis=0)
+    elif how is Combine.TIME_SHARED:
+        found = parts @ shares
+    else:
+        found = np.prod(np.maximum(shares, 0.0) ** parts[:, None], axis=0)
+    return np.where(np.isneginf(np.array(values)).any(axis=0), -np.inf, found)

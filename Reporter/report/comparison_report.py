@@ -17,7 +17,7 @@ from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, bre
 from Solver.results import ModelPlan
 from Studies.explain.records import Change, Comparison, Exchange
 from Studies.finished_run import FinishedRun
-from Studies.wording import UNITS
+from Studies.wording import unit_of
 
 BAR, LINE = 14, 13  # pixels: height of a bar, and of a line of the label above it
 LABEL = 52  # characters of such a line
@@ -77,7 +77,7 @@ def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
         return Outcome({}, None, "", None)
-    return Outcome(best.models, best.value, UNITS[best.objective], best.accelerator.area_mm2 if best.accelerator else None)
+    return Outcome(best.models, best.value, unit_of(best), best.accelerator.area_mm2 if best.accelerator else None)
 
 
 def _numbers(before: Outcome, after: Outcome) -> Iterator[KeyNumber]:

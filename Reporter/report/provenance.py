@@ -12,7 +12,7 @@ from Reporter.report.formats import duration
 from Solver.results import Certificate, Counts, DesignPoint
 from Studies.finished_run import FinishedRun
 from Studies.run_directory import Manifest
-from Studies.wording import UNITS, listed
+from Studies.wording import listed, unit_of
 
 CERTIFICATE_MEANING = (
     "Every design point is either evaluated with its best plan, dominated by a chip that is no larger and in no layer slower or "
@@ -103,7 +103,7 @@ def _code(commit: str | None) -> str:
 def _certificate_text(best: DesignPoint | None) -> tuple[str, ...]:
     if best is None or best.certificate is None:
         return ()
-    bound, unit = best.certificate.best_open_bound, UNITS[best.objective]
+    bound, unit = best.certificate.best_open_bound, unit_of(best)
     if bound is None:
         words = "No point was left to a bound." if best.optimal else "How much better another point could be is not known."
     else:

@@ -32,7 +32,6 @@ from Reporter.report.why import why
 from Studies.explain.explanation import explain
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
-    UNITS,
     accelerator_text,
     capitalised,
     degrees_text,
@@ -42,6 +41,7 @@ from Studies.wording import (
     part_text,
     plan_extras,
     plan_text,
+    unit_of,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         yield Section("design-space", "Throughput, area and energy", of_each(lambda each, name: Part(name, (), (scatter(each),))))
         of_the_chip = tuple(axis for axis in best.axes if axis.model is None)
         if of_the_chip:
-            designs = Sensitivity(of_the_chip, "design", UNITS[best.objective])
+            designs = Sensitivity(of_the_chip, "design", unit_of(best))
             yield Section("axes", "What each axis of the accelerator allows", (_sensitivity(designs),))
     else:
         title = "Throughput and memory of the plans"
@@ -224,7 +224,7 @@ def _compared(run: FinishedRun, best: DesignPoint) -> list[str]:
 
 def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:
     if run.result.references:
-        yield Part("", (), (), (size_figures.reference_table(run.result.references, UNITS[best.objective]),))
+        yield Part("", (), (), (size_figures.reference_table(run.result.references, unit_of(best)),))
     experts = size_figures.expert_table(best)
     if experts.rows:
         yield Part("", (), (), (experts,))
@@ -236,10 +236,13 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
     hardware = run.result.hardware
     read = len(points) == 1 and points[0].plan.sequence_length > 1
     tokens = f", {number(points[0].plan.tokens_per_s)} tokens/s" if read else ""
-    value = f"{number(best.value)} {UNITS[best.objective]}"
+    value = f"{number(best.value)} {unit_of(best)}"
     yield KeyNumber(best.objective.value.replace("_", " "), value, f"{_proof(best)}{tokens}")
     for each in points:
         plan, name = each.plan, f" of {label(each.model)}" if len(points) > 1 else ""
+        if plan.share_of_own_best is not None:
+            note = f"{number(plan.throughput_samples_per_s)} samples/s; the best that it reaches on hardware of its own is 100%"
+            yield KeyNumber(f"share of own best{name}", share(plan.share_of_own_best), note)
         left, counted = plan.causal_model_flops_utilization, plan.model_flops_utilization
         yield KeyNumber(f"MFU{name}", share(counted), mfu_note(counted, left, plan.sequence_length))
         free = f"of {gib(best.hbm_bytes)} GiB ({share(plan.memory_bytes / best.hbm_bytes)}) in the fullest stage"
@@ -247,7 +250,7 @@ def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -
     tight = run.result.tight_memory
     if tight is not None and tight.runner_up is not None:
         used = max(plan.memory_bytes for plan in tight.runner_up.models.values()) / best.hbm_bytes
-        value = f"{number(tight.runner_up.value)} {UNITS[best.objective]}"
+        value = f"{number(tight.runner_up.value)} {unit_of(best)}"
         yield KeyNumber(f"best within {percent(tight.most_share)} of the memory", value, f"uses {share(used)} of it")
     if best.accelerator is not None:
         yield KeyNumber("area of the chip", f"{best.accelerator.area_mm2:.1f} mm²", accelerator_text(best.accelerator))

@@ -21,7 +21,7 @@ from Studies.explain.records import Alternative
 from Studies.finished_run import FinishedRun, open_run
 from Studies.library import explain
 from Studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from Studies.wording import UNITS, accelerator_text, whole_plan_text
+from Studies.wording import accelerator_text, unit_of, whole_plan_text
 
 Thing = TypeVar("Thing")
 
@@ -161,7 +161,7 @@ def _plan_sentences(run: FinishedRun) -> list[str]:
     best = run.result.best
     assert best is not None  # the point has a plan
     chip = f" on {accelerator_text(best.accelerator)}" if best.accelerator is not None else f" on {run.result.hardware.title}"
-    found = [f"{number(best.value)} {UNITS[best.objective]}{chip}, {'proven optimal' if best.optimal else 'not proven optimal'}."]
+    found = [f"{number(best.value)} {unit_of(best)}{chip}, {'proven optimal' if best.optimal else 'not proven optimal'}."]
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")

@@ -110,13 +110,13 @@ class Designs:
         """Those that ``groups`` are about."""
         roomiest = [group for group in groups if group.key.memory_bytes == max(run.problem.memory_bytes)]
         by_model = ((model, [group for group in roomiest if group.key.model == model.name]) for model in run.problem.models)
-        return cls(run, [ModelPoints(mine, run.problem.objective, model.weight) for model, mine in by_model])
+        return cls(run, [ModelPoints(mine, run.problem.objective) for _, mine in by_model])
 
     def best(self, value: str, rows: IntArray) -> AxisValue:
         """The best design on the configurations ``rows``, which are those with ``value``."""
         known = [PointsOfRows(model, rows, mask) for model, mask in zip(self.models, self._candidates(rows), strict=True)]
         self._search(known)
-        bound, found = self._mean([each.bound for each in known]), self._mean([each.found for each in known])
+        bound, found = self._together([each.bound for each in known]), self._together([each.found for each in known])
         most, ceiling = float(found.max()), float(bound.max())
         if np.isinf(most):
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {})
@@ -137,8 +137,8 @@ class Designs:
         area_mm2 = self.run.hardware.area_mm2
         enough = most * (1.0 - ROUNDING)
         while True:
-            ties = np.flatnonzero(self._mean([each.found for each in known]) >= enough)
-            energy_j = self._mean([each.energy_j(ties) for each in known])
+            ties = np.flatnonzero(self._together([each.found for each in known]) >= enough)
+            energy_j = self._energy_j(known, ties)
             place = int(ties[np.lexsort((energy_j, area_mm2[rows[ties]]))[0]])
             row, choices = int(rows[place]), [each.best(place) for each in known]
             rows = rows[area_mm2[rows] < area_mm2[row]]
@@ -149,9 +149,9 @@ class Designs:
     def _reaches(self, known: Sequence[PointsOfRows], enough: float) -> bool:
         """Whether one of the configurations does, evaluating points best first until one does or none can."""
         for _ in range(MOST_EVALUATED):
-            if (self._mean([each.found for each in known]) >= enough).any():
+            if (self._together([each.found for each in known]) >= enough).any():
                 return True
-            potential = self._mean([each.potential for each in known])
+            potential = self._together([each.potential for each in known])
             place = int(potential.argmax())
             if potential[place] < enough:
                 return False
@@ -180,18 +180,20 @@ class Designs:
         """Evaluate points best first, until no other can beat the best of them."""
         looked_for = 0
         while looked_for < MOST_EVALUATED:
-            potential, found = self._mean([each.potential for each in known]), self._mean([each.found for each in known])
+            potential, found = self._together([each.potential for each in known]), self._together([each.found for each in known])
             place = int(potential.argmax())
             if np.isinf(potential[place]) or potential[place] <= found.max() * (1.0 + ROUNDING):
                 return
             looked_for += sum(each.refine(place) for each in known)
 
-    def _mean(self, values: Sequence[FloatArray]) -> FloatArray:
-        total = sum(model.weight for model in self.models)
-        mean: FloatArray = np.sum(
-            [each * (model.weight / total) for model, each in zip(self.models, values, strict=True)], axis=0
-        )
-        return mean
+    def _together(self, values: Sequence[FloatArray]) -> FloatArray:
+        names = (model.name for model in self.run.problem.models)
+        return self.run.problem.combination.of(dict(zip(names, values, strict=True)))
+
+    def _energy_j(self, known: Sequence[PointsOfRows], places: IntArray) -> FloatArray:
+        """Joules per sample of the best points found, the mean of the models; shape (places,)."""
+        joules = {model.name: each.energy_j(places) for model, each in zip(self.run.problem.models, known, strict=True)}
+        return self.run.problem.combination.mean(joules)
 
     def _with_more_effort(self, value: str, rows: IntArray, bound: FloatArray, most: float) -> _Again:
         """The best design on ``rows`` if it is better than ``most``, scheduled with as much effort as a search spends.

@@ -50,8 +50,14 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
         price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
+        share_of_own_best=_share_of_own_best(run, choice),
         plans_omitted=group.omitted,
     )
+
+
+def _share_of_own_best(run: Run, choice: Choice) -> float | None:
+    own_best = run.problem.own_best.get(choice.group.key.model)
+    return None if own_best is None else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
 
 
 def plan_report(

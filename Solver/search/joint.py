@@ -1,4 +1,4 @@
-"""The configuration that is best for the (weighted) mean of several models, each with its own best micro-batch size and plan."""
+"""The configuration that is best for several models together, each with its own best micro-batch size and plan."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from Solver.combination import Combination
 from Solver.problem import Objective, SearchProblem
 from Solver.search.points import ROUNDING, PointGroup, PointStatus
 
@@ -39,9 +40,9 @@ class JointOptimum:
 
 
 def joint_optimum(
-    groups: Mapping[str, Sequence[PointGroup]], weights: Mapping[str, float], objective: Objective
+    groups: Mapping[str, Sequence[PointGroup]], combination: Combination, objective: Objective
 ) -> JointOptimum | None:
-    """Best-first over configurations by the mean of the models' bounds, an evaluated point's being its value.
+    """Best-first over configurations by what the models' bounds combine to, an evaluated point's being its value.
 
     ``groups`` are the point groups of each model for one memory size. None where some model is feasible on none.
     Of equally good ones that of the smallest area, least energy and lowest index wins. All that might be as good are
@@ -50,28 +51,29 @@ def joint_optimum(
     """
     while True:
         bests = {model: _best_points(mine, objective, alone=len(groups) == 1) for model, mine in groups.items()}
-        mean = _weighted_mean({model: best.bound for model, best in bests.items()}, weights)
-        if not np.isfinite(mean.max()):
+        most = combination.of({model: best.bound for model, best in bests.items()})
+        if not np.isfinite(most.max()):
             return None
-        area_mm2 = next(iter(groups.values()))[0].area_mm2[: len(mean)]
-        order = np.lexsort((area_mm2, -mean))
+        area_mm2 = next(iter(groups.values()))[0].area_mm2[: len(most)]
+        order = np.lexsort((area_mm2, -most))
         known = np.logical_and.reduce([best.evaluated for best in bests.values()])
         top = order[0]
         if not known[top]:
             for best in bests.values():
                 best.evaluate(order[:CANDIDATES_AT_ONCE])
             continue
-        rivals = np.flatnonzero(mean >= mean[top] * (1.0 - ROUNDING))
+        rivals = np.flatnonzero(most >= most[top] * (1.0 - ROUNDING))
         if not sum(best.evaluate_rivals(rivals) for best in bests.values()):
             break
-    energy_j = _weighted_mean({model: best.energy_j for model, best in bests.items()}, weights)
-    row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], -mean[rivals]))[0]])
+    energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
     alone = len(groups) == 1
-    ceiling = _weighted_mean({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()}, weights)
-    unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > mean)]
+    better = -most[rivals] if alone else np.zeros(len(rivals))  # of several, what differs by so little is how it was combined
+    row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
+    ceiling = combination.of({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()})
+    unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
     choices = {model: best.choice(row) for model, best in bests.items()}
-    values = _weighted_mean({model: best.value for model, best in bests.items()}, weights)
+    values = combination.of({model: best.value for model, best in bests.items()})
     every = [group for mine in groups.values() for group in mine]
     return JointOptimum(
         row=row,
@@ -85,13 +87,27 @@ def joint_optimum(
 
 def best_for_all_models(problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int) -> JointOptimum | None:
     """The joint optimum of the problem's models for one memory size, out of all its point groups."""
-    by_model = {
-        model.name: [group for group in groups if group.key.model == model.name and group.key.memory_bytes == memory_bytes]
-        for model in problem.models
-    }
-    if not all(by_model.values()):  # no plan of some model exists
+    by_model = {model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models}
+    if not all(by_model.values()) or (len(by_model) > 1 and not problem.own_best):  # no plan of some model exists, or fits
         return None
-    return joint_optimum(by_model, {model.name: model.weight for model in problem.models}, problem.objective)
+    return joint_optimum(by_model, problem.combination, problem.objective)
+
+
+def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:
+    """The most that each model of several reaches alone, with any configuration and memory size; empty where one fits on none."""
+    found: dict[str, float] = {}
+    for model in problem.models if len(problem.models) > 1 else ():
+        by_size = (_groups_of(model.name, groups, size) for size in problem.memory_bytes)
+        optima = [joint_optimum({model.name: mine}, problem.combination, problem.objective) for mine in by_size if mine]
+        most = max((optimum.value for optimum in optima if optimum is not None), default=None)
+        if most is None:
+            return {}
+        found[model.name] = most
+    return found
+
+
+def _groups_of(model: str, groups: Sequence[PointGroup], memory_bytes: int) -> list[PointGroup]:
+    return [group for group in groups if group.key.model == model and group.key.memory_bytes == memory_bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +190,3 @@ def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: b
             energy_j[better] = energies_j[shape][better]
             group_of[better], point_of[better] = index, shape * count + np.flatnonzero(better)
     return _BestPoints(groups, objective, alone, group_of, point_of, bound, energy_j, evaluated)
-
-
-def _weighted_mean(values: Mapping[str, FloatArray], weights: Mapping[str, float]) -> FloatArray:
-    total = sum(weights[model] for model in values)
-    mean: FloatArray = np.sum([values[model] * (weights[model] / total) for model in values], axis=0)
-    return mean

@@ -24,8 +24,8 @@ class ModelPoints:
     the bound is that of what dominates the point, 1 where it is its own, 2 where the point is evaluated or nothing fits.
     """
 
-    def __init__(self, groups: Sequence[PointGroup], objective: Objective, weight: float) -> None:
-        self.weight, self._groups, self._objective = weight, groups, objective
+    def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
+        self._groups, self._objective = groups, objective
         self.count = groups[0].configurations
         self.upper, self.found, status = (
             np.concatenate(each).reshape(-1, self.count)

@@ -74,6 +74,7 @@ class PricedHardware:
             hbm_bytes=memory_bytes,
             models=plans,
             certificate=None,
+            combine=self.run.problem.deciding,
         )
         return point, tuple(schedules)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -65,6 +65,10 @@ class Run:
         start = perf_counter()
         yield
         self.phases.append(PhaseRecord(name, perf_counter() - start, peak_bytes()))
+
+    def knowing(self, own_best: Mapping[str, float]) -> Run:
+        """The same run, of which it is known what each of several models reaches alone."""
+        return replace(self, problem=replace(self.problem, own_best=own_best))
 
     def on(self, hardware: Hardware) -> Run:
         """The same run on other hardware, keeping nothing but graphs on disk."""

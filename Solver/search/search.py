@@ -19,7 +19,7 @@ from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, Mod
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes
-from Solver.search.joint import Choice, JointOptimum, best_for_all_models
+from Solver.search.joint import Choice, JointOptimum, best_for_all_models, own_bests
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus
@@ -40,8 +40,9 @@ class ScoredPoint:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The answer of a search and everything it looked at."""
+    """The answer of a search and everything it looked at; ``run`` knows what each of several models reaches alone."""
 
+    run: Run
     result: SearchResult
     groups: tuple[PointGroup, ...]
     scored: tuple[ScoredPoint, ...]
@@ -66,6 +67,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("best designs"):
+        run = run.knowing(own_bests(problem, groups))
+        problem = run.problem
         optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
         best_points = [group.best(problem.objective) for group in groups]
         counts = count(groups)  # after these, which may evaluate points that the search of a group pruned
@@ -84,8 +87,9 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         counts=counts,
         run_directory=run_directory,
         reason="" if best else "; ".join(sorted({why_infeasible(group) for group in groups})),
+        own_best=dict(problem.own_best),
     )
-    return Searched(result, tuple(groups), scored)
+    return Searched(run, result, tuple(groups), scored)
 
 
 def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
@@ -140,6 +144,7 @@ def scored_point(
         hbm_bytes=memory_bytes,
         models=plans,
         certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
+        combine=run.problem.deciding,
     )
     return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
 

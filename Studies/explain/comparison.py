@@ -14,7 +14,7 @@ from Studies.explain.records import Change, Comparison, Term
 from Studies.file_contents import changes_no_result
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.wording import EQUAL, UNITS, accelerator_text, listed, whole_plan_text
+from Studies.wording import EQUAL, accelerator_text, listed, unit_of, whole_plan_text
 
 NOT_GIVEN = "-"
 LENGTHS = "sequence_length"
@@ -86,7 +86,7 @@ def _outcome(run: FinishedRun) -> dict[str, str]:
         found["accelerator"] = accelerator_text(best.accelerator)
         found["area mm²"] = number(best.accelerator.area_mm2)
         found["HBM GiB"] = gib(best.hbm_bytes)
-    found[f"{best.objective.value.replace('_', ' ')}, {UNITS[best.objective]}"] = number(best.value)
+    found[f"{best.objective.value.replace('_', ' ')}, {unit_of(best)}"] = number(best.value)
     for model, plan in best.models.items():
         found[f"plan of {label(model)}"] = whole_plan_text(plan)
         found[f"samples/s of {label(model)}"] = number(plan.throughput_samples_per_s)
@@ -124,13 +124,15 @@ def _verdict(before: FinishedRun, after: FinishedRun) -> Iterator[str]:
     if set(_plans(before)) != set(_plans(after)):
         models = [listed([label(model) for model in _plans(run)]) for run in (before, after)]
         yield f"The runs are about different models, {models[0]} and {models[1]}, so their values do not compare."
+    elif unit_of(best[0]) != unit_of(best[1]) and objective is other:
+        yield f"The runs maximise different things, {unit_of(best[0])} and {unit_of(best[1])}, so their values do not compare."
     elif objective is not other:
         goals = [each.value.replace("_", " ") for each in (objective, other)]
         yield f"The runs maximise different things, {goals[0]} and {goals[1]}, so their values do not compare."
     elif abs(two / one - 1) <= EQUAL:
-        yield f"Both runs reach {number(two)} {UNITS[objective]}."
+        yield f"Both runs reach {number(two)} {unit_of(best[1])}."
     else:
-        values = f"{number(two)} instead of {number(one)} {UNITS[objective]}"
+        values = f"{number(two)} instead of {number(one)} {unit_of(best[1])}"
         gain = (
             f"{percent(two / one - 1)} less than" if two < one else f"{gained(two / one - 1)} {'than' if two < 2 * one else 'as'}"
         )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Objective
+from Common.choices import Combine, Objective
 from Estimator.chips.accelerator import AcceleratorSet
+from Solver.combination import Combination
 from Solver.search.points import objective_value
 from Studies.config_files import split_weight
 from Studies.explain.constraints import AXES
@@ -24,7 +25,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class AcceleratorValues:
-    """The objective on each accelerator, shape (accelerators,): the weighted mean of the models, each with its best plan.
+    """The objective on each accelerator, shape (accelerators,), of all models together, each with its best plan.
 
     ``reach`` is what no plan exceeds (0: some model fits with none), ``found`` that of the best plans evaluated (0: there are
     none).
@@ -41,26 +42,33 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
     A model that no row is about counts with 0 everywhere.
     """
     objective = Objective(run.settings["objective"])
-    weights = model_weights(run.settings)
+    combination = combination_of(run)
     keys: IntArray = np.asarray(designs.groupby([*AXES, "area_mm2"], sort=False).ngroup(), dtype=np.int64)
     count = int(keys.max()) + 1 if len(keys) else 0
     first = np.unique(keys, return_index=True)[1]
     columns = {name: designs[name].to_numpy()[first] for name in (*AXES, "area_mm2")}
-    reach, found = np.zeros(count), np.zeros(count)
-    known = np.ones(count, dtype=bool)
+    reach, found = dict[str, FloatArray](), dict[str, FloatArray]()
     feasible = (designs["status"] != "infeasible").to_numpy()
     evaluated = (designs["status"] == "evaluated").to_numpy()
     model = designs["model"].astype(str).to_numpy()
-    possible = np.ones(count, dtype=bool)
-    for name, weight in weights.items():
+    for name in combination.weights:
         mine = (model == name) & feasible
-        best = _largest(_objective(objective, designs["throughput_bound_samples_per_s"], designs), mine, keys, count)
-        best_found = _largest(_objective(objective, designs["throughput_samples_per_s"], designs), mine & evaluated, keys, count)
-        reach += weight / sum(weights.values()) * best
-        found += weight / sum(weights.values()) * best_found
-        possible &= best > 0.0
-        known &= best_found > 0.0
-    return AcceleratorValues(AcceleratorSet(**columns), np.where(possible, reach, 0.0), np.where(known, found, 0.0))
+        reach[name] = _largest(_objective(objective, designs["throughput_bound_samples_per_s"], designs), mine, keys, count)
+        found[name] = _largest(_objective(objective, designs["throughput_samples_per_s"], designs), mine & evaluated, keys, count)
+    return AcceleratorValues(AcceleratorSet(**columns), _together(combination, reach), _together(combination, found))
+
+
+def _together(combination: Combination, values: dict[str, FloatArray]) -> FloatArray:
+    possible = np.logical_and.reduce([each > 0.0 for each in values.values()])
+    if not possible.any():
+        return np.zeros(len(possible))
+    return np.where(possible, combination.of(values), 0.0)
+
+
+def combination_of(run: FinishedRun) -> Combination:
+    """How the objectives of the models of ``run`` become one."""
+    how = Combine(run.settings.get("combine", Combine.MEAN))  # runs of before know no other
+    return Combination(how, model_weights(run.settings), run.result.own_best)
 
 
 def model_weights(settings: dict[str, Any]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from Studies.explain.records import Exchange
 from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import gained
-from Studies.wording import EQUAL, UNITS, listed
+from Studies.wording import EQUAL, listed, unit_of
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),
@@ -125,7 +125,7 @@ def exchanged(before: FinishedRun, after: FinishedRun, keys: Sequence[str], prog
         return ExchangedDesigns(
             names_of(before, after),
             "plan" if before.on_device else "accelerator",
-            UNITS[two.objective],
+            unit_of(two),
             compares,
             one.value,
             two.value,

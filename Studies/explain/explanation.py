@@ -21,7 +21,6 @@ from Studies.finished_run import FinishedRun
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     EQUAL,
-    UNITS,
     accelerator_text,
     capitalised,
     listed,
@@ -29,6 +28,7 @@ from Studies.wording import (
     plan_text,
     tight_memory_text,
     times_what,
+    unit_of,
     whole_plan_text,
 )
 
@@ -85,9 +85,8 @@ def _misfits(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
 def _answer(run: FinishedRun, best: DesignPoint) -> str:
     models = listed([label(name) for name in best.models])
     plans = [_plan_text(run, name, plan, several=len(best.models) > 1) for name, plan in best.models.items()]
-    value = "" if best.objective is Objective.THROUGHPUT and len(plans) == 1 else f"{number(best.value)} {UNITS[best.objective]}"
-    mean = " in the weighted mean" if len(plans) > 1 else ""
-    goal = f"{value}{mean}: " if value else ""
+    value = "" if best.objective is Objective.THROUGHPUT and len(plans) == 1 else f"{number(best.value)} {unit_of(best)}"
+    goal = f"{value}: " if value else ""
     return f"For {models}{_hardware_text(run, best)}: {goal}{'; '.join(plans)}, {_proof(run, best)}."
 
 
@@ -103,7 +102,8 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
 def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
     of = f" of {run.settings['devices']:,}" if run.settings["devices"] != plan.devices_used else ""
     name = f"{label(model)} " if several else ""
-    rate = f"{number(plan.throughput_samples_per_s)} samples/s, {time_text(plan.time_per_batch_s)} per iteration"
+    own = f", {percent(plan.share_of_own_best)} of its own best" if plan.share_of_own_best is not None else ""
+    rate = f"{number(plan.throughput_samples_per_s)} samples/s{own}, {time_text(plan.time_per_batch_s)} per iteration"
     return f"{name}{rate} on {plan.devices_used:,}{of} devices ({whole_plan_text(plan)})"
 
 
@@ -154,7 +154,7 @@ def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
 def _next_accelerators(run: FinishedRun, best: DesignPoint, accelerator: Accelerator) -> Iterator[str]:
     """The accelerators behind the best one, and what those that were not evaluated could reach."""
     values = accelerator_values(run, run.designs[run.designs["hbm_bytes"] == best.hbm_bytes])
-    chips, unit = values.accelerators, UNITS[best.objective]
+    chips, unit = values.accelerators, unit_of(best)
     place = chips.find(accelerator)
     others = np.arange(len(chips)) != place
     equal = others & (values.reach >= best.value * (1 - EQUAL))

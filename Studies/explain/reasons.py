@@ -14,7 +14,7 @@ from Solver.results import DesignPoint, ModelPlan
 from Studies.explain.attribution import blame_s
 from Studies.explain.records import Term
 from Studies.explain.repeat import Designed
-from Studies.wording import EQUAL, UNITS, accelerator_text, listed, part_text, whole_plan_text
+from Studies.wording import EQUAL, accelerator_text, listed, part_text, unit_of, whole_plan_text
 
 WORTH_SAYING = 0.05  # of the gap
 FEW = 3  # operators named
@@ -66,7 +66,7 @@ def reasons(best: Designed, other: Designed) -> tuple[str, ...]:
 
 
 def _summary(best: DesignPoint, other: DesignPoint) -> str:
-    unit = UNITS[best.objective]
+    unit = unit_of(best)
     ratio = best.value / other.value
     if abs(ratio - 1.0) <= EQUAL:
         verdict = f"as good as the best design, {number(best.value)} {unit}"

@@ -85,8 +85,8 @@ class RepeatedSearch:
 
     def price(self, hardware: Hardware, request: Request | None = None) -> PricedHardware:
         """``hardware`` priced for the models of the run; ``request`` may ask for other memory and plans."""
-        problem = self.run.problem if request is None else search_problem(request)
-        return priced(replace(self.run, problem=problem), hardware)
+        asked = self.run if request is None else replace(self.run, problem=search_problem(request))
+        return priced(asked.knowing(self.run.problem.own_best), hardware)
 
 
 def _is_worth(now: Designed, said: DesignPoint) -> bool:
@@ -104,7 +104,7 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
         raise InputError(f"{finished.folder} found nothing feasible, so there is nothing to compare an alternative with")
     with repeating(finished):
         request = request_of(finished)
-        run = run_of(request, progress)
+        run = run_of(request, progress).knowing(finished.result.own_best)
         alone = replace(run, problem=search_problem(_only_its_plan(finished, best))) if len(best.models) == 1 else run
     return RepeatedSearch(request, run, finished, hardware_alone(run.hardware, best), alone)
 

@@ -65,6 +65,7 @@ class PointResult:
     memory_share: float | None = None
     most_share: float | None = None
     value_with_room: float | None = None
+    combine: str = ""  # of several models: what ``value`` is
 
 
 def point_result(result: SearchResult) -> PointResult:
@@ -93,6 +94,7 @@ def point_result(result: SearchResult) -> PointResult:
         memory_share=max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes,
         most_share=None if tight is None else tight.most_share,
         value_with_room=None if tight is None or tight.runner_up is None else tight.runner_up.value,
+        combine=best.combine or "",
     )
 
 

@@ -97,7 +97,8 @@ def test_two_models_share_a_chip_and_a_mean(finished, tmp_path):
     result = solved(small_study(tmp_path, model=["bertbase=1", "opt=3"], micro_batch_size=[1], hbm_size=[16]), limits=True)
     explanation = explain(open_run(Path(result.run_directory)))
     assert "For bertbase and opt, build" in explanation.answer
-    assert f"{number(result.best.value)} samples/s in the weighted mean" in explanation.answer
+    assert f"{number(result.best.value)} of own bests (geometric mean)" in explanation.answer
+    assert explanation.answer.count("% of its own best") == 2
     for model in result.best.models:
         assert any(f"An iteration of {model} takes" in sentence for sentence in explanation.time_in_words)
 

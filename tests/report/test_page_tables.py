@@ -38,7 +38,8 @@ def test_utilisation_and_memory_come_right_after_the_answer(finished: FinishedRu
     assert "nothing recomputed" in told.numbers[1].note
     assert told.numbers[2].value == f"{number(plan.memory_bytes / GIB)} GiB"
     assert f"{plan.memory_bytes / plan.hbm_bytes:.1%}" in told.numbers[2].note
-    assert [each.what for each in told_of_pair.numbers[1:3]] == ["MFU of bertbase", "memory used of bertbase"]
+    shown = ["share of own best of bertbase", "MFU of bertbase", "memory used of bertbase"]
+    assert [each.what for each in told_of_pair.numbers[1:4]] == shown
 
 
 def test_an_optimum_that_fills_the_memory_is_a_warning_on_the_page(finished: FinishedRun, told: Report) -> None:

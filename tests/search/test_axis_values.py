@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case
+from random_searches import Case, random_case, together
 from samples import sampled
 
 from Common.choices import Objective
@@ -48,7 +48,6 @@ def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
 
 def true_values(case: Case, groups: list[PointGroup], *, least: bool = False) -> np.ndarray:
     """The objective of every configuration with its best plans by enumeration, -inf where some model fits with none."""
-    weights = np.array([model.weight for model in case.problem.models])
     memory_bytes = max(case.problem.memory_bytes)
     every = []
     for model in case.problem.models:
@@ -59,7 +58,8 @@ def true_values(case: Case, groups: list[PointGroup], *, least: bool = False) ->
             for index in range(len(group.shapes))
         ]
         every.append(np.max(values, axis=0))
-    return np.asarray((weights / weights.sum()) @ np.array(every))
+    own = [float(each.max()) for each in every]
+    return together(case.problem.combine, every, [model.weight for model in case.problem.models], own)
 
 
 def value_of(case: Case, group: PointGroup, index: int, row: int, *, least: bool) -> float:
@@ -112,7 +112,7 @@ def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.M
     case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
     found = searched(case, monkeypatch)
     true, area_mm2 = true_values(case, list(found.groups)), case.hardware.area_mm2
-    designs = Designs.of(case.run(), found.groups)
+    designs = Designs.of(found.run, found.groups)
     for rows in some_values(case):
         if np.isfinite(true[rows].max()):
             equal = rows[true[rows] >= true[rows].max() * (1 - 1e-12)]
@@ -125,7 +125,7 @@ def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.M
 def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(seed, configurations=24, most_layers=3, alike=True, excess=1.5)
     found = searched(case, monkeypatch)
-    designs = Designs.of(case.run(), found.groups)
+    designs = Designs.of(found.run, found.groups)
     before = [(rows, designs.best("value", rows)) for rows in some_values(case)]
     open_ = [(rows, value) for rows, value in before if value.status is Status.FEASIBLE]
     assert open_
@@ -143,7 +143,7 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, 
 
 def check_designs(case: Case, found: Searched) -> None:
     before = [group.status.copy() for group in found.groups]
-    true, designs = true_values(case, list(found.groups)), Designs.of(case.run(), found.groups)
+    true, designs = true_values(case, list(found.groups)), Designs.of(found.run, found.groups)
     for rows in some_values(case):
         value = designs.best("value", rows)
         if np.isinf(true[rows].max()):

@@ -9,7 +9,7 @@ from itertools import cycle, product
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case
+from random_searches import Case, random_case, together
 from samples import sampled
 
 from Common.choices import Objective
@@ -80,7 +80,7 @@ def check_answer(case: Case, found: Searched) -> None:
     counts = found.result.counts
     assert counts.complete and counts.space == sum(len(group.status) for group in found.groups)
     true = {id(group): true_seconds(case, group) for group in found.groups}
-    weights = np.array([model.weight for model in case.problem.models])
+    weights = [model.weight for model in case.problem.models]
     rows = {(row.model, row.hbm_bytes, row.micro_batch_size): row for row in found.result.rows}
     for group in found.groups:
         check_group(group, true[id(group)])
@@ -90,13 +90,15 @@ def check_answer(case: Case, found: Searched) -> None:
         if np.isfinite(least):
             assert row.status is Status.OPTIMAL and row.value == pytest.approx(least, rel=1e-9)
     points = {point.hbm_bytes: point for point in found.result.per_hbm}
+    best: dict[int, list[np.ndarray]] = {}
     for size in case.problem.memory_bytes:
-        best = []
         for model in case.problem.models:
             mine = [each for each in found.groups if each.key.model == model.name and each.key.memory_bytes == size]
             tables = [value_of(case.problem.objective, true[id(each)], each).reshape(-1, each.configurations) for each in mine]
-            best.append(np.max(np.concatenate(tables), axis=0))
-        mean = (weights / weights.sum()) @ np.array(best)
+            best.setdefault(size, []).append(np.max(np.concatenate(tables), axis=0))
+    own = [max(float(each.max()) for each in values) for values in zip(*best.values(), strict=True)]
+    for size, values in best.items():
+        mean = together(case.problem.combine, values, weights, own)
         if np.isinf(mean.max()):
             assert size not in points
             continue

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case
+from random_searches import Case, random_case, together
 
-from Common.choices import Objective
+from Common.choices import Combine, Objective
+from Solver.combination import Combination
 from Solver.search import model_shapes as searched_shapes
 from Solver.search.costs import ModelShapes
 from Solver.search.joint import joint_optimum
@@ -62,11 +63,12 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
     assert len(found) == 1 and found <= set(alike)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("how", list(Combine))
 @pytest.mark.parametrize("seed", range(620, 624))
 def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
-    seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
+    seed: int, how: Combine, objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, shapes = tied(seed, monkeypatch, models=2)
     weights = {model.name: model.weight for model in case.problem.models}
@@ -74,25 +76,26 @@ def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
     def groups() -> dict[str, list[PointGroup]]:
         return {name: [group_of(case, each) for each in shapes if each.model.name == name] for name in weights}
 
-    means, energies = [], []
+    bests, energies = [], []
     for name, mine in groups().items():
         for group in mine:
             group.evaluate(np.arange(len(group.status)))
         values = np.concatenate([group.objective(objective).reshape(-1, CONFIGURATIONS) for group in mine])
         joules = np.concatenate([group.energy_j.reshape(-1, CONFIGURATIONS) for group in mine])
         share = weights[name] / sum(weights.values())
-        means.append(share * values.max(axis=0))
+        bests.append(values.max(axis=0))
         energies.append(share * np.where(values == values.max(axis=0), joules, np.inf).min(axis=0))
-    mean, energy_j, area_mm2 = np.sum(means, axis=0), np.sum(energies, axis=0), case.hardware.area_mm2
-    best = mean >= mean.max() * (1 - 1e-12)
-    row = min(np.flatnonzero(best), key=lambda each: (-mean[each], area_mm2[each], energy_j[each], each))
+    mean = together(how, bests, list(weights.values()), [each.max() for each in bests])
+    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.area_mm2
+    best = np.flatnonzero(mean >= mean.max() * (1 - 1e-12))
+    combination = Combination(how, weights, {name: float(each.max()) for name, each in zip(weights, bests, strict=True)})
     found = []
     for history in range(6):
         tried = groups()
         for mine in tried.values():
             for group in mine:
                 disturbed(group, history)
-        optimum = joint_optimum(tried, weights, objective)
+        optimum = joint_optimum(tried, combination, objective)
         assert optimum is not None
         assert optimum.value == pytest.approx(mean.max(), rel=1e-12)
         assert all(choice.group.status[choice.point] == PointStatus.EVALUATED for choice in optimum.choices.values())
@@ -100,5 +103,6 @@ def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
         choices = {name: (tried[name].index(choice.group), choice.point) for name, choice in optimum.choices.items()}
         found.append((optimum.row, optimum.value, choices))
         assert optimum.best_open_bound is None or optimum.best_open_bound <= optimum.value * (1 + 1e-12)
-    assert found[0][0] == row
+    least = min((area_mm2[each], energy_j[each]) for each in best)
+    assert found[0][0] in best and (area_mm2[found[0][0]], energy_j[found[0][0]]) == pytest.approx(least, rel=1e-12)
     assert all(each == found[0] for each in found)

@@ -267,18 +267,6 @@ def test_longer_sequences_are_slower(folder, tmp_path):
     assert best_value(tmp_path, "long", sequence_length=256) < best_value(tmp_path, "short")
 
 
-def test_two_models_get_the_chip_with_the_best_weighted_mean(folder, tmp_path):
-    settings = {"micro_batch_size": [1], "hbm_size": [16]}
-    names = {"both": ["bertbase=1", "opt=3"], "first": ["bertbase"], "second": ["opt"]}
-    results = {name: solved(small_study(tmp_path / name, model=models, **settings)) for name, models in names.items()}
-    both = results["both"].best
-    assert both.optimal and set(both.models) == {"bertbase", "opt"}
-    mean = (both.models["bertbase"].throughput_samples_per_s + 3 * both.models["opt"].throughput_samples_per_s) / 4
-    assert both.value == pytest.approx(mean)
-    for name, model in (("first", "bertbase"), ("second", "opt")):
-        assert both.models[model].throughput_samples_per_s <= results[name].best.value * (1 + 1e-12)
-
-
 @pytest.mark.some(1)
 @pytest.mark.parametrize("objective", [Objective.THROUGHPUT_PER_AREA, Objective.THROUGHPUT_PER_JOULE])
 def test_other_objectives_find_the_best_row_of_the_table(objective, folder, tmp_path, designs):

@@ -18,6 +18,7 @@ VALUES = {
     "technology": "phaze_22nm",
     "hbm_size": 32,
     "objective": "throughput",
+    "combine": "worst",
     "solver": "native",
     "software": "xla",
     "memory_size": 80,

@@ -40,13 +40,13 @@ def test_every_field_is_a_setting_of_some_mode_and_reads_back(asked: dict[str, o
 
 
 def test_what_applies_is_recorded() -> None:
-    """Only what may be absent is not: a name, a chip, a folder, stages, host memory, sizes of hardware of one's own."""
+    """Only what may be absent is not: names, a chip, what several models need, stages, host memory, sizes of one's own."""
     for asked, mode in KINDS.values():
         request = resolve({}, asked, mode)
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
         applies = {each.key for each in request_fields() if mode in each.about.modes and each.about.hardware in {None, kind}}
         own_sizes = {"fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
-        assert applies - set(request.as_mapping()) <= {"name", "chip", "output", "stage_layers", "offload"} | own_sizes
+        assert applies - set(request.as_mapping()) <= {"name", "chip", "combine", "output", "stage_layers", "offload"} | own_sizes
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from Common.choices import Objective
 from Common.numbers import number, percent, time_text
 from Reporter.report.points.labels import QUESTION, Series, fewer_axes, grouped, point_label, settings_label, shown, title_of
 from Reporter.report.points.outcomes import plan_of
@@ -13,7 +12,7 @@ from Solver.results import Limit
 from Studies.finished_run import FinishedRun
 from Studies.limits.gains import binds
 from Studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from Studies.wording import EQUAL, UNITS, accelerator_text, capitalised, exposed_s, listed, part_text, plan_text
+from Studies.wording import EQUAL, accelerator_text, capitalised, exposed_s, listed, part_text, plan_text, unit_of_result
 
 MOST_GROUPS = 12
 MANY = {"does not fit": "do not fit"}
@@ -57,7 +56,7 @@ def _sentences(points: PointSet, series: Series, best: ReadPoint, keys: Sequence
     assert result is not None and result.value is not None  # it has a plan
     others = [key for key in points.axes if key not in keys]
     which = settings_label(best, others) if points.sweep else point_label(points, best)
-    reached = f"{number(result.value)} {UNITS[Objective(result.objective)]}"
+    reached = f"{number(result.value)} {unit_of_result(result)}"
     chip = f" on {accelerator_text(result.accelerator)}" if result.accelerator is not None else ""
     how = ""
     if plan is not None:
@@ -122,7 +121,7 @@ def answer_of(points: PointSet) -> str:
     counts = _ended(points)
     if best is None or best.result is None:
         return f"No point has a plan: {counts}."
-    reached = f"{number(best.result.value or 0.0)} {UNITS[Objective(best.result.objective)]}"
+    reached = f"{number(best.result.value or 0.0)} {unit_of_result(best.result)}"
     where = f"point {best.number} ({point_label(points, best)})"
     if _comparable(points):
         return f"Best of all is {where}: {reached}. {counts}."

@@ -9,7 +9,7 @@ from Common.choices import Objective
 from Common.numbers import FINE_DIGITS, number, share, time_text
 from Studies.sweep.points_read import PointSet, ReadPoint
 from Studies.sweep.results import PlanRow
-from Studies.wording import UNITS
+from Studies.wording import UNITS, unit_of_result
 
 ITERATION = "seconds per iteration"
 
@@ -31,8 +31,8 @@ def plan_of(point: ReadPoint) -> PlanRow | None:
 
 def unit_of(points: PointSet) -> str:
     """The unit of what was maximised; where points differ in it, no unit."""
-    objectives = {point.result.objective for point in points.points if point.result is not None and point.result.objective}
-    return UNITS[Objective(objectives.pop())] if len(objectives) == 1 else "objective"
+    units = {unit_of_result(point.result) for point in points.points if point.result is not None and point.result.objective}
+    return units.pop() if len(units) == 1 else "objective"
 
 
 def outcomes_of(points: PointSet) -> tuple[Outcome, ...]:
