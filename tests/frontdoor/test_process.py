@@ -67,6 +67,7 @@ accelerators --design-space nosuch
 """
 
 
+@pytest.mark.thorough
 def test_what_is_refused_without_building_a_model_imports_no_torch(tmp_path: Path) -> None:
     contents = {
         "wrong.yaml": "modle: gpt2",

@@ -133,7 +133,7 @@ columns = st.sampled_from([*RUN, "seq_parallel", "interleave", "mfu_pct", "zero"
 
 
 @given(st.dictionaries(columns, cells, max_size=5), st.lists(st.sampled_from(list(RUN)), max_size=1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 def test_any_table_is_predicted_skipped_or_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], absent: list[str]
 ) -> None:

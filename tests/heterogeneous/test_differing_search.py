@@ -88,6 +88,7 @@ def test_no_plan_is_below_the_bound_of_its_largest_load(seed: int) -> None:
                 assert bound_s <= priced.iteration_s * (1 + CLOSE)
 
 
+@pytest.mark.thorough
 def test_few_steps_leave_a_bound_that_no_plan_beats() -> None:
     left_open = 0
     for seed in (5, 14, 23):

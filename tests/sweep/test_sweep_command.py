@@ -91,6 +91,7 @@ def test_wrong_input_is_one_sentence_and_status_2(tmp_path, capsys, more, said):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.kill
 @pytest.mark.cluster
 @pytest.mark.parametrize(
