@@ -105,11 +105,14 @@ class Optimizer(StrEnum):
 
 
 class Objective(StrEnum):
-    """What the search maximises. Energy is that of the operators, per sample."""
+    """What the search maximises. Energy is that of the operators, per sample, and of whole chips what they draw all the time."""
 
     THROUGHPUT = "throughput"  # samples per second of the cluster
     THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
     THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
+    THROUGHPUT_PER_DOLLAR = "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
+    COST_PER_TOKEN = "cost_per_token"  # the least; told as tokens per dollar
+    CARBON_PER_TOKEN = "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
 
 
 class Combine(StrEnum):

@@ -90,6 +90,8 @@ def _rows(kind: str) -> list[Row]:
 
 def _how_to_name(kind: str) -> str:
     folder = _shown_path(_folder(kind))
+    if kind == "memories":
+        return f"named with --memory NAME:STACKS, figures are of one stack; from {folder}/NAME.yaml; your own by its path"
     flags = " or ".join(f"{flag} NAME" for flag in LISTED[kind].flags)
     if kind == "chips":
         return f"named with {flags}; from {folder}/{_default_space()}.yaml; a YAML file of such sizes is named by its path"
@@ -177,7 +179,7 @@ def _software(path: Path) -> Row:
 
 
 def _design_space(path: Path) -> Row:
-    from Estimator.chips.design_space import load_design_space
+    from Estimator.chips.design_space_files import load_design_space
 
     space = load_design_space(str(path))
     return {
@@ -205,7 +207,7 @@ def _technology(path: Path) -> Row:
 
 def _chips() -> list[Row]:
     """The known chips of the default design space."""
-    from Estimator.chips.design_space import load_design_space
+    from Estimator.chips.design_space_files import load_design_space
     from Estimator.hardware_files import hardware_path
 
     rows: list[Row] = []
@@ -231,10 +233,42 @@ def _default_space() -> str:
     return str(Request.design_space)
 
 
+def _memory(path: Path) -> Row:
+    from Estimator.chips.memory_files import load_memory
+
+    memory = load_memory(str(path))
+    return {
+        "name": path.stem,
+        "GiB": round(memory.stack_bytes / GIB, 2),
+        "GB/s": round(memory.stack_bandwidth_bytes_per_s / GB),
+        "mm2": round(memory.phy_area.value + memory.controller_area.value, 2),
+        "edge_mm": memory.edge.value,
+        "pJ/byte": memory.energy.value,
+        "USD_per_GiB": memory.price_per_gib.value,
+        "what": _clause(path),
+    }
+
+
+def _prices(path: Path) -> Row:
+    from Estimator.chips.cost import load_prices
+
+    prices = load_prices(str(path))
+    return {
+        "name": path.stem,
+        "date": prices.date,
+        "USD_per_kWh": prices.electricity.value,
+        "PUE": prices.pue.value,
+        "years": prices.service.value,
+        "what": _sentence(path),
+    }
+
+
 _FILES: Mapping[str, Listed] = {
     "devices": Listed("devices", "--device", _device),
     "clusters": Listed("clusters", "--cluster", _cluster),
     "software": Listed("software", "--software", _software),
     "design-spaces": Listed("design_spaces", "--design-space", _design_space),
     "technologies": Listed("technologies", "--technology", _technology),
+    "memories": Listed("memories", "--memory", _memory),
+    "prices": Listed("prices", "--prices", _prices),
 }

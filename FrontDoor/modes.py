@@ -110,7 +110,7 @@ def accelerators(command: Command) -> int:
     """Write the accelerators of a design space in the original's cores.json format."""
     from Common.files import named_file, output_file, write_output
     from Estimator.chips.cores_file import cores_json
-    from Estimator.chips.design_space import load_design_space
+    from Estimator.chips.design_space_files import load_design_space
     from Studies.annotations import Mode
     from Studies.folders import folders_of
     from Studies.hardware import CORES

@@ -19,7 +19,7 @@ OTHER_MODES = {
     "validate": "compare predictions with measured training runs",
     "profile": "measure the operators of a model and exchanges between processes on this machine, as a device to search on",
     "calibrate": "fit a device, a cluster or a framework to measured operators, collectives or both at once and write its YAML",
-    "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, chips",
+    "list": "list what can be named: models, devices, clusters, software, design spaces, technologies, memories, prices, chips",
     "models": "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
     "accelerators": "write the accelerators of a design space with their areas (the original's cores.json)",
     "doctor": "check that everything needed is installed and working",
@@ -44,5 +44,7 @@ LISTED = {
     "software": ListedKind("training frameworks on devices that exist", ("--software",)),
     "design-spaces": ListedKind("accelerators to design among", ("--design-space",)),
     "technologies": ListedKind("areas and energies of accelerators", ("--technology",)),
+    "memories": ListedKind("memory of accelerators as it is sold", ("--memory",)),
+    "prices": ListedKind("what chips, clusters and energy cost", ("--prices",)),
     "chips": ListedKind("known accelerators of the default design space", ("--chip",)),
 }

@@ -9,6 +9,7 @@ from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
+from Reporter.chip_tables import chip_sentences, chip_table
 from Reporter.conventions import mfu_meaning
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
@@ -49,6 +50,8 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
     if result.references:
         tables.append(reference_table(result.references, unit_of(best)))
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
+    if best.chip is not None:
+        tables.append(chip_table(best.chip))
     print_tables(tables, stream, wide=wide)
     print_lines(_sentences(result, best), stream)
     if differing is not None:
@@ -79,6 +82,8 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
     for name, plan in best.models.items():
         yield _explained(label(name), plan)
+    if best.chip is not None:
+        yield from chip_sentences(best.chip)
     if best.accelerator is not None:
         yield ALONG_THE_CRITICAL_PATH
     for name, plan in best.models.items():

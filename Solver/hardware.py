@@ -29,6 +29,7 @@ from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
+from Solver.chip_figures import ChipFigures
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -68,8 +69,8 @@ class Hardware(ABC):
 
     @property
     @abstractmethod
-    def area_mm2(self) -> FloatArray:
-        """Area of one chip, shape (configurations,); 1 where it is not known, since one device is not compared with others."""
+    def figures(self) -> ChipFigures:
+        """What decides between configurations besides seconds and joules."""
 
     @property
     @abstractmethod
@@ -131,10 +132,10 @@ class ExistingDevice(Hardware):
         """How many there are."""
         return 1
 
-    @property
-    def area_mm2(self) -> FloatArray:
-        """Area of each chip; of a device it is not asked."""
-        return np.ones(1)
+    @cached_property
+    def figures(self) -> ChipFigures:
+        """Nothing is known of a device, and one is not compared with others."""
+        return ChipFigures.of_areas(np.ones(1))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -209,6 +210,7 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
+    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -216,10 +218,14 @@ class DesignedChips(Hardware):
         """How many there are."""
         return len(self.accelerators)
 
-    @property
-    def area_mm2(self) -> FloatArray:
-        """Area of each chip; of a device it is not asked."""
-        return self.accelerators.area_mm2
+    @cached_property
+    def figures(self) -> ChipFigures:
+        """Area, power, money and carbon of each chip."""
+        chips, devices = self.accelerators, self.cluster.num_devices
+        streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
+        if self.known_figures is not None:
+            return replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
+        return ChipFigures.of(chips, self.space, streams, self.cluster)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -238,7 +244,8 @@ class DesignedChips(Hardware):
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""
-        chip, platform = self.accelerators.accelerator(row), self.platform
+        chip = self.accelerators.accelerator(row)
+        platform = self.platform.at(chip.variant)
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
         return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
 
@@ -272,6 +279,13 @@ class DesignedChips(Hardware):
         """What ``price`` made of ``graph``."""
         return self._scheduled[graph.key, groups]
 
+    def standing(self, chip: Accelerator) -> DesignedChips:
+        """``chip`` alone, on a platform that has its memory and its clock, both of which may be changed then."""
+        if chip.standard == chip:
+            return self.only([chip])
+        figures = replace(self.only([chip]).figures, memory_bytes=None)
+        return replace(self.only([chip.standard]), platform=self.platform.at(chip.variant), known_figures=figures)
+
     def on_platform(self, platform: Platform) -> DesignedChips:
         """The same chips with what ``platform`` gives them."""
         return replace(self, platform=platform, _scheduled={})
@@ -283,7 +297,7 @@ class DesignedChips(Hardware):
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
-        return replace(self, accelerators=AcceleratorSet.of(accelerators), _scheduled={})
+        return replace(self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={})
 
 
 def _communicates(graph: ModelGraph) -> bool:

@@ -14,6 +14,7 @@ from Estimator.network.cluster import Cluster
 from Estimator.profiled.sources import SourceCounts
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
+from Solver.chip_records import ChipReport
 from Solver.problem import Objective
 
 MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
@@ -327,6 +328,7 @@ class DesignPoint:
     limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
     axes: tuple[AxisValues, ...] = ()  # of the optimum over everything
     combine: Combine | None = None  # of several models: what ``value`` is
+    chip: ChipReport | None = None  # of an accelerator with memory as it is sold
 
 
 @dataclass(frozen=True)

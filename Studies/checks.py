@@ -16,6 +16,7 @@ from Plans.assignment import AXES, Assignment, check_assignment
 from Plans.cuts import balanced_cuts
 from Plans.offload import offload_of, offloads_searched
 from Plans.plan import check_plan
+from Solver.chip_figures import OF_WHOLE_CHIPS
 from Studies.annotations import Mode
 from Studies.folders import check_name, check_output, check_readable
 from Studies.request import Request
@@ -57,8 +58,29 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_plans(request, families)
 
 
+def _check_whole_chips(request: Request) -> None:
+    """Whether what is asked of whole dies is asked of a space that describes them, and memory is stated once."""
+    space = request.hardware.space
+    whole = space is not None and space.axes.memory is not None
+    if not whole and request.objective in OF_WHOLE_CHIPS:
+        raise InputError(
+            f"the objective {request.objective} needs to know what chips cost, which takes memory as it is sold and a technology "
+            "that describes whole dies; give --memory and --technology, as hbm2e:4 and foundry_7nm, or another objective"
+        )
+    if not whole and request.prices is not None:
+        raise InputError(
+            "prices are of whole dies with memory as it is sold; give --memory and --technology, as hbm2e:4 and foundry_7nm, or "
+            "leave them out"
+        )
+    if whole and request.hbm_size:
+        raise InputError(
+            "hbm_size is given, but memory as it is sold says how much there is; leave hbm_size out, or another memory in"
+        )
+
+
 def _check_designed(request: Request) -> None:
     """Refuse what means nothing on accelerators that are designed."""
+    _check_whole_chips(request)
     if True in request.overlap_tensor:
         raise InputError(
             "overlap_tensor is true, but the operators of a designed accelerator already run beside its collectives wherever "

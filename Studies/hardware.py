@@ -13,7 +13,9 @@ from Common.records import to_json
 from Common.suggestions import nearest
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.cores_file import read_cores_json
-from Estimator.chips.design_space import DesignSpace, load_chip, load_design_space
+from Estimator.chips.cost import Prices, load_prices
+from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.design_space_files import SpaceChanges, load_chip, load_design_space, with_changes
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import hardware_names, load_cluster
@@ -35,7 +37,7 @@ class HardwareFiles:
     """
 
     def __init__(self, kept: Mapping[tuple[str, ...], object] | None = None) -> None:
-        self._read: dict[tuple[str, ...], Any] = dict(kept or {})
+        self._read: dict[tuple[object, ...], Any] = {(*key,): record for key, record in (kept or {}).items()}
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
@@ -61,9 +63,20 @@ class HardwareFiles:
         """A training framework, as ``load_software``."""
         return self._once("software", load_software, name)
 
-    def design_space(self, name: str, technology: str | None) -> DesignSpace:
-        """A design space, as ``load_design_space``."""
-        return self._once("design_space", load_design_space, name, *(() if technology is None else (technology,)))
+    def design_space(self, name: str, changes: SpaceChanges) -> DesignSpace:
+        """A design space, as ``load_design_space``; one that is known by value with what may be changed of it."""
+        technology = () if changes.technology is None else (changes.technology,)
+        known = self._read.get(("design_space", name, *technology))
+        if known is not None:
+            return with_changes(cast(DesignSpace, known), changes)
+        key = ("design_space", name, changes)
+        if key not in self._read:
+            self._read[key] = load_design_space(name, changes=changes)
+        return cast(DesignSpace, self._read[key])
+
+    def prices(self, name: str) -> Prices:
+        """What chips and energy cost, as ``load_prices``."""
+        return self._once("prices", load_prices, name)
 
     def chip(self, name: str, space: DesignSpace) -> Accelerator:
         """An accelerator, as ``chip_named``."""
@@ -100,7 +113,13 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
     """
     space, cores = design_space_of(request), replaced_by(request)
     if request.hardware.chip is not None:
-        return AcceleratorSet.of([request.hardware.chip])
+        chip = AcceleratorSet.of([request.hardware.chip])
+        if not space.limits.passing(space.whole(chip)).all():
+            raise InputError(
+                f"the chip {request.chip} exceeds what a chip may take, {space.limits.words}, or its dies cannot carry its "
+                "memory; give another chip, or leave limits out"
+            )
+        return chip
     if cores is None:
         return space.generate()
     accelerators = read_cores_json(cores)
@@ -124,7 +143,8 @@ def design_space_of(request: Request) -> DesignSpace:
 def replaced_by(request: Request) -> Path | None:
     """The file whose accelerators are searched instead of the default space, where there is one."""
     space, path = request.hardware.space, request.folders.arch_configs / CORES
-    if space is None or request.design_space != Request.design_space or space.technology != space.own_technology:
+    other = request.design_space != Request.design_space or bool(request.memory)
+    if space is None or other or space.technology != space.own_technology:
         return None
     return path if request.chip is None and path.exists() else None
 
@@ -136,7 +156,7 @@ def chip_named(name: str, space: DesignSpace) -> Accelerator:
         InputError: no known chip has that name, or the file is unreadable.
     """
     if "/" in name:
-        return load_chip(Path(name), space.platform)
+        return load_chip(Path(name), space)
     known = {chip.name: chip.accelerator for chip in space.references}
     if name not in known:
         names = ", ".join(sorted(known)) or "none"

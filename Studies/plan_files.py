@@ -221,5 +221,8 @@ def _hardware(hardware: HardwareReport, path: Path) -> tuple[dict[str, object], 
         return names | {"device": hardware.device, "software": hardware.software}, kept
     kept["design_space", str(hardware.design_space)] = records.space
     kept["chip", str(path)] = hardware.accelerator
-    memory = {"hbm_size": hardware.memory_bytes / GIB, "solver": records.solver}
+    chip = hardware.accelerator
+    memory: dict[str, object] = {"solver": records.solver}
+    if chip is None or chip.memory_system is None:
+        memory |= {"hbm_size": hardware.memory_bytes / GIB}
     return names | memory | {"design_space": str(hardware.design_space), "chip": str(path)}, kept

@@ -41,8 +41,15 @@ def search_problem(request: Request) -> SearchProblem:
 
 def memory_sizes(request: Request) -> tuple[int, ...]:
     """Bytes of memory that a device may have."""
-    device = request.hardware.device
-    return request.hbm_sizes_bytes if device is None else (round(device.memory.capacity.value),)
+    device, space, chip = request.hardware.device, request.hardware.space, request.hardware.chip
+    if device is not None:
+        return (round(device.memory.capacity.value),)
+    labels = () if space is None else space.axes.memory or ()
+    if chip is not None and chip.memory_system is not None:
+        labels = (chip.memory_system,)
+    if space is None or not labels:
+        return request.hbm_sizes_bytes
+    return tuple(sorted({space.platform.memory(label).capacity_bytes for label in labels}))
 
 
 def plan_space(request: Request, model: str) -> PlanSpace:

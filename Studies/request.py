@@ -148,6 +148,45 @@ class Request:
             hardware=Hardware.CHIPS,
         ),
     ] = (32.0,)
+    memory: Annotated[
+        tuple[str, ...] | None,
+        About(
+            "memory as it is sold, KIND:STACKS as hbm3e:4 ('phaze list memories'): capacity and bandwidth, which take area, "
+            "power and money; in place of hbm_size, with a technology that describes whole dies",
+            "that of the design space",
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
+    max_area: Annotated[
+        float | None,
+        About("largest area of one chip, mm2, of all its dies", "any", least=1e-3, most=1e9, hardware=Hardware.CHIPS),
+    ] = None
+    max_power: Annotated[
+        float | None,
+        About(
+            "most watts that one chip may draw with everything on it busy; where it binds, the clock falls",
+            "any",
+            least=1e-3,
+            most=1e9,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
+    max_chip_cost: Annotated[
+        float | None,
+        About(
+            "most US dollars that one chip may cost, with its memory and package",
+            "any",
+            least=1e-3,
+            most=1e12,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
+    prices: Annotated[
+        str | None,
+        About(
+            "what chips, clusters and energy cost, by name or YAML file", "datacenter_2025", hardware=Hardware.CHIPS, file=True
+        ),
+    ] = None
     cluster: Annotated[str, About("cluster, by name or YAML file", "phaze_icml24, or where the device usually is", file=True)] = (
         "phaze_icml24"
     )
@@ -488,7 +527,7 @@ class Request:
         """
         values = {each.key: _plain(getattr(self, each.name), each) for each in self.applying() if each.name != "name"}
         name = {"name": self.name} if self.name_given else {}
-        return {key: value for key, value in (values | name).items() if value is not None}
+        return {key: value for key, value in (values | name).items() if value not in (None, [])}
 
     def applying(self) -> tuple[StatedField, ...]:
         """The settings that apply to what is asked."""

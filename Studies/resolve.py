@@ -15,8 +15,10 @@ from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
+from Estimator.chips.chip_limits import ChipLimits
+from Estimator.chips.design_space_files import SpaceChanges
 from Estimator.devices.changed import DeviceSizes, with_sizes
-from Estimator.network.cluster import with_devices, with_fast_domain
+from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
@@ -171,7 +173,8 @@ def _hbm_sizes(stated: float | tuple[float, ...] | None, hardware: ResolvedHardw
     if hardware.device is not None:
         return ()
     if stated is None:
-        return Request.hbm_size
+        whole = hardware.space is not None and hardware.space.axes.memory is not None
+        return () if whole else Request.hbm_size  # memory as it is sold says how much there is
     return (stated,) if isinstance(stated, int | float) else stated
 
 
@@ -179,7 +182,7 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     """Names of the hardware as they will be recorded, and what they stand for."""
     given = {
         key: files.named(key, values[key])
-        for key in ("device", "cluster", "software", "design_space", "technology", "chip")
+        for key in ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
         if key in values
     }
     refusals = Refusals()
@@ -198,11 +201,13 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         software_name = CHIP_SOFTWARE
         cluster_name = given.get("cluster", Request.cluster)
         space_name = given.get("design_space", str(Request.design_space))
-        space = refusals.attempt(lambda: files.design_space(space_name, given.get("technology")), None)
+        changes = refusals.attempt(lambda: _changes(values, given, files.cluster(cluster_name), files), None)
+        space = None if changes is None else refusals.attempt(lambda: files.design_space(space_name, changes), None)
         chip = None if space is None or "chip" not in given else refusals.attempt(partial(files.chip, given["chip"], space), None)
         refusals.raise_any()
         assert space is not None  # it was not refused
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
+        names["prices"] = given.get("prices")
     whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
     software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
@@ -215,6 +220,17 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         contents["design_space"] = content_of(space)
     used = None if device is None else with_sizes(device, sizes)
     return names, ResolvedHardware(cluster, software, used, space, chip, contents)
+
+
+def _changes(values: Mapping[str, Any], given: Mapping[str, str], cluster: Cluster, files: HardwareFiles) -> SpaceChanges:
+    """What is asked of a design space beside what its file states; links are those of the cluster's first tier."""
+    return SpaceChanges(
+        technology=given.get("technology"),
+        memory=values.get("memory") or (),
+        limits=ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost"))),
+        link_bandwidth_bytes_per_s=cluster.tiers[0].bandwidth_bytes_per_s,
+        prices=files.prices(given["prices"]) if "prices" in given else None,
+    )
 
 
 def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:

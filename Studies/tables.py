@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import KeyExchange, LayoutName, Recompute
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
 from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plan_search.best_plan import PlanStatus
@@ -70,7 +70,7 @@ def lacking_columns(
     designs: pd.DataFrame, plans: pd.DataFrame, models: frozenset[str], *, on_device: bool
 ) -> LackingColumn | None:
     """What the tables of a run lack that its readers rely on; ``models`` are those of the best design, if there is one."""
-    of_chips = () if on_device else tuple(field.name for field in fields(Accelerator))
+    of_chips = () if on_device else COLUMNS
     for file, table, names in (
         ("designs.parquet", designs, (*OF_DESIGNS, *of_chips)),
         ("plans.parquet", plans, OF_PLANS if models else ()),
@@ -162,8 +162,9 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
     shapes = [shape.plan for shape in group.shapes]
     chip = {}
     if accelerators is not None:
-        columns = [field.name for field in fields(Accelerator)]
-        chip = {name: getattr(accelerators, name)[rows] for name in columns}
+        chip = {name: getattr(accelerators, name)[rows] for name in COLUMNS}
+        if accelerators.variants != (STANDARD,):
+            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in VARIED}
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
     lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
 
@@ -171,7 +172,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
         names = list(kind)
         return np.array([names.index(value) for value in values])[shape_of]
 
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "model": category(np.full(len(points), models.index(group.key.model)), models),
             "micro_batch_size": group.key.micro_batch_size,
@@ -197,6 +198,7 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "dp": np.where(evaluated, group.dp, 0),
         }
     )
+    return frame if not group.absent.any() else frame[~group.absent]
 
 
 def _on_front(table: pd.DataFrame) -> NDArray[np.bool_]:

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
     Degrees = DesignDegrees | ExpertReport | ModelPlan | PlanRow | PlanSummary | SizeRow
 
+GIGA = 1e9
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",
     Objective.THROUGHPUT_PER_AREA: "samples/s/mm²",
     Objective.THROUGHPUT_PER_JOULE: "samples/J",
+    Objective.THROUGHPUT_PER_DOLLAR: "samples/$",
+    Objective.COST_PER_TOKEN: "tokens/$",
+    Objective.CARBON_PER_TOKEN: "tokens/kg CO2e",
 }
 OF_SEVERAL = {  # what the value of a design for several models is
     Combine.RELATIVE: "of own bests (geometric mean)",
@@ -78,10 +82,14 @@ def unit_of_result(result: PointResult) -> str:
 
 def accelerator_text(accelerator: Accelerator) -> str:
     """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x width)."""
-    return (
+    text = (
         f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, "
         f"{accelerator.num_vc} VC {accelerator.width_vc}, GLB {number(accelerator.glb_bytes / MIB)} MiB"
     )
+    if accelerator.memory_system is not None:
+        kind, _, stacks = accelerator.memory_system.partition(":")
+        text += f", {stacks} x {kind}"
+    return text if accelerator.frequency_hz is None else f"{text}, {number(accelerator.frequency_hz / GIGA)} GHz"
 
 
 def hardware_text(accelerator: Accelerator | None, hardware: HardwareReport) -> str:

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from Plans.pricing import PricedPlan
 from Plans.rates import Machine
 from Plans.stage_totals import StageTimes, time_columns, times_of
 from Plans.uniform_plans import ORDERS
+from Solver.chip_figures import OF_WHOLE_CHIPS, ChipFigures, UseCosts
 from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
@@ -52,6 +53,7 @@ FloatArray = NDArray[np.float64]
 Generator = np.random.Generator
 
 NOTHING = OperatorGraph((), ())
+OBJECTIVES = tuple(each for each in Objective if each not in OF_WHOLE_CHIPS)  # of chips of which little is known
 MODES = Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL  # as ``SavedBytes`` lists them
 STREAM_BYTES_PER_S = 1e3  # of a step of the optimizer; all numbers here are of order 1
 
@@ -170,16 +172,25 @@ class RandomHardware(Hardware):
     whole: bool
     alike: bool = False  # configurations that tie often
     excess_of: FloatArray = field(default_factory=lambda: np.ones(1))
+    memories: tuple[int, ...] = ()  # as they are sold, one of which each configuration has; none: as much as is asked
     waits: bool = True  # whether passes of some begin behind waits, which bounds of shapes know nothing of
 
     @property
     def configurations(self) -> int:
         return self.count
 
-    @property
-    def area_mm2(self) -> FloatArray:
+    @cached_property
+    def figures(self) -> ChipFigures:
         random = np.random.default_rng([self.seed, 1])
-        return random.choice([1.0, 2.0], self.count) if self.alike else random.integers(1, 8, self.count).astype(float)
+        area = random.choice([1.0, 2.0], self.count) if self.alike else random.integers(1, 8, self.count).astype(float)
+        if not self.memories:
+            return ChipFigures.of_areas(area)
+        static_w, owning_usd, embodied_kg = random.integers(1, 4, (3, self.count)) * np.array([[1.0], [100.0], [10.0]])
+        streams = random.choice([1000.0, 3000.0], self.count) * STREAM_BYTES_PER_S
+        held = random.choice(np.array(self.memories, dtype=np.float64), self.count)
+        use = UseCosts(service_s=1e4, usd_per_j=0.1, kg_per_j=0.01, host_w=0.5)
+        devices = self.cluster.num_devices
+        return ChipFigures(area, static_w, owning_usd, embodied_kg, streams, held, devices, use)
 
     @property
     def fingerprint(self) -> str:
@@ -190,12 +201,13 @@ class RandomHardware(Hardware):
         return ()
 
     def accelerator(self, row: int) -> Accelerator | None:
-        return Accelerator(1, 1, 1, 1, 1, row, float(self.area_mm2[row])) if self.whole else None
+        return Accelerator(1, 1, 1, 1, 1, row, float(self.figures.area_mm2[row])) if self.whole else None
 
     def machine(self, row: int, memory_bytes: float) -> Machine:
         random = np.random.default_rng([self.seed, 6])
         starts = PassStarts(*random.uniform(0, 0.2, 2).tolist()) if self.waits and random.random() < 0.5 else PassStarts()
-        return Machine("random", memory_bytes, 1e12, 1000 * STREAM_BYTES_PER_S, self.cluster, self.software, pass_starts=starts)
+        stream = float(self.figures.stream_bytes_per_s[row]) if self.memories else 1000 * STREAM_BYTES_PER_S
+        return Machine("random", memory_bytes, 1e12, stream, self.cluster, self.software, pass_starts=starts)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}
@@ -495,7 +507,7 @@ class Case:
     models: dict[str, RandomModel]
     known: dict[tuple[ModelProblem, UniformPlan, int, float, bool], Enumerated] = field(default_factory=dict)
     plans: dict[tuple[ModelProblem, UniformPlan, bool], list[tuple[UniformPlan, LayerCosts]]] = field(default_factory=dict)
-    cuts: dict[tuple[str, UniformPlan, float, bytes], Enumerated] = field(default_factory=dict)
+    cuts: dict[tuple[str, UniformPlan, float, float, bytes], Enumerated] = field(default_factory=dict)
 
     def run(self) -> Run:
         return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
@@ -518,10 +530,11 @@ class Case:
         return self.known[asked]
 
     def _enumerated(self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
-        machine = self.hardware.machine(row, memory_bytes)  # the same for all rows
+        machine = self.hardware.machine(row, memory_bytes)
         best = Enumerated(shape, math.inf, 0.0)
         for plan, costs in self._priced(model, shape, least):
-            asked = model.name, plan, memory_bytes, _seconds_of(costs, row)  # configurations may be alike
+            seconds = _seconds_of(costs, row)  # configurations may be alike
+            asked = model.name, plan, memory_bytes, machine.stream_bytes_per_s, seconds
             if asked not in self.cuts:
                 self.cuts[asked] = best_cut(plan, costs, machine, row)
             best = min(best, self.cuts[asked], key=lambda each: each.iteration_s)
@@ -566,8 +579,9 @@ def case_of_seed(
     objective: Objective = Objective.THROUGHPUT,
     excess: float = 1.0,
     tables: bool = False,
+    sold: bool = False,
 ) -> Case:
-    """Chips if there are several configurations, else a device; memory from too little to ample."""
+    """Chips if there are several configurations, else a device; memory from too little to ample, of chips as it is ``sold``."""
     random = np.random.default_rng(seed)
     problems, named = [], {}
     whole = configurations > 1
@@ -581,7 +595,8 @@ def case_of_seed(
         problems.append(ModelProblem(f"model{index}", float(random.integers(1, 4)), space))
     sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})
     worst = np.where(random.random(configurations) < 0.5, excess, 1.0)
-    hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst)
+    own = tuple(sizes) if sold else ()
+    hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst, own)
     how = list(Combine)[seed % len(Combine)]
     return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective, how), hardware, named)
 

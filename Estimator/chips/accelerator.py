@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.chips.clock import at_frequency
+from Estimator.chips.memory import MemorySystem
 from Estimator.chips.technology import FloatArray, Technology
 
 IntArray = NDArray[np.int64]
@@ -32,12 +34,24 @@ class VectorFunctions:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What chips of a space may differ in besides cores and buffers: memory as it is sold, and clock. None: the platform's."""
+
+    memory: str | None = None  # the label of one of the platform's ``memories``
+    frequency_hz: float | None = None
+
+
+STANDARD = Variant()
+
+
+@dataclass(frozen=True)
 class Platform:
     """What all accelerators of a design space share.
 
     ``concurrent_tc_share`` is the part of GLB and HBM (capacity and bandwidth) that the tensor cores get while operators run on
     single cores; the vector cores get the rest. Each core of a type gets an equal part of its type's share, so no schedule
     can exceed the chip. An operator spread over all cores of its type runs alone and has everything.
+    ``memories`` are those that chips of the space may have in place of an HBM of ``hbm_bandwidth_bytes_per_s``.
     """
 
     frequency_hz: float
@@ -52,11 +66,35 @@ class Platform:
     bytes_per_element: int
     technology: Technology
     vector_functions: VectorFunctions
+    memories: tuple[MemorySystem, ...] = ()
+
+    def memory(self, label: str) -> MemorySystem:
+        """The one of ``memories`` that is called so."""
+        return next(each for each in self.memories if each.label == label)
+
+    def at(self, variant: Variant) -> Platform:
+        """What a chip of ``variant`` runs on: its memory's bandwidth and energy, its clock, energies at the voltage of that.
+
+        The global buffer keeps its bytes per cycle. Reading DRAM costs what its interface takes at any clock.
+        """
+        platform, technology = self, self.technology
+        if variant.frequency_hz is not None and variant.frequency_hz != platform.frequency_hz:
+            if technology.die is not None:
+                technology = technology.scaled(at_frequency(technology.die, variant.frequency_hz).dynamic_energy_factor)
+            platform = replace(platform, frequency_hz=variant.frequency_hz)
+        if variant.memory is not None:
+            memory = self.memory(variant.memory)
+            technology = replace(technology, hbm_energy=memory.access_energy)
+            platform = replace(platform, hbm_bandwidth_bytes_per_s=memory.bandwidth_bytes_per_s)
+        return platform if technology is platform.technology else replace(platform, technology=technology)
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector cores of ``width_vc`` lanes."""
+    """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector cores of ``width_vc`` lanes.
+
+    ``memory_system`` and ``frequency_hz`` as of a ``Variant``.
+    """
 
     num_tc: int
     num_vc: int
@@ -65,36 +103,67 @@ class Accelerator:
     width_vc: int
     glb_bytes: int
     area_mm2: float
+    memory_system: str | None = None
+    frequency_hz: float | None = None
+
+    @property
+    def variant(self) -> Variant:
+        """Its memory and clock."""
+        return Variant(self.memory_system, self.frequency_hz)
+
+    @property
+    def standard(self) -> Accelerator:
+        """The same cores and buffers with the memory and the clock of the platform."""
+        return replace(self, memory_system=None, frequency_hz=None)
+
+
+SIZES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # that decide what an accelerator is, with its variant
+COLUMNS = (*SIZES, "area_mm2")
+VARIED = ("memory_system", "frequency_hz")
 
 
 @dataclass(frozen=True, eq=False)
 class TensorCores:
-    """Distinct tensor-core configurations; arrays of shape (configurations,)."""
+    """Distinct tensor-core configurations; arrays of shape (configurations,). ``variant`` is a place among ``variants``."""
 
     num: IntArray
     width: IntArray
     depth: IntArray
     glb_bytes: IntArray
+    variant: IntArray
 
     def __len__(self) -> int:
         return len(self.num)
+
+    def some(self, places: IntArray) -> TensorCores:
+        """Those at ``places``."""
+        columns = (self.num, self.width, self.depth, self.glb_bytes, self.variant)
+        return TensorCores(*(column[places] for column in columns))
 
 
 @dataclass(frozen=True, eq=False)
 class VectorCores:
-    """Distinct vector-core configurations; arrays of shape (configurations,)."""
+    """Distinct vector-core configurations; arrays of shape (configurations,). ``variant`` is a place among ``variants``."""
 
     num: IntArray
     width: IntArray
     glb_bytes: IntArray
+    variant: IntArray
 
     def __len__(self) -> int:
         return len(self.num)
 
+    def some(self, places: IntArray) -> VectorCores:
+        """Those at ``places``."""
+        return VectorCores(self.num[places], self.width[places], self.glb_bytes[places], self.variant[places])
+
 
 @dataclass(frozen=True, eq=False)
 class AcceleratorSet:
-    """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core configurations each has."""
+    """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core configurations each has.
+
+    ``variant`` is the place of each one's memory and clock among ``variants``.
+    """
 
     num_tc: IntArray
     num_vc: IntArray
@@ -103,29 +172,50 @@ class AcceleratorSet:
     width_vc: IntArray
     glb_bytes: IntArray
     area_mm2: FloatArray
+    variant: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    variants: tuple[Variant, ...] = (STANDARD,)
+
+    def __post_init__(self) -> None:
+        if len(self.variant) != len(self.num_tc):
+            object.__setattr__(self, "variant", np.zeros(len(self.num_tc), dtype=np.int64))
 
     @classmethod
     def of(cls, accelerators: Sequence[Accelerator]) -> AcceleratorSet:
         """The given accelerators, in their order."""
-        columns = {field.name: np.array([getattr(each, field.name) for each in accelerators]) for field in fields(Accelerator)}
-        return cls(**columns)
+        columns = {name: np.array([getattr(each, name) for each in accelerators]) for name in COLUMNS}
+        variants = tuple(dict.fromkeys(each.variant for each in accelerators))
+        places = np.array([variants.index(each.variant) for each in accelerators], dtype=np.int64)
+        return cls(**columns, variant=places, variants=variants or (STANDARD,))
+
+    @classmethod
+    def joined(cls, sets: Sequence[AcceleratorSet]) -> AcceleratorSet:
+        """All of ``sets`` one after another."""
+        variants = tuple(dict.fromkeys(variant for each in sets for variant in each.variants))
+        places = [np.array([variants.index(variant) for variant in each.variants])[each.variant] for each in sets]
+        columns = {name: np.concatenate([getattr(each, name) for each in sets]) for name in COLUMNS}
+        return cls(**columns, variant=np.concatenate(places), variants=variants)
 
     def __len__(self) -> int:
         return len(self.num_tc)
 
+    def some(self, chosen: NDArray[np.bool_] | IntArray) -> AcceleratorSet:
+        """Those that are ``chosen``, a mask or places."""
+        columns = {name: getattr(self, name)[chosen] for name in COLUMNS}
+        return replace(self, **columns, variant=self.variant[chosen])
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the content."""
-        columns = b"".join(getattr(self, field.name).tobytes() for field in fields(self))
-        return hashlib.blake2b(columns, digest_size=10).hexdigest()
+        columns = b"".join(getattr(self, name).tobytes() for name in (*COLUMNS, "variant"))
+        return hashlib.blake2b(columns + repr(self.variants).encode(), digest_size=10).hexdigest()
 
     @cached_property
     def _tensor(self) -> tuple[IntArray, IntArray]:
-        return _distinct(self.num_tc, self.width, self.depth, self.glb_bytes)
+        return _distinct(self.num_tc, self.width, self.depth, self.glb_bytes, self.variant)
 
     @cached_property
     def _vector(self) -> tuple[IntArray, IntArray]:
-        return _distinct(self.num_vc, self.width_vc, self.glb_bytes)
+        return _distinct(self.num_vc, self.width_vc, self.glb_bytes, self.variant)
 
     @property
     def tc_index(self) -> IntArray:
@@ -147,14 +237,30 @@ class AcceleratorSet:
         """The distinct vector-core configurations."""
         return VectorCores(*self._vector[0].T)
 
+    @property
+    def memory_system(self) -> list[str | None]:
+        """The memory of each, None where it is the platform's."""
+        names = [variant.memory for variant in self.variants]
+        return [names[place] for place in self.variant.tolist()]
+
+    @property
+    def frequency_hz(self) -> list[float | None]:
+        """The clock of each, None where it is the platform's."""
+        clocks = [variant.frequency_hz for variant in self.variants]
+        return [clocks[place] for place in self.variant.tolist()]
+
     def accelerator(self, index: int) -> Accelerator:
         """One of them as a record."""
-        return Accelerator(*(getattr(self, field.name)[index].item() for field in fields(Accelerator)))
+        variant = self.variants[self.variant[index]]
+        columns = {name: getattr(self, name)[index].item() for name in COLUMNS}
+        return Accelerator(**columns, memory_system=variant.memory, frequency_hz=variant.frequency_hz)
 
     def find(self, accelerator: Accelerator) -> int | None:
-        """Index of the accelerator with these cores and buffer, None where it is not in the set."""
-        parameters = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
-        found = np.flatnonzero(np.all([getattr(self, name) == getattr(accelerator, name) for name in parameters], axis=0))
+        """Index of the accelerator with these cores, buffer, memory and clock, None where it is not in the set."""
+        if accelerator.variant not in self.variants:
+            return None
+        same = [getattr(self, name) == getattr(accelerator, name) for name in SIZES]
+        found = np.flatnonzero(np.all([*same, self.variant == self.variants.index(accelerator.variant)], axis=0))
         return int(found[0]) if len(found) else None
 
 

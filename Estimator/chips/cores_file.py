@@ -8,9 +8,9 @@ from Common.errors import InputError
 from Common.files import read_json
 from Common.numbers import number
 from Common.records import to_record
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import COLUMNS, Accelerator, AcceleratorSet
 from Estimator.chips.area import UM2_PER_MM2
-from Estimator.chips.design_space import LARGEST_VALUE
+from Estimator.chips.design_space_files import LARGEST_VALUE
 
 LARGEST_BUFFER_OR_AREA = 2.0**40  # bytes, um2: far beyond any chip, far from overflow
 
@@ -32,7 +32,7 @@ def cores_json(accelerators: AcceleratorSet) -> bytes:
     """The set in the format of Phaze's ``cores.json``, one accelerator a line."""
     lines = []
     for index in range(len(accelerators)):
-        chip = dict(vars(accelerators.accelerator(index)))
+        chip = {name: getattr(accelerators, name)[index].item() for name in COLUMNS}
         glb_bytes, area = chip.pop("glb_bytes"), chip.pop("area_mm2")
         lines.append(json.dumps({**chip, "GLB_Buffer": glb_bytes, "area": area * UM2_PER_MM2}))
     return ("[\n" + ",\n".join(lines) + "\n]\n").encode()

@@ -46,10 +46,10 @@ class OperatorEnergy:
     """Splits the joules of operators on one chip; the sums are those of ``LatencyTable``."""
 
     def __init__(self, chip: Accelerator, platform: Platform) -> None:
-        self._platform = platform
+        self._platform = platform.at(chip.variant)
         cores = AcceleratorSet.of([chip])
-        self._tensor = TensorCoreModel(cores.tensor_cores, platform)
-        self._vector = VectorCoreModel(cores.vector_cores, platform)
+        self._tensor = TensorCoreModel(cores.tensor_cores, self._platform)
+        self._vector = VectorCoreModel(cores.vector_cores, self._platform)
 
     def traffic(self, operator: Operator, *, all_cores: bool) -> OperatorTraffic:
         """Of ``operator`` on one core, or spread over all cores of its type."""

@@ -58,8 +58,8 @@ class LatencyTable(OperatorCostModel):
 
     @property
     def stream_bytes_per_s(self) -> float:
-        """HBM bandwidth, the same of all accelerators."""
-        return self.platform.hbm_bandwidth_bytes_per_s
+        """HBM bandwidth, the least that one of the accelerators has."""
+        return min(self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in self.accelerators.variants)
 
     @property
     def accumulation_bytes(self) -> float:
@@ -78,7 +78,9 @@ class LatencyTable(OperatorCostModel):
             raise InputError(f"designed chips have no matrix units for {number_format}; they compute on {width} bytes: {known}")
         chips = self.accelerators
         macs_per_cycle = (chips.num_tc * chips.width * chips.depth).astype(np.float64)
-        return 2.0 * macs_per_cycle * self.platform.frequency_hz
+        frequencies = np.array([self.platform.at(variant).frequency_hz for variant in chips.variants])
+        peaks: FloatArray = 2.0 * macs_per_cycle * frequencies[chips.variant]
+        return peaks
 
     def price(self, graph: OperatorGraph, rows: IntArray | slice | None = None, panels: int = 1) -> PricedOperators:
         """See OperatorCostModel. Alone means spread over all cores of the operator's type; what an operator sends costs joules.
@@ -88,8 +90,9 @@ class LatencyTable(OperatorCostModel):
         Raises:
             InputError: the table was made for other graphs.
         """
-        at = self._lookup(graph, slice(None) if rows is None else rows)
-        alone, on_one_core = (self._costs(graph, at, mode, panels) for mode in ("all", "single"))
+        rows = slice(None) if rows is None else rows
+        at = self._lookup(graph, rows)
+        alone, on_one_core = (self._costs(graph, rows, at, mode, panels) for mode in ("all", "single"))
         return PricedOperators(alone=alone, on_one_core=on_one_core)
 
     def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray, panels: int = 1) -> OperatorTimes:
@@ -105,7 +108,7 @@ class LatencyTable(OperatorCostModel):
         """
         at, collectives = self._lookup(graph, rows), collective_positions(graph, collective_s)
         single_s, all_s = (self._seconds(at, mode, panels) for mode in ("single", "all"))
-        single_j, all_j = (self._joules(graph, at, mode) for mode in ("single", "all"))
+        single_j, all_j = (self._joules(graph, rows, at, mode) for mode in ("single", "all"))
         for seconds in (single_s, all_s):
             seconds[collectives] = collective_s[:, None]
         return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in (single_s, all_s, single_j, all_j)))
@@ -130,13 +133,13 @@ class LatencyTable(OperatorCostModel):
     def _seconds(self, at: Lookup, mode: str, panels: int) -> FloatArray:
         return Parts.of(self._priced(f"{mode}_s"), at, panels).joined(at)
 
-    def _joules(self, graph: OperatorGraph, at: Lookup, mode: str) -> FloatArray:
+    def _joules(self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str) -> FloatArray:
         """What an operator is made of costs joules however it is put together."""
         joules = Parts.of(self._priced(f"{mode}_j"), at, panels=1).summed()
-        joules += self._network_j(graph)[:, None]
+        joules += self._network_j(graph, rows)
         return joules
 
-    def _costs(self, graph: OperatorGraph, at: Lookup, mode: str, panels: int) -> OperatorCosts:
+    def _costs(self, graph: OperatorGraph, rows: IntArray | slice, at: Lookup, mode: str, panels: int) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
         seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
         slower = seconds.vector > seconds.products
@@ -144,7 +147,7 @@ class LatencyTable(OperatorCostModel):
         arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
         launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
         memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)  # rounding must not make it negative
-        joules = self._joules(graph, at, mode)
+        joules = self._joules(graph, rows, at, mode)
         return OperatorCosts(arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T)
 
     def _starts_s(self) -> Priced:
@@ -159,12 +162,14 @@ class LatencyTable(OperatorCostModel):
             )
         )
 
-    def _network_j(self, graph: OperatorGraph) -> FloatArray:
-        """Joules a device spends on what each operator sends, shape (operators,): it leaves one HBM for another."""
-        technology = self.platform.technology
-        pj_per_byte = technology.network_energy.value + 2 * technology.hbm_energy.value
-        sent = [sent_bytes(operator) for operator in graph.operators]
-        return np.array(sent, dtype=np.float64) * pj_per_byte * JOULES_PER_PJ
+    def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
+        """Joules a device spends on what operators send, (operators, 1 or accelerators): it leaves one HBM for another."""
+        technologies = [self.platform.at(variant).technology for variant in self.accelerators.variants]
+        pj_per_byte = np.array([each.network_energy.value + 2 * each.hbm_energy.value for each in technologies])
+        sent = np.array([sent_bytes(operator) for operator in graph.operators], dtype=np.float64)
+        of_rows = pj_per_byte if len(technologies) == 1 else pj_per_byte[self.accelerators.variant[rows]]
+        joules: FloatArray = sent[:, None] * of_rows * JOULES_PER_PJ
+        return joules
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
@@ -202,21 +207,30 @@ def load_or_populate(
 
 
 def _priced_work(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
-    tensor_model = TensorCoreModel(accelerators.tensor_cores, platform)
-    vector_model = VectorCoreModel(accelerators.vector_cores, platform)
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
-    return LatencyTable(
-        accelerators,
-        platform,
-        work,
-        _stacked([tensor_model.estimate(each) for each in work.tensor], len(accelerators.tensor_cores)),
-        _stacked([vector_model.estimate(each) for each in work.element], len(accelerators.vector_cores)),
-    )
+    tensor_cores, vector_cores = accelerators.tensor_cores, accelerators.vector_cores
+    tensor = _no_prices(len(work.tensor), len(tensor_cores))
+    vector = _no_prices(len(work.element), len(vector_cores))
+    for place, variant in enumerate(accelerators.variants):
+        of_variant = platform.at(variant)
+        products, lanes = (np.flatnonzero(cores.variant == place) for cores in (tensor_cores, vector_cores))
+        if len(products):
+            tensor_model = TensorCoreModel(tensor_cores.some(products), of_variant)
+            _fill(tensor, products, [tensor_model.estimate(each) for each in work.tensor])
+        if len(lanes):
+            vector_model = VectorCoreModel(vector_cores.some(lanes), of_variant)
+            _fill(vector, lanes, [vector_model.estimate(each) for each in work.element])
+    return LatencyTable(accelerators, platform, work, tensor, vector)
 
 
-def _stacked(estimates: Sequence[CoreEstimate], configurations: int) -> CorePrices:
-    columns = ([getattr(estimate, field.name) for estimate in estimates] for field in fields(CorePrices))
-    return CorePrices(*(np.array(column).reshape(len(estimates), configurations) for column in columns))
+def _no_prices(works: int, configurations: int) -> CorePrices:
+    return CorePrices(*(np.zeros((works, configurations)) for _ in fields(CorePrices)))
+
+
+def _fill(prices: CorePrices, places: IntArray, estimates: Sequence[CoreEstimate]) -> None:
+    for column in fields(CorePrices):
+        for row, estimate in zip(getattr(prices, column.name), estimates, strict=True):
+            row[places] = getattr(estimate, column.name)
 
 
 def _store(path: Path, table: LatencyTable) -> None:

@@ -10,11 +10,14 @@ from Common.numbers import number
 from Estimator.chips.area import area_parts
 from Estimator.chips.energy import EnergyParts
 from GraphExtractor.graph import OperatorKind
+from GraphExtractor.names import label
+from Reporter.chip_tables import total_of
 from Reporter.report.charts import sized
 from Reporter.report.design_points import PointsOfModel
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.formats import duration, layer_range, share
 from Reporter.report.theme import colour
+from Solver.chip_records import ChipPart, ChipReport
 from Solver.search.schedule_records import PricedOperator
 
 TERA, GIGA = 1e12, 1e9
@@ -37,6 +40,8 @@ def area_figure(points: PointsOfModel) -> Figure | None:
     chip, space = points.best.accelerator, points.run.result.hardware.records.space
     if chip is None or space is None:
         return None
+    if points.best.chip is not None:
+        return _whole_area(points.best.chip)
     parts = area_parts(chip, space.platform)
     mm2 = {
         "tensor cores": parts.tensor_arithmetic_mm2,
@@ -49,6 +54,39 @@ def area_figure(points: PointsOfModel) -> Figure | None:
         "network on chip or control."
     )
     return _parts_figure("area-split", "Area of the chip", caption, mm2, "mm²")
+
+
+def _whole_area(report: ChipReport) -> Figure:
+    dies = "in one die" if report.dies == 1 else f"in {report.dies} dies"
+    caption = (
+        f"{total_of(report.area_mm2):.1f} mm² {dies}: cores and buffers, the network between them, interfaces to memory and to "
+        "other chips, and what control, test and padding take."
+    )
+    return _parts_figure("area-split", "Area of the chip", caption, _amounts(report.area_mm2), "mm²")
+
+
+def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
+    """What the power at its peak and the price of a chip go to, and its carbon; none where they are not known."""
+    report = points.best.chip
+    if report is None:
+        return []
+    power = f"{number(total_of(report.peak_w))} W with every core, buffer, memory and link busy at {report.voltage_v:.2f} V."
+    for model, use in report.uses.items():
+        power += f" Under the plan of {label(model)} it draws {number(use.average_w)} W on average."
+    cost = (
+        f"{number(total_of(report.cost_usd))} $ for one chip with its memory and package; with its share of servers and network "
+        f"{number(report.owning_usd)} $."
+    )
+    carbon = f"{number(total_of(report.embodied_kg))} kg CO2e are emitted before it is switched on."
+    return [
+        _parts_figure("power-split", "Power of the chip at its peak", power, _amounts(report.peak_w), "W"),
+        _parts_figure("cost-split", "Price of the chip", cost, _amounts(report.cost_usd), "$"),
+        _parts_figure("carbon-split", "Carbon of the chip", carbon, _amounts(report.embodied_kg), "kg CO2e"),
+    ]
+
+
+def _amounts(parts: tuple[ChipPart, ...]) -> dict[str, float]:
+    return {part.name: part.amount for part in parts}
 
 
 def energy_parts(points: PointsOfModel) -> EnergyParts | None:
@@ -92,7 +130,7 @@ def _parts_figure(name: str, title: str, caption: str, amounts: dict[str, float]
     scale = alt.Scale(domain=[0, 1.45 * max(shown.values())], nice=False)
     x = alt.X("amount:Q", title=unit, scale=scale, axis=alt.Axis(tickCount=5))
     y = alt.Y("part:N", title=None, sort=list(shown), axis=alt.Axis(ticks=False))
-    colours = alt.Scale(domain=list(shown), range=[colour(PARTS[part]) for part in shown])
+    colours = alt.Scale(domain=list(shown), range=[colour(PARTS.get(part, "copy")) for part in shown])
     tooltip = [alt.Tooltip("part:N", title="part"), alt.Tooltip("words:N", title="takes")]
     base = alt.Chart(data)
     chart = alt.layer(
@@ -122,7 +160,7 @@ def ceilings_of(points: PointsOfModel) -> Ceilings | None:
     """Of the hardware of the best design; None where its records do not say."""
     records, chip = points.run.result.hardware.records, points.best.accelerator
     if chip is not None and records.space is not None:
-        platform = records.space.platform
+        platform = records.space.platform.at(chip.variant)
         matrix = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
         return Ceilings(matrix, chip.num_vc * chip.width_vc * platform.frequency_hz, platform.hbm_bandwidth_bytes_per_s)
     if records.device is not None:

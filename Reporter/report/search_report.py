@@ -13,7 +13,7 @@ from GraphExtractor.names import label
 from Reporter.conventions import mfu_note
 from Reporter.report import choice_figures, placement_figures, size_figures, time_figures
 from Reporter.report.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
-from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure
+from Reporter.report.chip_figures import area_figure, energy_figure, roofline_figure, whole_chip_figures
 from Reporter.report.design_points import PointsOfModel, points_of
 from Reporter.report.device_figures import devices_figure
 from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
@@ -128,7 +128,8 @@ def _sensitivity(sensitivity: Sensitivity, heading: str = "") -> Part:
 
 def _hardware(points: PointsOfModel, heading: str) -> Part:
     area = area_figure(points) if points.model == next(iter(points.best.models)) else None
-    return Part(heading, (), drawn(area, energy_figure(points), roofline_figure(points)))
+    whole = [] if area is None else whole_chip_figures(points)
+    return Part(heading, (), drawn(area, *whole, energy_figure(points), roofline_figure(points)))
 
 
 def drawn(*figures: Figure | None) -> tuple[Figure, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.accelerator import SIZES, Accelerator, AcceleratorSet
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
@@ -28,7 +28,7 @@ IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
 PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
-AXES = tuple(each.name for each in fields(Accelerator) if each.name != "area_mm2")
+AXES = (*SIZES, "memory_system", "frequency_hz")
 MEMORY = "hbm_bytes"
 
 
@@ -43,19 +43,19 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
         return ()
     best = max(per_memory, key=lambda point: point.value)
     designs = Designs.of(run, groups)
-    columns = {axis: getattr(hardware.accelerators, axis) for axis in axes_of(hardware)}
-    distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
+    columns = {axis: _column(hardware.accelerators, axis) for axis in axes_of(hardware)}
+    distinct = {axis: list(dict.fromkeys(sorted(column))) for axis, column in columns.items()}
     found: list[AxisValues] = []
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
         for axis, column in columns.items():
             values = []
             chosen = getattr(best.accelerator, axis)
             for value in distinct[axis]:
-                rows = np.flatnonzero(column == value)
+                rows = np.flatnonzero([each == value for each in column])
                 values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
                 advance(1)
             found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS))
-    if len(sizes) > 1:
+    if len(sizes) > 1 and hardware.figures.memory_bytes is None:
         found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
     return tuple(found)
 
@@ -64,8 +64,19 @@ def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
     """Fields of the accelerators that have several values; vector cores as wide as tensor cores have no axis of their own."""
     chips = hardware.accelerators
     tied = bool(np.array_equal(chips.width, chips.width_vc))
-    several = (name for name in AXES if len(np.unique(getattr(chips, name))) > 1)
+    several = (name for name in AXES if len(set(_column(chips, name))) > 1)
     return tuple(name for name in several if not (tied and name == "width_vc"))
+
+
+def _column(chips: AcceleratorSet, axis: str) -> list[int | float | str]:
+    """Values of an axis, of each chip; what is the platform's comes first."""
+    values = getattr(chips, axis)
+    if axis == "memory_system":
+        return ["" if value is None else value for value in values]
+    if axis == "frequency_hz":
+        return [0.0 if value is None else value for value in values]
+    found: list[int | float | str] = values.tolist()
+    return found
 
 
 def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:
@@ -108,7 +119,8 @@ class Designs:
     @classmethod
     def of(cls, run: Run, groups: Sequence[PointGroup]) -> Designs:
         """Those that ``groups`` are about."""
-        roomiest = [group for group in groups if group.key.memory_bytes == max(run.problem.memory_bytes)]
+        most, own = max(run.problem.memory_bytes), run.hardware.figures.memory_bytes is not None
+        roomiest = [group for group in groups if own or group.key.memory_bytes == most]
         by_model = ((model, [group for group in roomiest if group.key.model == model.name]) for model in run.problem.models)
         return cls(run, [ModelPoints(mine, run.problem.objective) for _, mine in by_model])
 
@@ -134,7 +146,7 @@ class Designs:
         What reaches it was looked for among those that none is faster than, of whatever size: so it is looked for again among the
         smaller ones, until none of them can.
         """
-        area_mm2 = self.run.hardware.area_mm2
+        area_mm2 = self.run.hardware.figures.area_mm2
         enough = most * (1.0 - ROUNDING)
         while True:
             ties = np.flatnonzero(self._together([each.found for each in known]) >= enough)
@@ -166,14 +178,17 @@ class Designs:
         all shapes, since what one model's best dominates may be the best for all.
         """
         masks = [np.zeros((len(model.upper), len(rows)), np.bool_) for model in self.models]
-        if len(self.models) == 1:
-            for shape in self.models[0].fitting:
-                masks[0][shape] = undominated_rows([(self.models[0], shape)], rows)
-            return masks
-        every = [(model, shape) for model in self.models for shape in model.fitting]
-        if every:
-            for model, mask in zip(self.models, masks, strict=True):
-                mask[model.fitting] = undominated_rows(every, rows)
+        for size in self.models[0].sizes:
+            fitting = [model.fitting_in(size) for model in self.models]
+            every = [(model, shape) for model, shapes in zip(self.models, fitting, strict=True) for shape in shapes]
+            mine = np.flatnonzero(self.models[0].held(size)[rows])
+            if len(self.models) == 1:
+                for shape in fitting[0]:
+                    masks[0][shape, mine] = undominated_rows([(self.models[0], shape)], rows[mine])
+            elif every:
+                undominated = undominated_rows(every, rows[mine])
+                for mask, shapes in zip(masks, fitting, strict=True):
+                    mask[np.ix_(np.array(shapes, dtype=np.int64), mine)] = undominated
         return masks
 
     def _search(self, known: Sequence[PointsOfRows]) -> None:
@@ -209,7 +224,7 @@ class Designs:
                     break
                 few, open_, bounds = open_[:PRICED_AGAIN], open_[PRICED_AGAIN:], bounds[PRICED_AGAIN:]
                 chips = priced(self.run, hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]))
-                optimum = chips.optimum(max(self.run.problem.memory_bytes))
+                optimum = chips.best_optimum()
                 if optimum is None:
                     continue
                 ceiling = max(ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf)
@@ -229,8 +244,10 @@ class Designs:
             plans[choice.group.key.model] = PlanSummary.of(choice.group.plan(choice.point), throughput)
             held = max(held, best.memory_bytes)
         proven = bound <= reached * (1.0 + PROVEN) and not any(model.omitted for model in self.models)
-        sizes = sorted(self.run.problem.memory_bytes)
+        sizes, own = sorted(self.run.problem.memory_bytes), self.run.hardware.figures.memory_bytes
         memory_bytes = next((size for size in sizes if held <= size), sizes[-1])
+        if own is not None:
+            memory_bytes = choices[0].group.key.memory_bytes
         return AxisValue(
             value, Status.OPTIMAL if proven else Status.FEASIBLE, reached, max(bound, reached), chip, memory_bytes, plans
         )

@@ -22,18 +22,33 @@ from Solver.schedule.solver import Effort
 from Solver.search.run import Run
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``."""
+    """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``.
+
+    Where memories differ in bandwidth the plans are those on each machine, ``machine_of`` the place of every configuration's.
+    """
 
     plans: ShapePlans
     costs: LayerCosts
     least: LayerCosts
     groups: LayerGroups
+    others: tuple[ShapePlans, ...] = ()  # the same plans on machines whose memory is faster
+    machine_of: IntArray | None = None
+
+    def plans_on(self, row: int) -> ShapePlans:
+        """The plans on the machine of configuration ``row``."""
+        return self.plans if self.machine_of is None else (self.plans, *self.others)[self.machine_of[row]]
+
+    def forget(self) -> None:
+        """Let go of what can be computed again."""
+        for plans in (self.plans, *self.others):
+            plans.forget()
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +163,10 @@ class PricedShapes:
             if what not in self._priced:
                 self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates)
             costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))
-            of_part = ShapePlans(graph, costs.sizes, plans.some(rows), run.machine, self._stages.get(costs.sizes))
-            self._stages[costs.sizes] = of_part.stages_on_device
-            parts.append(Part(of_part, costs, least, groups))
+            chosen, of_machines = plans.some(rows), []
+            for machine in run.machines:
+                of_machines.append(ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes)))
+                self._stages[costs.sizes] = of_machines[-1].stages_on_device
+            machine_of = run.hardware.figures.machine_of if len(of_machines) > 1 else None
+            parts.append(Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of))
         return Shape(shape, graph, tuple(parts)) if parts else None

@@ -11,7 +11,7 @@ from Solver.problem import Objective
 from Solver.search.costs import pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.joint import Choice
-from Solver.search.points import PointGroup, PointStatus, deciding_columns, objective_value
+from Solver.search.points import PointGroup, PointStatus, deciding_columns
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -38,8 +38,23 @@ class ModelPoints:
         self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
         self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
         self._first = np.cumsum([0, *(len(group.shapes) for group in groups)])
-        self.fitting: list[int] = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1)).tolist()
+        self._fitting = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1))
+        self._size_of = np.repeat([group.key.memory_bytes for group in groups], [len(group.shapes) for group in groups])
         self.omitted = any(group.omitted for group in groups)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of memory that the groups are about."""
+        return list(dict.fromkeys(group.key.memory_bytes for group in self._groups))
+
+    def fitting_in(self, memory_bytes: int) -> list[int]:
+        """Shapes that fit on some configuration with so much memory."""
+        fitting: list[int] = self._fitting[self._size_of[self._fitting] == memory_bytes].tolist()
+        return fitting
+
+    def held(self, memory_bytes: int) -> NDArray[np.bool_]:
+        """Which configurations have so much memory, shape (configurations,)."""
+        return next(group.held for group in self._groups if group.key.memory_bytes == memory_bytes)
 
     def choice(self, shape: int, row: int) -> Choice:
         """A point as its group knows it."""
@@ -56,7 +71,8 @@ class ModelPoints:
         """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
         choice = self.choice(shape, 0)
         group = choice.group
-        return deciding_columns(group.locate(choice.point)[1], group.area_mm2[: self.count], self._objective, rows, least=least)
+        figures = group.figures.some(np.arange(self.count))
+        return deciding_columns(group.locate(choice.point)[1], figures, self._objective, rows, least=least)
 
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
         """Bound a point by itself, and with it those of the configurations ``slower``, which are in every layer."""
@@ -80,7 +96,8 @@ class ModelPoints:
         if np.isinf(seconds):
             return np.full(len(points), -np.inf)
         throughput = np.full(len(points), choice.group.batch_samples / seconds)
-        return objective_value(self._objective, throughput, choice.group.area_mm2[points], joules[points])
+        group = choice.group
+        return group.figures.some(points).value(self._objective, throughput, joules[points], group.sample_tokens)
 
 
 class PointsOfRows:

@@ -1,4 +1,4 @@
-"""Pareto dominance over (throughput up, area down, energy down)."""
+"""Pareto dominance over criteria of which more is better: throughput, less area, less energy, and less money and carbon."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from Plans.compiled import outer
 
-Values = NDArray[np.float64]  # (points, 3): throughput, -area, -energy, so that larger is better everywhere
+Values = NDArray[np.float64]  # (points, criteria), the first of which is throughput; larger is better everywhere
 
 
-def better_is_larger(throughput: NDArray[np.float64], area: NDArray[np.float64], energy: NDArray[np.float64]) -> Values:
-    """Stack three objectives so that larger is better in each."""
-    return np.ascontiguousarray(np.stack([throughput, -area, -energy], axis=1))
+def better_is_larger(throughput: NDArray[np.float64], *smaller_is_better: NDArray[np.float64]) -> Values:
+    """Stack objectives so that larger is better in each."""
+    return np.ascontiguousarray(np.stack([throughput, *(-each for each in smaller_is_better)], axis=1))
 
 
 def nondominated(values: Values) -> NDArray[np.bool_]:
     """Mask of the points no other point dominates. Of equal points the first stays."""
-    order = np.lexsort((np.arange(len(values)), -values[:, 2], -values[:, 1], -values[:, 0]))
+    order = np.lexsort((np.arange(len(values)), *(-values[:, column] for column in reversed(range(values.shape[1])))))
     mask = np.zeros(len(values), dtype=np.bool_)
     mask[order] = _front_of_sorted(np.ascontiguousarray(values[order]))
     return mask
@@ -34,20 +34,23 @@ def dominated_by(values: Values, front: Values) -> NDArray[np.bool_]:
 @outer
 def _front_of_sorted(values: Values) -> NDArray[np.bool_]:
     """Sorted by the first objective, only earlier points can dominate later ones."""
-    count = values.shape[0]
+    count, criteria = values.shape
     keep = np.zeros(count, dtype=np.bool_)
-    front = np.empty((count, 2))
+    front = np.empty(count, dtype=np.int64)
     size = 0
     for point in range(count):
         dominated = False
         for member in range(size):
-            if front[member, 0] >= values[point, 1] and front[member, 1] >= values[point, 2]:
-                dominated = True
+            dominated = True
+            for criterion in range(1, criteria):
+                if values[front[member], criterion] < values[point, criterion]:
+                    dominated = False
+                    break
+            if dominated:
                 break
         if not dominated:
             keep[point] = True
-            front[size, 0] = values[point, 1]
-            front[size, 1] = values[point, 2]
+            front[size] = point
             size += 1
     return keep
 
@@ -59,7 +62,12 @@ def _dominated(values: Values, front: Values) -> NDArray[np.bool_]:
         for member in range(front.shape[0]):
             if front[member, 0] < values[point, 0]:
                 break
-            if front[member, 1] >= values[point, 1] and front[member, 2] >= values[point, 2]:
+            dominated = True
+            for criterion in range(1, front.shape[1]):
+                if front[member, criterion] < values[point, criterion]:
+                    dominated = False
+                    break
+            if dominated:
                 mask[point] = True
                 break
     return mask

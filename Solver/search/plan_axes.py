@@ -85,7 +85,7 @@ class _Model:
 
     def _take(self, shapes: Sequence[Shape]) -> None:
         self._shapes = shapes
-        self._searched = [_Listed(shape, part, part.plans) for shape in shapes for part in shape.parts]
+        self._searched = [_Listed(shape, part, part.plans_on(self._row)) for shape in shapes for part in shape.parts]
 
     def _axes(self) -> list[AxisValues]:
         wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
@@ -135,7 +135,9 @@ class _Model:
             plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
             for groups, rows in plans.by_groups(self._cluster).items():
                 part = next(each for each in shape.parts if each.groups == groups)
-                yield _Listed(shape, part, ShapePlans(shape.graph, part.costs.sizes, plans.some(rows), part.plans.machine))
+                yield _Listed(
+                    shape, part, ShapePlans(shape.graph, part.costs.sizes, plans.some(rows), part.plans_on(self._row).machine)
+                )
 
     def _fastest(self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance) -> dict[PlanAxis, AxisValues]:
         """The fastest of the plans ``listed`` with every value of several axes."""

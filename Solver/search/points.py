@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from Plans.iteration import sample_joules
 from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
+from Solver.chip_figures import OF_ENERGY, ChipFigures
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
 from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, Shape, pass_seconds
 from Solver.search.dominance import dominators
-from Solver.search.pareto import Values, better_is_larger, dominated_by, nondominated
+from Solver.search.pareto import Values, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
 
 FloatArray = NDArray[np.float64]
@@ -58,26 +59,31 @@ class PointGroup:
     """The points of one ``PointKey``: every configuration under every shape.
 
     Arrays have shape (shapes * configurations,); point ``s * configurations + c`` is configuration ``c`` under shape ``s``.
-    ``roomier`` is the same group with more memory, whose results hold here wherever they fit. What is ``closed`` has no points:
-    none of it is as good as the best of these on the one configuration that there is then.
+    Configurations with other memory are ``absent``: there is no such point, and none is counted. ``roomier`` is the same group
+    with more memory, whose results hold here wherever they fit. What is ``closed`` has no points: none of it is as good as the
+    best of these on the one configuration that there is then.
     """
 
     def __init__(
         self,
         key: PointKey,
         shapes: Sequence[Shape],
-        area_mm2: FloatArray,
+        figures: ChipFigures,
         batch_samples: int,
         store: PointStore,
         roomier: PointGroup | None = None,
         most_steps: int | None = None,
         closed: ClosedShapes = NONE_CLOSED,
+        sample_tokens: int = 1,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
         self._most_steps = most_steps
         self.key, self.shapes, self.closed, self.batch_samples = key, tuple(shapes), closed, batch_samples
-        self.configurations = len(area_mm2)
-        self.area_mm2 = np.tile(area_mm2, len(self.shapes))
+        self.configurations, self.sample_tokens = len(figures), sample_tokens
+        self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
+        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
+        if not self.held.all():
+            roomier = None  # others hold as much
         found, least = ([_joules(costs(shape), self.configurations) for shape in self.shapes] for costs in (_found, _least))
         self.energy_j, self.least_j = np.concatenate(found), np.concatenate(least)
         self.omitted = next((part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), "")
@@ -92,12 +98,13 @@ class PointGroup:
         self._hints: dict[tuple[int, int], Hint] = {}
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
-            self._close_dominated()
+            self._close_dominated(figures)
             self.bound_s = store.bounds(self._bounds)
         else:
             self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
-        self.status[~np.repeat(self._fits, self.configurations)] = PointStatus.INFEASIBLE
+        self.absent = np.tile(~self.held, len(self.shapes))
+        self.status[~np.repeat(self._fits, self.configurations) | self.absent] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
 
@@ -106,15 +113,15 @@ class PointGroup:
         cls,
         shapes: ModelShapes,
         memory_bytes: int,
-        area_mm2: FloatArray,
+        figures: ChipFigures,
         store: PointStore,
         roomier: PointGroup | None = None,
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
-        key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
-        samples = shapes.model.space.base.global_batch_size
-        return cls(key, shapes.shapes, area_mm2, samples, store, roomier, most_steps, shapes.closed)
+        key, space = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes), shapes.model.space
+        samples, tokens = space.base.global_batch_size, space.sequence_length
+        return cls(key, shapes.shapes, figures, samples, store, roomier, most_steps, shapes.closed, tokens)
 
     @property
     def throughput_bound(self) -> FloatArray:
@@ -167,13 +174,15 @@ class PointGroup:
 
     def objective(self, objective: Objective) -> FloatArray:
         """Value of every evaluated point under ``objective``; -inf elsewhere."""
-        value = objective_value(objective, self.batch_samples / self.iteration_s, self.area_mm2, self.energy_j)
+        throughput = self.batch_samples / self.iteration_s
+        value = self.figures.value(objective, throughput, self.energy_j, self.sample_tokens)
         return np.where(self.status == PointStatus.EVALUATED, value, -np.inf)
 
     def objective_bound(self, objective: Objective) -> FloatArray:
         """Upper bound under ``objective``, exact where evaluated and proven; -inf where infeasible."""
-        value = objective_value(objective, self.throughput_bound, self.area_mm2, self.least_j)
-        return np.where(self.throughput_bound > 0.0, value, -np.inf)
+        throughput = self.throughput_bound
+        value = self.figures.value(objective, throughput, self.least_j, self.sample_tokens)
+        return np.where(throughput > 0.0, value, -np.inf)
 
     def best(self, objective: Objective) -> int | None:
         """The best point, of equally good ones that of the smallest area, least energy and lowest index; None: none is feasible.
@@ -208,7 +217,7 @@ class PointGroup:
         """What became of every plan of a point, part by part of its shape."""
         row, shape = self.locate(point)
         return [
-            (part.plans, ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes)).best())
+            (part.plans_on(row), ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes)).best())
             for part in shape.parts
         ]
 
@@ -231,7 +240,7 @@ class PointGroup:
         best: BestPlan | None = None
         least_s = np.inf
         for place, part in enumerate(shape.parts):
-            plans = ConfigurationPlans(part.plans, part.costs, row, float(self.key.memory_bytes))
+            plans = ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes))
             of_shape = point // self.configurations, place
             found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape), self._most_steps)
             least_s = min(least_s, found.bound_s)
@@ -243,44 +252,44 @@ class PointGroup:
         self._plans[point] = best.plan
         return Evaluated(best.iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
 
-    def _close_dominated(self) -> None:
+    def _close_dominated(self, figures: ChipFigures) -> None:
         """Close what another configuration dominates under the same shape."""
         if self.configurations == 1:
             return
         for place, shape in enumerate(self.shapes):
             if not self._fits[place]:
                 continue
-            found = shape_dominators(shape, self.area_mm2[: self.configurations])
+            found = shape_dominators(shape, figures, self.held)
             first = place * self.configurations
             self.dominator[first : first + self.configurations] = np.where(found < 0, -1, found + first)
 
     def _bounds(self) -> FloatArray:
         """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        asked = (self.dominator < 0) & np.repeat(self._fits, self.configurations)
+        asked = (self.dominator < 0) & np.repeat(self._fits, self.configurations) & np.tile(self.held, len(self.shapes))
         for place, shape in enumerate(self.shapes):
             first = place * self.configurations
             for row in np.flatnonzero(asked[first : first + self.configurations]).tolist():
                 bounds[first + row] = self.least_seconds(first + row)
             for part in shape.parts if len(self.shapes) > MANY_SHAPES else ():
-                part.plans.forget()
+                part.forget()
         return bounds
 
     def least_seconds(self, point: int) -> float:
         """Seconds that no plan of one point is below; infinite where none fits."""
         row, shape = self.locate(point)
-        plans = (ConfigurationPlans(part.plans, part.least, row, float(self.key.memory_bytes)) for part in shape.parts)
+        plans = (ConfigurationPlans(part.plans_on(row), part.least, row, float(self.key.memory_bytes)) for part in shape.parts)
         return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
 
     def _values(self, points: IntArray) -> Values:
-        return better_is_larger(self.throughput_bound[points], self.area_mm2[points], self.least_j[points])
+        return self.figures.some(points).larger_is_better(self.least_j[points], self.throughput_bound[points])
 
     def _prune(self) -> None:
         known = np.flatnonzero(self.status == PointStatus.EVALUATED)
         if not len(known):
             return
         throughput = self.batch_samples / self.iteration_s[known]  # found, which an unproven point's bound may be above
-        evaluated = better_is_larger(throughput, self.area_mm2[known], self.energy_j[known])
+        evaluated = self.figures.some(known).larger_is_better(self.energy_j[known], throughput)
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         closed = dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
         self.status[still_open[closed]] = PointStatus.PRUNED
@@ -304,40 +313,40 @@ class Evaluated:
     pp: int
 
 
-def objective_value(objective: Objective, throughput: FloatArray, area_mm2: FloatArray, energy_j: FloatArray) -> FloatArray:
-    """Value to maximise; monotone in throughput up, area down, energy down, which pruning relies on."""
-    if objective is Objective.THROUGHPUT:
-        return throughput
-    if objective is Objective.THROUGHPUT_PER_AREA:
-        return throughput / area_mm2
-    return 1.0 / energy_j
-
-
-def shape_dominators(shape: Shape, area_mm2: FloatArray) -> IntArray:
-    """For every configuration one that dominates it under ``shape``, or -1: shape (configurations,)."""
+def shape_dominators(shape: Shape, figures: ChipFigures, chosen: NDArray[np.bool_]) -> IntArray:
+    """For every configuration that is ``chosen`` one of them that dominates it under ``shape``, or -1: (configurations,)."""
+    rows = np.flatnonzero(chosen)
 
     def columns(costs: Sequence[LayerCosts]) -> FloatArray:
-        other = np.stack([area_mm2, _joules(costs, len(area_mm2))], axis=1)
-        return np.concatenate([*map(pass_seconds, costs), other], axis=1)
+        joules = _joules(costs, len(figures))[rows, None]
+        return np.concatenate([*(pass_seconds(each, rows) for each in costs), figures.criteria[rows], joules], axis=1)
 
-    return dominators(columns(_found(shape)), columns(_least(shape)) if (shape.excess > 1.0).any() else None)
+    found = np.full(len(figures), -1, dtype=np.int64)
+    among = dominators(columns(_found(shape)), columns(_least(shape)) if (shape.excess > 1.0).any() else None)
+    found[rows] = np.where(among < 0, -1, rows[among])
+    return found
 
 
-def deciding_columns(shape: Shape, area_mm2: FloatArray, objective: Objective, rows: IntArray, *, least: bool) -> FloatArray:
+def deciding_columns(shape: Shape, figures: ChipFigures, objective: Objective, rows: IntArray, *, least: bool) -> FloatArray:
     """What ``objective`` depends on under ``shape``, smaller is better: shape (configurations ``rows``, criteria).
 
     With ``least`` as little as layers may take where their schedules are not proven shortest.
     """
-    costs = _least(shape) if least else _found(shape)
-    if objective is Objective.THROUGHPUT_PER_JOULE:
-        return _joules(costs, len(area_mm2))[rows, None]
-    seconds = np.concatenate([pass_seconds(each, rows) for each in costs], axis=1)
-    return np.column_stack([seconds, area_mm2[rows]]) if objective is Objective.THROUGHPUT_PER_AREA else seconds
+    costs, chosen = _least(shape) if least else _found(shape), figures.criteria_of(objective)[rows]
+    joules = _joules(costs, len(figures))[rows, None]
+    if objective is Objective.THROUGHPUT_PER_JOULE and not figures.static_w.any():
+        return joules
+    seconds = [pass_seconds(each, rows) for each in costs]
+    return np.concatenate([*seconds, chosen, *([joules] if objective in OF_ENERGY else [])], axis=1)
 
 
-def undominated(shape: Shape, area_mm2: FloatArray) -> NDArray[np.bool_]:
-    """Configurations that could matter under ``shape``, shape (configurations,)."""
-    alive: NDArray[np.bool_] = shape_dominators(shape, area_mm2) < 0
+def undominated(shape: Shape, figures: ChipFigures) -> NDArray[np.bool_]:
+    """Configurations that could matter under ``shape`` among those with as much memory, shape (configurations,)."""
+    alive = np.zeros(len(figures), dtype=np.bool_)
+    sizes = [0] if figures.memory_bytes is None else np.unique(figures.memory_bytes).tolist()
+    for size in sizes:
+        held = figures.holding(size)
+        alive |= held & (shape_dominators(shape, figures, held) < 0)
     return alive
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from Common.numbers import number
 from GraphExtractor.graph import GraphKey
 from Plans.groups import LayerGroups
+from Solver.chip_figures import OF_ENERGY
 from Solver.hardware import PricedGraph
-from Solver.problem import Objective
 from Solver.schedule.solver import Effort
 from Solver.search.costs import ModelShapes
 from Solver.search.point_store import PointStore
@@ -51,8 +51,8 @@ def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
-            rows &= undominated(shape, run.hardware.area_mm2)
-    alone = not several and run.problem.objective is not Objective.THROUGHPUT_PER_JOULE
+            rows &= undominated(shape, run.hardware.figures)
+    alone = not several and run.problem.objective not in OF_ENERGY
     if effort is Effort.THOROUGH and alone and unproven.any():
         unproven &= _could_be_best(run, shapes)
     return unproven
@@ -63,7 +63,7 @@ def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
     objective, could = run.problem.objective, np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
     roomier = None
     for size in sorted(run.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(shapes, size, run.hardware.area_mm2, PointStore(None), roomier)
+        group = PointGroup.of(shapes, size, run.hardware.figures, PointStore(None), roomier)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         could |= group.undominated_bound(objective) >= group.objective(objective).max() * (1.0 - ROUNDING)
         roomier = group

@@ -28,9 +28,14 @@ def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePo
         return ()
     with run.progress.phase("known chips", len(hardware.references)) as advance:
         for chip in hardware.references:
-            alone = priced(run, hardware.only([chip.accelerator]))
-            for memory_bytes in run.problem.memory_bytes:
+            only = hardware.only([chip.accelerator])
+            own = only.figures.memory_bytes  # None: as much as the problem says
+            sizes = run.problem.memory_bytes if own is None else (int(own[0]),)
+            alone = priced(replace(run, problem=replace(run.problem, memory_bytes=sizes)), only)
+            for memory_bytes in sizes:
                 optimum_value = next((point.value for point in best if point.hbm_bytes == memory_bytes), None)
+                if own is not None:
+                    optimum_value = max((point.value for point in best), default=None)
                 points.append(_reference_point(alone, chip, memory_bytes, optimum_value))
             advance(1)
     return tuple(points)

@@ -38,13 +38,20 @@ class PricedHardware:
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
         return [
-            PointGroup.of(each, memory_bytes, self.run.hardware.area_mm2, PointStore(None), most_steps=self.most_steps)
+            PointGroup.of(each, memory_bytes, self.run.hardware.figures, PointStore(None), most_steps=self.most_steps)
             for each in self.shapes
         ]
 
     def optimum(self, memory_bytes: int) -> JointOptimum | None:
         """The best of them with the best plans; None where nothing fits."""
         return best_for_all_models(self.run.problem, self.groups(memory_bytes), memory_bytes)
+
+    def best_optimum(self) -> JointOptimum | None:
+        """The best with as much memory as there may be; with the memories of the chips the best of all."""
+        sizes = self.run.problem.memory_bytes
+        asked = (max(sizes),) if self.run.hardware.figures.memory_bytes is None else sizes
+        found = [optimum for size in asked if (optimum := self.optimum(size)) is not None]
+        return max(found, key=lambda optimum: optimum.value, default=None)
 
     def design(self, memory_bytes: int) -> DesignPoint | None:
         """The best design, without a certificate; None where nothing fits."""

@@ -50,9 +50,10 @@ class Run:
     first: bool = True
 
     @cached_property
-    def machine(self) -> Machine:
-        """What all configurations have in common: network and framework."""
-        return self.hardware.machine(0, float(max(self.problem.memory_bytes)))
+    def machines(self) -> list[Machine]:
+        """Those that configurations run plans on, which differ in the bandwidth of their memories alone, slowest first."""
+        most = float(max(self.problem.memory_bytes))
+        return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 
     @cached_property
     def pricing(self) -> str:

@@ -126,9 +126,9 @@ class _Screen:
             self.shapes[number] = self._priced.shape(number)
         shape, best_s = self.shapes[number], beaten_s
         for part in shape.parts if shape is not None else ():
-            plans = ConfigurationPlans(part.plans, part.costs, 0, float(memory_bytes))
+            plans = ConfigurationPlans(part.plans_on(0), part.costs, 0, float(memory_bytes))
             best_s = min(best_s, plans.best(best_s, most_steps=FIRST_STEPS).iteration_s)
-            part.plans.forget()
+            part.forget()
         self._beyond[what] = beaten_s
         if best_s < beaten_s:
             self._found[what] = best_s

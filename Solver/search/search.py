@@ -15,6 +15,9 @@ from Common.records import to_json
 from GraphExtractor.names import label
 from GraphExtractor.storage import load_or_extract
 from Plans.results import Status
+from Solver.chip_records import ChipReport
+from Solver.chip_report import chip_report
+from Solver.hardware import DesignedChips
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, ModelPlan, SearchResult, SizeRow
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
@@ -116,7 +119,7 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
         times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
         folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
-    return PointGroup.of(shapes, memory_bytes, run.hardware.area_mm2, PointStore(folder), roomier)
+    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier)
 
 
 def scored_point(
@@ -145,8 +148,18 @@ def scored_point(
         models=plans,
         certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
         combine=run.problem.deciding,
+        chip=_chip(run, optimum.row, plans),
     )
     return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
+
+
+def _chip(run: Run, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:
+    """What the chip of a configuration takes; None where that is not known."""
+    hardware = run.hardware
+    if not isinstance(hardware, DesignedChips) or hardware.space is None:
+        return None
+    figures = hardware.figures.some(np.array([row]))
+    return chip_report(hardware.accelerators.accelerator(row), hardware.space, figures, plans)
 
 
 def count(groups: Sequence[PointGroup]) -> Counts:
@@ -156,10 +169,12 @@ def count(groups: Sequence[PointGroup]) -> Counts:
         name: int(np.count_nonzero(status == PointStatus[name.upper()]))
         for name in ("evaluated", "dominated", "pruned", "infeasible")
     }
+    absent = sum(int(group.absent.sum()) for group in groups)
+    each["infeasible"] -= absent
     plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
     unlisted = sum(len(group.closed) for group in groups)
     each["pruned"] += unlisted
-    return Counts(space=len(status) + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted)
+    return Counts(space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted)
 
 
 def _plans(group: PointGroup) -> int:

@@ -1,6 +1,6 @@
 """The best design that has what was asked for, beside the best of all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
 def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[Designed | None, PricedHardware]:
     """The best of the points, of equal ones the smallest: those that could reach most come first, until no other can be it."""
     hardware, reach = points.hardware, points.reach
-    waiting = np.lexsort((hardware.area_mm2, -reach))
+    waiting = np.lexsort((hardware.figures.area_mm2, -reach))
     best: Designed | None = None
     size = FIRST_BATCH
     with search.run.progress.phase("designs with what was asked for", len(waiting)) as advance:
@@ -120,7 +120,7 @@ def _best(search: RepeatedSearch, request: Request, points: _Points) -> tuple[De
             if best is None:
                 left = left[:0]  # whether a model fits does not depend on the accelerator
             else:
-                level, smaller = best.point.value, hardware.area_mm2[left] < _area_mm2(best.point)
+                level, smaller = best.point.value, hardware.figures.area_mm2[left] < _area_mm2(best.point)
                 left = left[(reach[left] > level * (1 + EQUAL)) | ((reach[left] >= level * (1 - EQUAL)) & smaller)]
             advance(len(waiting) - len(left))
             waiting, size = left, size * GROWTH
@@ -205,9 +205,13 @@ def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
 
 
 def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
+    """A chip that is not in the space, with the memory and the clock of the first that is."""
+    first = hardware.accelerators.variants[0]
     num_tc, num_vc, width, depth, width_vc, glb_bytes = (axes[name] for name in AXES)
-    area = float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform))
-    return Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, area)
+    chip = Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, 0.0, first.memory, first.frequency_hz)
+    if hardware.space is not None:
+        return hardware.space.with_area(chip)
+    return replace(chip, area_mm2=float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform)))
 
 
 def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: dict[str, int]) -> str:

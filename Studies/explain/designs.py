@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import Combine, Objective
-from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.accelerator import COLUMNS, VARIED, AcceleratorSet, Variant
+from Solver.chip_figures import ChipFigures
 from Solver.combination import Combination
-from Solver.search.points import objective_value
 from Studies.config_files import split_weight
-from Studies.explain.constraints import AXES
 from Studies.finished_run import FinishedRun
 
 if TYPE_CHECKING:
@@ -43,19 +42,41 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
     """
     objective = Objective(run.settings["objective"])
     combination = combination_of(run)
-    keys: IntArray = np.asarray(designs.groupby([*AXES, "area_mm2"], sort=False).ngroup(), dtype=np.int64)
+    varied = [name for name in VARIED if name in designs]
+    grouped = designs.groupby([*COLUMNS, *varied], sort=False, dropna=False)
+    keys: IntArray = np.asarray(grouped.ngroup(), dtype=np.int64)
     count = int(keys.max()) + 1 if len(keys) else 0
     first = np.unique(keys, return_index=True)[1]
-    columns = {name: designs[name].to_numpy()[first] for name in (*AXES, "area_mm2")}
+    accelerators = _accelerators(designs.iloc[first])
+    figures = _figures(run, accelerators).some(keys)
     reach, found = dict[str, FloatArray](), dict[str, FloatArray]()
     feasible = (designs["status"] != "infeasible").to_numpy()
     evaluated = (designs["status"] == "evaluated").to_numpy()
     model = designs["model"].astype(str).to_numpy()
     for name in combination.weights:
         mine = (model == name) & feasible
-        reach[name] = _largest(_objective(objective, designs["throughput_bound_samples_per_s"], designs), mine, keys, count)
-        found[name] = _largest(_objective(objective, designs["throughput_samples_per_s"], designs), mine & evaluated, keys, count)
-    return AcceleratorValues(AcceleratorSet(**columns), _together(combination, reach), _together(combination, found))
+        tokens = run.result.best.models[name].sequence_length if run.result.best is not None else 1
+        reach[name], found[name] = (
+            _largest(_objective(objective, figures, designs, f"throughput_{which}", tokens), rows, keys, count)
+            for which, rows in (("bound_samples_per_s", mine), ("samples_per_s", mine & evaluated))
+        )
+    return AcceleratorValues(accelerators, _together(combination, reach), _together(combination, found))
+
+
+def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
+    """The accelerators of ``rows`` of the table of designs."""
+    columns = {name: rows[name].to_numpy() for name in COLUMNS}
+    if VARIED[0] not in rows:
+        return AcceleratorSet(**columns)  # type: ignore[arg-type]
+    clocks = [None if np.isnan(clock) else clock for clock in rows["frequency_hz"].astype(float)]
+    own = [Variant(memory, clock) for memory, clock in zip(rows["memory_system"], clocks, strict=True)]
+    variants = tuple(dict.fromkeys(own))
+    return AcceleratorSet(**columns, variant=np.array([variants.index(each) for each in own]), variants=variants)
+
+
+def _figures(run: FinishedRun, accelerators: AcceleratorSet) -> ChipFigures:
+    records = run.result.hardware.records
+    return ChipFigures.of(accelerators, records.space, np.ones(len(accelerators)), records.cluster)
 
 
 def _together(combination: Combination, values: dict[str, FloatArray]) -> FloatArray:
@@ -77,9 +98,11 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
     return {name: 1.0 if weight is None else float(weight) for name, weight in parts}
 
 
-def _objective(objective: Objective, throughput: pd.Series[float], designs: pd.DataFrame) -> FloatArray:
-    area_mm2, energy_j = (designs[name].to_numpy(dtype=np.float64) for name in ("area_mm2", "energy_per_sample_j"))
-    return objective_value(objective, np.asarray(throughput, dtype=np.float64), np.asarray(area_mm2), np.asarray(energy_j))
+def _objective(objective: Objective, figures: ChipFigures, designs: pd.DataFrame, column: str, tokens: int) -> FloatArray:
+    """The objective of every row of ``designs``, of the throughput in ``column``."""
+    throughput = designs[column].to_numpy(dtype=np.float64)
+    dynamic_j = designs["energy_per_sample_j"].to_numpy(dtype=np.float64)
+    return figures.value(objective, throughput, dynamic_j, tokens)
 
 
 def _largest(values: FloatArray, mine: NDArray[np.bool_], keys: IntArray, count: int) -> FloatArray:

@@ -7,7 +7,6 @@ import numpy as np
 from Common.numbers import number
 from Common.units import MIB
 from Estimator.chips.accelerator import Accelerator
-from Estimator.chips.area import area_mm2
 from Estimator.chips.design_space import DesignSpace
 from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
@@ -70,7 +69,9 @@ class _Best:
 
 
 def _best_of(run: Run, hardware: DesignedChips, chips: list[Accelerator], hbm_bytes: int) -> _Best:
-    optimum = priced(run, hardware.only(chips)).optimum(hbm_bytes) if chips else None
+    found = priced(run, hardware.only(chips)) if chips else None
+    own = found is not None and found.run.hardware.figures.memory_bytes is not None
+    optimum = None if found is None else found.best_optimum() if own else found.optimum(hbm_bytes)
     return _Best(None, 0.0) if optimum is None else _Best(chips[optimum.row], optimum.value)
 
 
@@ -86,11 +87,10 @@ def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
     for axis, values in _axes(space).items():
         for value in values:
             if value > getattr(chip, axis):
-                grown = replace(chip, **{axis: value})
+                grown = replace(chip, **{axis: value})  # type: ignore[arg-type]
                 if space.axes.width_vc is None and axis == "width":
                     grown = replace(grown, width_vc=value)
-                cores = (grown.num_tc, grown.num_vc, grown.width, grown.depth, grown.width_vc, grown.glb_bytes)
-                found.append(replace(grown, area_mm2=float(area_mm2(*cores, space.platform))))
+                found.append(space.with_area(grown))
     return found
 
 

@@ -27,7 +27,7 @@ from profiles_by_hand import product, row, stream, written
 import Estimator
 from Common.errors import InputError
 from Estimator.chips.accelerator import AcceleratorSet, Platform
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.cost_model import OperatorCostModel, OperatorCosts
 from Estimator.devices.device import Device, Software

@@ -3,7 +3,8 @@
 import pytest
 
 from Estimator.chips.accelerator import AcceleratorSet, Platform
-from Estimator.chips.design_space import DesignSpace, load_design_space
+from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
 

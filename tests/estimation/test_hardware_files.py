@@ -12,7 +12,7 @@ from Common.errors import InputError
 from Common.quantities import unit_of_key
 from Common.records import read_yaml
 from Common.refusals import SeveralProblemsError
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.devices.files import load_contention, load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
 

@@ -7,7 +7,7 @@ import pytest
 from operators_by_hand import recurrent_operator, scan_operator
 
 from Common.errors import InputError
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.signatures import operator_signature
 from Estimator.chips.tensor_core import TensorCoreModel
 from Estimator.chips.vector_core import VectorCoreModel

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import AcceleratorSet, Dataflow, Platform, TensorCores
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.systolic import pipelined_time
 from Estimator.chips.tensor_core import CoreEstimate, TensorCoreModel, TensorWork
 from GraphExtractor.graph import Gemm
@@ -34,7 +34,7 @@ def work(*gemms: Gemm, extra_bytes: int = 0, attention: bool = False) -> TensorW
 def cores(*configurations: tuple[int, int, int, int]) -> TensorCores:
     """Configurations (num, width, depth, GLB MiB)."""
     num, width, depth, mib = np.array(configurations).T
-    return TensorCores(num, width, depth, mib << 20)
+    return TensorCores(num, width, depth, mib << 20, np.zeros_like(num))
 
 
 def estimate(on: TensorCores, what: TensorWork, platform: Platform = PLATFORM) -> CoreEstimate:

@@ -9,7 +9,7 @@ from Estimator.chips.accelerator import Platform, VectorCores
 from Estimator.chips.vector_core import ElementWork, VectorCoreModel
 from GraphExtractor.graph import VectorWork
 
-CORES = VectorCores(np.array([1, 2, 4, 64]), np.array([32, 32, 32, 32]), np.full(4, 2 << 20))
+CORES = VectorCores(np.array([1, 2, 4, 64]), np.array([32, 32, 32, 32]), np.full(4, 2 << 20), np.zeros(4, np.int64))
 
 
 def model(platform: Platform) -> VectorCoreModel:

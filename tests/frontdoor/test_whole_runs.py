@@ -12,7 +12,7 @@ import yaml
 import phaze
 from Common.errors import PhazeError
 from Common.files import write_atomically
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from GraphExtractor.graph import ModelGraph
 
 SPACE = {

@@ -11,7 +11,7 @@ from schedule_problems import layer_problem, problem_of, problems
 
 from Common.errors import PhazeError, SolverError
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.pass_parts import OperatorParts, PassParts, operator_parts
 from GraphExtractor.graph import CollectiveGroup, GraphKey, ModelGraph, OperatorGraph

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case, together
+from exact_values import objective_of, true_seconds
+from random_searches import OBJECTIVES, Case, random_case, together
 from samples import sampled
 
 from Common.choices import Objective
@@ -48,32 +49,16 @@ def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
 
 def true_values(case: Case, groups: list[PointGroup], *, least: bool = False) -> np.ndarray:
     """The objective of every configuration with its best plans by enumeration, -inf where some model fits with none."""
-    memory_bytes = max(case.problem.memory_bytes)
     every = []
     for model in case.problem.models:
-        mine = [group for group in groups if (group.key.model, group.key.memory_bytes) == (model.name, memory_bytes)]
-        values = [
-            [value_of(case, group, index, row, least=least) for row in range(group.configurations)]
-            for group in mine
-            for index in range(len(group.shapes))
-        ]
-        every.append(np.max(values, axis=0))
+        mine = [group for group in groups if group.key.model == model.name]
+        if not case.hardware.memories:
+            mine = [group for group in mine if group.key.memory_bytes == max(case.problem.memory_bytes)]
+        tables = [objective_of(case.problem.objective, true_seconds(case, group, least=least), group) for group in mine]
+        values = [table.reshape(-1, group.configurations) for table, group in zip(tables, mine, strict=True)]
+        every.append(np.max(np.concatenate(values), axis=0))
     own = [float(each.max()) for each in every]
     return together(case.problem.combine, every, [model.weight for model in case.problem.models], own)
-
-
-def value_of(case: Case, group: PointGroup, index: int, row: int, *, least: bool) -> float:
-    model = next(each for each in case.problem.models if each.name == group.key.model)
-    shape, point = group.shapes[index].plan, index * group.configurations + row
-    seconds = case.enumerated(model, shape, row, float(group.key.memory_bytes), least=least).iteration_s
-    if np.isinf(seconds):
-        return -np.inf
-    throughput = group.batch_samples / seconds
-    return {
-        Objective.THROUGHPUT: throughput,
-        Objective.THROUGHPUT_PER_AREA: throughput / group.area_mm2[point],
-        Objective.THROUGHPUT_PER_JOULE: 1.0 / group.energy_j[point],
-    }[case.problem.objective]
 
 
 def some_values(case: Case) -> list[np.ndarray]:
@@ -91,7 +76,7 @@ def case_of_chips(seed: int) -> Case:
 
 @pytest.mark.parametrize(
     ("seed", "objective"),
-    sampled(product(range(500, 508), Objective), list(zip(range(500, 504), cycle(Objective), strict=False))),
+    sampled(product(range(500, 508), OBJECTIVES), list(zip(range(500, 504), cycle(OBJECTIVES), strict=False))),
 )
 def test_the_best_design_of_every_value_is_that_of_enumeration(
     seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
@@ -101,9 +86,20 @@ def test_the_best_design_of_every_value_is_that_of_enumeration(
     check_designs(case, searched(case, monkeypatch))
 
 
+@pytest.mark.parametrize(
+    ("seed", "objective"), sampled(product(range(540, 546), Objective), list(zip(range(540, 546), Objective, strict=False)))
+)
+def test_the_best_design_of_every_value_with_memory_as_it_is_sold_is_that_of_enumeration(
+    seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = {"configurations": 8, "memories": 2, "most_layers": 3, "sold": True, "models": 1 + seed % 2}
+    case = random_case(seed, objective=objective, **many)
+    check_designs(case, searched(case, monkeypatch))
+
+
 @pytest.mark.parametrize("seed", sampled(range(520, 528), (521, 522, 526)))
 def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = random_case(seed, configurations=5, models=2, most_layers=3, objective=list(Objective)[seed % 3])
+    case = random_case(seed, configurations=5, models=2, most_layers=3, objective=OBJECTIVES[seed % 3])
     check_designs(case, searched(case, monkeypatch))
 
 
@@ -111,7 +107,7 @@ def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(se
 def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
     found = searched(case, monkeypatch)
-    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.area_mm2
+    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.figures.area_mm2
     designs = Designs.of(found.run, found.groups)
     for rows in some_values(case):
         if np.isfinite(true[rows].max()):
@@ -135,7 +131,7 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(seed: int, 
     monkeypatch.setattr(hardware, "accelerators", SimpleNamespace(accelerator=case.hardware.accelerator), raising=False)
     for rows, value in open_:
         equal = SimpleNamespace(value=value.reached, proven=True)
-        monkeypatch.setattr(axis_values, "priced", lambda *_, equal=equal: SimpleNamespace(optimum=lambda _: equal))
+        monkeypatch.setattr(axis_values, "priced", lambda *_, equal=equal: SimpleNamespace(best_optimum=lambda: equal))
         again = designs.best("value", rows)
         assert (again.accelerator, again.reached) == (value.accelerator, value.reached)
         assert again.bound <= value.bound

@@ -9,7 +9,8 @@ from itertools import cycle, product
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case, together
+from exact_values import criteria_of, objective_of, true_seconds
+from random_searches import OBJECTIVES, Case, random_case, together
 from samples import sampled
 
 from Common.choices import Objective
@@ -36,18 +37,6 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
     return answered
 
 
-def true_seconds(case: Case, group: PointGroup, *, least: bool = False) -> np.ndarray:
-    """The least seconds of every point of ``group`` by enumeration; with ``least`` if all layers took as little as they may."""
-    model = next(each for each in case.problem.models if each.name == group.key.model)
-    return np.array(
-        [
-            case.enumerated(model, shape.plan, row, float(group.key.memory_bytes), least=least).iteration_s
-            for shape in group.shapes
-            for row in range(group.configurations)
-        ]
-    )
-
-
 def check_group(group: PointGroup, true_s: np.ndarray) -> None:
     """Bounds hold at every point, what is evaluated or infeasible is exactly so, and the front is whole."""
     evaluated = group.status == PointStatus.EVALUATED
@@ -58,33 +47,22 @@ def check_group(group: PointGroup, true_s: np.ndarray) -> None:
     true = group.batch_samples / true_s
     assert np.all(group.throughput_bound >= true * (1 - 1e-9))
     possible = np.flatnonzero(np.isfinite(true_s))
-    every = better_is_larger(true[possible], group.area_mm2[possible], group.energy_j[possible])
     found = np.flatnonzero(evaluated)
-    front = better_is_larger(true[found], group.area_mm2[found], group.energy_j[found])
+    every, front = (better_is_larger(*criteria_of(group, true_s, rows)) for rows in (possible, found))
     every[:, 0], front[:, 0] = (np.round(values, 9) for values in (every[:, 0], front[:, 0]))
     assert {tuple(each) for each in every[nondominated(every)]} == {tuple(each) for each in front[nondominated(front)]}
-
-
-def value_of(objective: Objective, seconds: np.ndarray, group: PointGroup) -> np.ndarray:
-    """The objective of every point, -inf where nothing fits."""
-    values = {
-        Objective.THROUGHPUT: group.batch_samples / seconds,
-        Objective.THROUGHPUT_PER_AREA: group.batch_samples / seconds / group.area_mm2,
-        Objective.THROUGHPUT_PER_JOULE: 1.0 / group.energy_j,
-    }[objective]
-    return np.where(np.isfinite(seconds), values, -np.inf)
 
 
 def check_answer(case: Case, found: Searched) -> None:
     """Everything that a search says of ``case``, against enumeration."""
     counts = found.result.counts
-    assert counts.complete and counts.space == sum(len(group.status) for group in found.groups)
+    assert counts.complete and counts.space == sum(len(group.status) - group.absent.sum() for group in found.groups)
     true = {id(group): true_seconds(case, group) for group in found.groups}
     weights = [model.weight for model in case.problem.models]
     rows = {(row.model, row.hbm_bytes, row.micro_batch_size): row for row in found.result.rows}
     for group in found.groups:
         check_group(group, true[id(group)])
-        least = value_of(case.problem.objective, true[id(group)], group).max()
+        least = objective_of(case.problem.objective, true[id(group)], group).max()
         row = rows[group.key.model, group.key.memory_bytes, group.key.micro_batch_size]
         assert (row.status is Status.INFEASIBLE) == np.isinf(least)
         if np.isfinite(least):
@@ -94,7 +72,8 @@ def check_answer(case: Case, found: Searched) -> None:
     for size in case.problem.memory_bytes:
         for model in case.problem.models:
             mine = [each for each in found.groups if each.key.model == model.name and each.key.memory_bytes == size]
-            tables = [value_of(case.problem.objective, true[id(each)], each).reshape(-1, each.configurations) for each in mine]
+            values = [(each, objective_of(case.problem.objective, true[id(each)], each)) for each in mine]
+            tables = [table.reshape(-1, each.configurations) for each, table in values]
             best.setdefault(size, []).append(np.max(np.concatenate(tables), axis=0))
     own = [max(float(each.max()) for each in values) for values in zip(*best.values(), strict=True)]
     for size, values in best.items():
@@ -138,7 +117,7 @@ def several_configurations(seed: int) -> Case:
 
 @pytest.mark.parametrize(
     ("seed", "objective"),
-    sampled(product(range(100, 108), Objective), list(zip(range(101, 105), cycle(Objective), strict=False))),
+    sampled(product(range(100, 108), OBJECTIVES), list(zip(range(101, 105), cycle(OBJECTIVES), strict=False))),
 )
 def test_the_best_of_several_configurations_is_that_of_enumeration(seed: int, objective: Objective, searched: Searching) -> None:
     case = several_configurations(seed)
@@ -146,9 +125,20 @@ def test_the_best_of_several_configurations_is_that_of_enumeration(seed: int, ob
     check_answer(case, searched(case))
 
 
+@pytest.mark.parametrize(
+    ("seed", "objective"), sampled(product(range(700, 706), Objective), list(zip(range(700, 706), Objective, strict=False)))
+)
+def test_the_best_of_chips_with_memory_as_it_is_sold_is_that_of_enumeration(
+    seed: int, objective: Objective, searched: Searching
+) -> None:
+    """Each has a memory, a bandwidth, power that it draws all the time, a price and carbon of its own."""
+    case = random_case(seed, configurations=6, memories=2, most_layers=3, objective=objective, sold=True, models=1 + seed % 2)
+    check_answer(case, searched(case))
+
+
 @pytest.mark.parametrize("seed", sampled(range(200, 212), (202, 203, 204, 207)))
 def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Searching) -> None:
-    case = random_case(seed, configurations=4, models=2, most_layers=3, objective=list(Objective)[seed % 3])
+    case = random_case(seed, configurations=4, models=2, most_layers=3, objective=OBJECTIVES[seed % 3])
     check_answer(case, searched(case))
 
 

@@ -13,7 +13,7 @@ from operators_by_hand import chain, collective_operator, gemm_operator, model_g
 from schedule_problems import optimum_by_enumeration
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.energy import OperatorEnergy
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, populate_estimates
 from Estimator.cost_model import PieceTimes

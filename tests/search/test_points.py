@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case
+from random_searches import OBJECTIVES, Case, random_case
 
 from Common.choices import Objective
 from Solver.search import model_shapes as searched_shapes
@@ -40,7 +40,7 @@ def priced(seed: int, configurations: int = 40) -> tuple[Case, ModelShapes]:
 def group_of(case: Case, shapes: ModelShapes, folder: Path | None = None, memory: float = 1e9, roomier=None) -> PointGroup:  # type: ignore[no-untyped-def]
     key = PointKey("model0", shapes.micro_batch_size, int(memory))
     batch = shapes.model.space.base.global_batch_size
-    return PointGroup(key, shapes.shapes, case.hardware.area_mm2, batch, PointStore(folder), roomier)
+    return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(folder), roomier)
 
 
 def explored(group: PointGroup) -> PointGroup:
@@ -68,7 +68,7 @@ def test_pruning_keeps_the_optimum_of_every_objective_and_the_front(seed: int) -
     assert np.any(closed), "nothing was closed, so this test shows nothing"
     assert np.all(searched.throughput_bound >= brute.throughput_bound * (1 - 1e-12))
     assert np.array_equal(searched.status == PointStatus.INFEASIBLE, (brute.status == PointStatus.INFEASIBLE) & ~closed)
-    for objective in Objective:
+    for objective in OBJECTIVES:
         assert searched.objective(objective).max() == brute.objective(objective).max()
     assert front_values(searched) == front_values(brute)
     assert not np.any(searched.status == PointStatus.OPEN)
@@ -82,7 +82,7 @@ def test_what_more_memory_found_holds_in_less_where_it_fits(seed: int) -> None:
     for memory in (held.max(), np.median(held) * 0.9, held.min() * 0.5):
         shared = explored(group_of(case, shapes, memory=memory, roomier=explored(group_of(case, shapes))))
         alone = explored(group_of(case, shapes, memory=memory))
-        for objective in Objective:
+        for objective in OBJECTIVES:
             assert shared.objective(objective).max() == pytest.approx(alone.objective(objective).max(), rel=1e-12)
         known = shared.status == PointStatus.EVALUATED
         assert np.all(shared.memory_bytes[known] <= memory * (1 + 1e-12))

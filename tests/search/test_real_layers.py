@@ -5,7 +5,7 @@ import pytest
 from operators_by_hand import innermost_network
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
-from Estimator.chips.design_space import load_design_space
+from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.latency_table import populate_estimates
 from Estimator.hardware_files import load_cluster
 from GraphExtractor import extract

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from random_searches import Case, random_case, together
+from random_searches import OBJECTIVES, Case, random_case, together
 
 from Common.choices import Combine, Objective
 from Solver.combination import Combination
@@ -28,7 +28,7 @@ def tied(seed: int, monkeypatch: pytest.MonkeyPatch, models: int = 1) -> tuple[C
 def group_of(case: Case, shapes: ModelShapes) -> PointGroup:
     key = PointKey(shapes.model.name, shapes.micro_batch_size, 10**9)
     batch = shapes.model.space.base.global_batch_size
-    return PointGroup(key, shapes.shapes, case.hardware.area_mm2, batch, PointStore(None))
+    return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(None))
 
 
 def disturbed(group: PointGroup, seed: int) -> PointGroup:
@@ -44,7 +44,7 @@ def order_of(group: PointGroup, objective: Objective, point: int) -> tuple[float
 
 
 @pytest.mark.some(5)
-@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("seed", range(600, 606))
 def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
     seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +64,7 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
 
 
 @pytest.mark.some(4)
-@pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("how", list(Combine))
 @pytest.mark.parametrize("seed", range(620, 624))
 def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
@@ -86,7 +86,7 @@ def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
         bests.append(values.max(axis=0))
         energies.append(share * np.where(values == values.max(axis=0), joules, np.inf).min(axis=0))
     mean = together(how, bests, list(weights.values()), [each.max() for each in bests])
-    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.area_mm2
+    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.figures.area_mm2
     best = np.flatnonzero(mean >= mean.max() * (1 - 1e-12))
     combination = Combination(how, weights, {name: float(each.max()) for name, each in zip(weights, bests, strict=True)})
     found = []

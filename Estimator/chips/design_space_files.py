@@ -1,0 +1,239 @@
+"""Design spaces and chips from their YAML files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from Common.errors import InputError
+from Common.files import beside
+from Common.records import read_yaml, to_record
+from Common.refusals import FileRefusals
+from Estimator.chips.accelerator import Accelerator, Platform
+from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
+from Estimator.chips.clock import maximum_frequency_hz
+from Estimator.chips.cost import Prices, load_prices
+from Estimator.chips.design_space import GIGA, Axes, ChipSize, DesignSpace, KeepRule, ReferenceChip, accelerator_of
+from Estimator.chips.memory_files import memory_system
+from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
+
+PRICES = "datacenter_2025"  # where none are given
+LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
+LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
+
+
+@dataclass(frozen=True)
+class NamedChip:
+    """A reference accelerator."""
+
+    name: str
+    source: str
+    accelerator: ChipSize
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Largest area: that of an accelerator, or a number."""
+
+    accelerator: ChipSize | None = None
+    area_mm2: float | None = None
+
+
+@dataclass(frozen=True)
+class DesignSpaceFile:
+    """A design space as its file states it; other files by name or by path relative to this one."""
+
+    name: str
+    technology: str
+    platform: str
+    vector_functions: str
+    axes: Axes
+    budget: Budget
+    keep: KeepRule
+    references: tuple[NamedChip, ...] = ()
+
+
+@dataclass(frozen=True)
+class SpaceChanges:
+    """What a request has in place of what the file of a space states; empty: nothing.
+
+    Chips have links of ``link_bandwidth_bytes_per_s`` and cost what ``prices`` say.
+    """
+
+    technology: str | None = None
+    memory: tuple[str, ...] = ()
+    limits: ChipLimits = NO_LIMITS
+    link_bandwidth_bytes_per_s: float = 0.0
+    prices: Prices | None = None
+
+
+NO_CHANGES = SpaceChanges()
+
+
+def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> DesignSpace:
+    """Read a design space with all the files it names, and with ``changes``.
+
+    Raises:
+        InputError: unknown name, unreadable file, bad key, empty or non-positive axis, budget missing or stated twice, memory
+            as it is sold under a technology that does not describe a whole die, or the other way round.
+    """
+    path = hardware_path("design_spaces", name_or_path)
+    stated = to_record(DesignSpaceFile, read_yaml(path), str(path))
+    _check(stated, path)
+    own = str(beside(path.parent.absolute(), stated.technology))
+    asked = changes.technology
+    process = load_technology(stated.technology, path.parent) if asked is None else load_technology(asked)
+    functions = load_vector_functions(stated.vector_functions, path.parent)
+    platform = load_platform(stated.platform, process, functions, path.parent)
+    memory = changes.memory or stated.axes.memory or ()
+    sizes = [stated.budget.accelerator, *(each.accelerator for each in stated.references)]
+    labels = dict.fromkeys([*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)])
+    systems = {label: memory_system(label, path.parent) for label in labels}
+    platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
+    axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None)
+    space = DesignSpace(
+        name=stated.name,
+        technology=asked or own,
+        own_technology=own,
+        platform=platform,
+        axes=axes,
+        budget_mm2=math.inf,
+        keep=stated.keep,
+        references=(),
+        link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s if memory else 0.0,
+        prices=changes.prices or load_prices(PRICES) if memory else None,
+        limits=changes.limits,
+    )
+    _check_die(space, str(path))
+
+    def chip(size: ChipSize) -> Accelerator:
+        named = size.memory and systems[size.memory].label
+        if named is None and axes.memory is not None:
+            named = axes.memory[0]  # a chip that states none has that of the space
+        return space.with_area(accelerator_of(replace(size, memory=named), platform))
+
+    references = tuple(ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references)
+    limit = stated.budget.area_mm2 if stated.budget.accelerator is None else chip(stated.budget.accelerator).area_mm2
+    assert limit is not None
+    return replace(space, references=references, budget_mm2=limit)
+
+
+def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
+    """A design space that was read before, with what of it may be changed without its file.
+
+    Raises:
+        InputError: as ``load_design_space``.
+    """
+    if not changes.memory and space.axes.memory is None and not changes.limits.any:
+        return space
+    systems = tuple(memory_system(label) for label in changes.memory)
+    memories = tuple({each.label: each for each in (*space.platform.memories, *systems)}.values())
+    labels = tuple(each.label for each in systems) or space.axes.memory
+    changed = replace(
+        space,
+        platform=replace(space.platform, memories=memories),
+        axes=replace(space.axes, memory=labels),
+        limits=changes.limits,
+        link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s,
+        prices=changes.prices or space.prices,
+    )
+    _check_die(changed, space.name)
+    return changed
+
+
+def load_chip(path: Path, space: DesignSpace) -> Accelerator:
+    """Read an accelerator of ``space`` from a YAML file of its sizes (``ChipSize``).
+
+    Raises:
+        InputError: unreadable file, bad key or value, or a die that cannot be.
+    """
+    size = to_record(ChipSize, read_yaml(path), str(path))
+    file = FileRefusals(path)
+    for key, value in vars(size).items():
+        if key not in {"memory", "frequency_ghz"}:
+            require(0 < value <= LARGEST_VALUE, file, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
+    if size.frequency_ghz is not None:
+        _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
+    file.raise_any()
+    axes = space.axes.memory
+    if size.memory is None and axes is not None:
+        require(len(axes) == 1, path, "memory", "left out", f"one of those of the design space {space.name}: {', '.join(axes)}")
+        size = replace(size, memory=axes[0])
+    elif size.memory is not None:
+        system = memory_system(size.memory, path.parent)
+        if system not in space.platform.memories:
+            known = ", ".join(each.label for each in space.platform.memories) or "none"
+            raise InputError(f"{path}: memory is {system.label}, but the design space {space.name} has {known}; see --memory")
+        size = replace(size, memory=system.label)
+    return space.with_area(accelerator_of(size, space.platform))
+
+
+def _check_die(space: DesignSpace, source: str) -> None:
+    """Whether memory as it is sold and a technology that describes whole dies come together."""
+    technology, memory = space.platform.technology, space.platform.memories
+    if memory and technology.die is None:
+        raise InputError(
+            f"{source}: memory is {memory[0].label}, but the technology {technology.name} does not describe memory interfaces; "
+            "give one that describes whole dies with --technology, as foundry_7nm, or leave memory out"
+        )
+    if technology.die is not None and not space.axes.memory:
+        raise InputError(
+            f"{source}: the technology {technology.name} describes whole dies, which carry memory as it is sold, and none is "
+            "given; name one with --memory, as hbm2e:4 for four stacks ('phaze list memories' shows them)"
+        )
+    if space.limits.any and not space.axes.memory:
+        raise InputError(
+            f"{source}: limits of a chip's area, power and cost need whole dies, and the technology {technology.name} does not "
+            "describe them; give --technology, as foundry_7nm, and --memory, as hbm2e:4"
+        )
+    file = FileRefusals(Path(source))
+    for clock in space.axes.frequency_ghz or ():
+        _check_clock(clock, space.platform, file, "axes.frequency_ghz")
+    if technology.die is not None:
+        _check_clock(space.platform.frequency_hz / GIGA, space.platform, file, "frequency")
+    file.raise_any()
+
+
+def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
+    die = platform.technology.die
+    if die is None:
+        require(0 < ghz < math.inf, file, key, ghz, "positive")
+        return
+    most = maximum_frequency_hz(die) / GIGA
+    require(0 < ghz <= most, file, key, f"{ghz:g} GHz", f"above 0 and at most {most:.3g} GHz in {platform.technology.name}")
+
+
+def _check(stated: DesignSpaceFile, path: Path) -> None:
+    file = FileRefusals(path)
+    for axis, values in vars(stated.axes).items():
+        if values is not None:
+            if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more values"):
+                continue
+            require(len(set(values)) == len(values), file, f"axes.{axis}", list(values), "without repetition")
+            if axis != "memory":
+                _check_values(axis, values, file)
+    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
+    require(grid <= LARGEST_GRID, file, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
+    budget = stated.budget
+    stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
+    require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")
+    if budget.area_mm2 is not None:
+        require(0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive")
+    fraction = stated.keep.minimum_area_fraction
+    require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    names = [chip.name for chip in stated.references]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    require(twice is None, file, "references", f"{twice!r} several times", "every chip under a name of its own")
+    chips = [("budget.accelerator", budget.accelerator), *((f"references.{c.name}", c.accelerator) for c in stated.references)]
+    for key, chip in chips:
+        if chip is not None:
+            sizes = [value for value in vars(chip).values() if isinstance(value, int)]
+            require(0 < min(sizes) <= max(sizes) <= LARGEST_VALUE, file, key, vars(chip), f"positive and at most {LARGEST_VALUE}")
+    file.raise_any()
+
+
+def _check_values(axis: str, values: Sequence[float], file: FileRefusals) -> None:
+    require(min(values) > 0, file, f"axes.{axis}", list(values), "positive")
+    require(max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}")

@@ -1,0 +1,73 @@
+"""Memory as it is sold: generations with the capacity, bandwidth, area, energy and price of a stack, and how many of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from Common.units import GIB
+from Estimator.quantity import Quantity, UncertainQuantity
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A generation of memory; every figure is of one stack (a package or channel where the memory is not stacked).
+
+    Areas are of the chip that uses it. Controllers scale with the process and PHYs hardly do; both are stated at 7 nm.
+    """
+
+    name: str
+    stack_bytes: int
+    stack_bandwidth_bytes_per_s: float
+    interposer: bool  # whether it needs one (silicon bridges or CoWoS) in the package
+    phy_area: Annotated[UncertainQuantity, "mm2"]
+    controller_area: Annotated[UncertainQuantity, "mm2"]
+    edge: Annotated[UncertainQuantity, "mm"]  # of the die's edge
+    energy: Annotated[UncertainQuantity, "pJ/byte"]
+    idle_power: Annotated[UncertainQuantity, "W"]
+    price_per_gib: Annotated[UncertainQuantity, "USD"]
+    carbon_per_gib: Annotated[UncertainQuantity, "kg"]  # CO2 equivalents of its making
+
+
+@dataclass(frozen=True)
+class MemorySystem:
+    """So many stacks of a memory on one device."""
+
+    memory: Memory
+    stacks: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of all stacks."""
+        return self.stacks * self.memory.stack_bytes
+
+    @property
+    def capacity_gib(self) -> float:
+        """Of all stacks."""
+        return self.capacity_bytes / GIB
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of all stacks."""
+        return self.stacks * self.memory.stack_bandwidth_bytes_per_s
+
+    @property
+    def access_energy(self) -> Quantity:
+        """Of a byte that is read or written."""
+        energy = self.memory.energy
+        return Quantity(energy.value, energy.unit, energy.source)
+
+    @property
+    def idle_power_w(self) -> float:
+        """Refresh and standby of all stacks and their PHYs."""
+        return self.stacks * self.memory.idle_power.value
+
+    @property
+    def edge_mm(self) -> float:
+        """Of the die's edge that the stacks take."""
+        return self.stacks * self.memory.edge.value
+
+    @property
+    def label(self) -> str:
+        """``hbm3e:4``."""
+        return f"{self.memory.name}:{self.stacks}"

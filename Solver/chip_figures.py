@@ -1,0 +1,179 @@
+"""What decides between configurations of hardware besides the seconds and joules of plans on them: area, power, money, carbon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from Common.choices import Objective
+from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.cost import G_PER_KG, Prices, service_s, switches_usd
+from Estimator.chips.design_space import DesignSpace
+from Estimator.network.cluster import Cluster
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+J_PER_KWH = 3.6e6
+OF_ENERGY = frozenset(Objective) - {Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA}
+OF_WHOLE_CHIPS = frozenset({Objective.THROUGHPUT_PER_DOLLAR, Objective.COST_PER_TOKEN, Objective.CARBON_PER_TOKEN})
+
+
+@dataclass(frozen=True)
+class UseCosts:
+    """What joules cost in dollars and kilograms of CO2 equivalents, cooling included, and how long devices are written off."""
+
+    service_s: float
+    usd_per_j: float
+    kg_per_j: float
+    host_w: float = 0.0  # what the host of a device draws beside it
+
+
+@dataclass(frozen=True, eq=False)
+class ChipFigures:
+    """Figures of configurations, arrays of shape (configurations,), and of the cluster of ``devices`` that is made of one.
+
+    ``static_w`` is drawn whatever is computed; ``owning_usd`` and ``embodied_kg`` are what one device costs besides energy.
+    ``memory_bytes`` is what memory as it is sold holds, None where the problem says how much there may be. What is not known is
+    0.
+    """
+
+    area_mm2: FloatArray
+    static_w: FloatArray
+    owning_usd: FloatArray
+    embodied_kg: FloatArray
+    stream_bytes_per_s: FloatArray
+    memory_bytes: FloatArray | None = None
+    devices: int = 1
+    use: UseCosts | None = None
+
+    @classmethod
+    def of_areas(cls, area_mm2: FloatArray) -> ChipFigures:
+        """Of configurations of which nothing but the area is known."""
+        nothing = np.zeros(len(area_mm2))
+        return cls(area_mm2, nothing, nothing, nothing, nothing)
+
+    @classmethod
+    def of(cls, chips: AcceleratorSet, space: DesignSpace | None, bandwidth: FloatArray, cluster: Cluster) -> ChipFigures:
+        """Of ``chips`` of a design space, whose memories stream ``bandwidth`` bytes per second, (chips,).
+
+        A device's share of the cluster has that of switches, at the bandwidth of its outermost tier.
+        """
+        nothing = np.zeros(len(chips))
+        if space is None or not space.platform.memories or any(each.memory is None for each in chips.variants):
+            return cls(chips.area_mm2, nothing, nothing, nothing, bandwidth)
+        whole, sizes = space.whole(chips), [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
+        return cls(
+            chips.area_mm2,
+            whole.static_w,
+            whole.owning_usd + _switches_usd(space.prices, cluster),
+            whole.embodied_kg,
+            bandwidth,
+            np.array(sizes, dtype=np.float64)[chips.variant],
+            cluster.num_devices,
+            use_costs(space.prices),
+        )
+
+    def __len__(self) -> int:
+        return len(self.area_mm2)
+
+    def some(self, rows: IntArray) -> ChipFigures:
+        """Those of ``rows``."""
+        return ChipFigures(
+            self.area_mm2[rows],
+            self.static_w[rows],
+            self.owning_usd[rows],
+            self.embodied_kg[rows],
+            self.stream_bytes_per_s[rows],
+            None if self.memory_bytes is None else self.memory_bytes[rows],
+            self.devices,
+            self.use,
+        )
+
+    def holding(self, memory_bytes: int) -> NDArray[np.bool_]:
+        """Which configurations have, or may have, so much memory; shape (configurations,)."""
+        if self.memory_bytes is None:
+            return np.ones(len(self), dtype=np.bool_)
+        held: NDArray[np.bool_] = self.memory_bytes == memory_bytes
+        return held
+
+    @cached_property
+    def machines(self) -> IntArray:
+        """A configuration of each bandwidth of memory, by which steps of the optimizer and traffic beside computation differ."""
+        rows: IntArray = np.unique(self.stream_bytes_per_s, return_index=True)[1]
+        return rows
+
+    @cached_property
+    def machine_of(self) -> IntArray:
+        """The place of each configuration among ``machines``."""
+        return np.searchsorted(self.stream_bytes_per_s[self.machines], self.stream_bytes_per_s)
+
+    @cached_property
+    def criteria(self) -> FloatArray:
+        """What a configuration may be better in than another, smaller is better: shape (configurations, 1 to 5)."""
+        others = (self.static_w, self.owning_usd, self.embodied_kg, -self.stream_bytes_per_s)
+        return np.column_stack([self.area_mm2, *(each for each in others if np.ptp(each) > 0.0)])
+
+    def criteria_of(self, objective: Objective) -> FloatArray:
+        """Those of ``criteria`` that ``objective`` depends on, or the seconds of plans: shape (configurations, 0 to 5)."""
+        if objective in OF_WHOLE_CHIPS:
+            return self.criteria
+        chosen = [-self.stream_bytes_per_s] if np.ptp(self.stream_bytes_per_s) > 0.0 else []
+        chosen += [self.area_mm2] if objective is Objective.THROUGHPUT_PER_AREA else []
+        chosen += [self.static_w] if objective is Objective.THROUGHPUT_PER_JOULE and self.static_w.any() else []
+        return np.column_stack(chosen) if chosen else np.empty((len(self), 0))
+
+    def sample_joules(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
+        """Joules of a sample with those that are drawn all the time, of all devices."""
+        if not self.static_w.any():
+            return joules
+        with np.errstate(divide="ignore"):
+            total: FloatArray = joules + self.static_w * self.devices / throughput
+        return total
+
+    def larger_is_better(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
+        """What every objective is monotone in, shape (configurations, 3 to 5): a design that is worse in none is as good."""
+        columns = [throughput, -self.area_mm2, -self.sample_joules(joules, throughput)]
+        columns += [-each for each in (self.owning_usd, self.embodied_kg) if each.any()]
+        return np.ascontiguousarray(np.stack(columns, axis=1))
+
+    def value(self, objective: Objective, throughput: FloatArray, joules: FloatArray, sample_tokens: int) -> FloatArray:
+        """What is maximised, of configurations with this throughput in samples per second and joules per sample.
+
+        Monotone in what ``larger_is_better`` says, which pruning relies on. Per dollar are samples over what all devices cost in
+        the time that a sample takes, written off over the years of service, and the electricity of a sample; costs and carbon
+        per token are told as tokens per dollar and per kilogram.
+        """
+        if objective is Objective.THROUGHPUT:
+            return throughput
+        if objective is Objective.THROUGHPUT_PER_AREA:
+            return throughput / self.area_mm2
+        total_j = self.sample_joules(joules, throughput)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if objective is Objective.THROUGHPUT_PER_JOULE:
+                return 1.0 / total_j
+            assert self.use is not None  # which a request for these objectives is not without
+            carbon = objective is Objective.CARBON_PER_TOKEN
+            owned, per_j = (self.embodied_kg, self.use.kg_per_j) if carbon else (self.owning_usd, self.use.usd_per_j)
+            hosts_j = self.use.host_w * self.devices / throughput
+            of_sample = self.devices * owned / self.use.service_s / throughput + per_j * (total_j + hosts_j)
+            per_sample: FloatArray = np.where(throughput > 0.0, 1.0 / of_sample, 0.0)
+        return per_sample if objective is Objective.THROUGHPUT_PER_DOLLAR else per_sample * sample_tokens
+
+
+def use_costs(prices: Prices | None) -> UseCosts | None:
+    """Those of ``prices``; None where there are none."""
+    if prices is None:
+        return None
+    per_kwh = prices.pue.value / J_PER_KWH
+    usd, kg = prices.electricity.value * per_kwh, prices.grid_carbon.value / G_PER_KG * per_kwh
+    return UseCosts(service_s(prices), usd, kg, prices.host_power.value)
+
+
+def _switches_usd(prices: Prices | None, cluster: Cluster) -> float:
+    if prices is None or len(cluster.tiers) < 2:  # a single tier is that of the chips' own links
+        return 0.0
+    return switches_usd(cluster.tiers[-1].bandwidth_bytes_per_s, cluster.num_devices, prices)
