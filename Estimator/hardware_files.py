@@ -18,6 +18,7 @@ from Estimator.chips.technology import CapacityTable, Quantity, Technology, unit
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 from Estimator.profiled.device import profiled_cluster
 from Estimator.profiled.machine import profile_folder
+from Estimator.quantity import quantity_problems
 
 LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64  # bytes; times 2^40 elements of a core they stay in 64 bits
 HARDWARE = Path(__file__).parent / "hardware"
@@ -72,7 +73,7 @@ def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None)
         found = False
     if not found:
         known = hardware_names(kind)
-        one = {"technologies": "technology"}.get(kind, kind.removesuffix("s")).replace("_", " ")
+        one = {"technologies": "technology", "memories": "memory"}.get(kind, kind.removesuffix("s")).replace("_", " ")
         hint = nearest(name_or_path, known, "")
         shown = f" ('phaze list {kind.replace('_', '-')}' shows them)" if kind in LISTED else ""
         names = f"{hint} known: {', '.join(known)}".lstrip() + shown
@@ -107,6 +108,8 @@ def load_technology(name_or_path: str, relative_to: Path | None = None) -> Techn
             _check_table(entry, file, key)
         else:
             require(entry.value >= 0, file, f"{key}.value", entry.value, "zero or positive")
+    for problem in () if technology.die is None else quantity_problems(technology.die, "die"):
+        file.add(InputError(f"{path}: {problem}"))
     file.raise_any()
     return technology
 

@@ -1,27 +1,16 @@
 """Constants of a silicon process with their units and sources: area and energy. Numbers come from ``hardware/technologies``."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from Estimator.chips.process import DieProcess
+from Estimator.quantity import Quantity as Quantity
+from Estimator.quantity import units_of as units_of
+
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A constant with its unit and where it comes from."""
-
-    value: float
-    unit: str
-    source: str
-
-
-def units_of(record: type[Any]) -> dict[str, str]:
-    """Units of those fields of ``record`` that are annotated with one."""
-    hints = get_type_hints(record, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 @dataclass(frozen=True)
@@ -60,3 +49,4 @@ class Technology:
     sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
     hbm_energy: Annotated[Quantity, "pJ/byte"]
     network_energy: Annotated[Quantity, "pJ/byte"]
+    die: DieProcess | None = None  # what a whole die needs; None where only cores and buffers are described

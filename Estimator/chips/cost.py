@@ -1,0 +1,218 @@
+"""Dollars and carbon of a device: its dies, package, memory, board, links and server, and the energy of its years of service.
+
+    yield          = (1 + A D / alpha)^-alpha                     negative binomial (Stapper 1983; Cunningham, IEEE TSM 1990)
+    dies per wafer = pi (d/2)^2 / A - pi d / sqrt(2 A)             gross dies of a round wafer (de Vries, IEEE TSM 2005)
+    cost of a die  = wafer / (dies per wafer x (yield + salvaged x (1 - yield)))
+    embodied       = wafer / (the same) x (fab's kWh/cm2 x its grid + gases + materials) + memory + package (ACT, ISCA 2022)
+
+Making, not selling: prices are what parts cost who builds the system, without a vendor's margin on the chip.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from Common.errors import InputError
+from Common.records import read_yaml, to_record
+from Common.units import GB
+from Estimator.chips.die import DieParts, added
+from Estimator.chips.memory import MemorySystem
+from Estimator.chips.process import DieProcess
+from Estimator.chips.technology import FloatArray
+from Estimator.hardware_files import hardware_path
+from Estimator.quantity import UncertainQuantity, quantity_problems
+
+MM2_PER_CM2 = 100.0
+HOURS_PER_YEAR = 8766.0
+G_PER_KG = W_PER_KW = 1000.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What is paid for beside wafers (``DieProcess``) and memory (``Memory``), as of ``date``."""
+
+    date: str
+    salvaged: Annotated[UncertainQuantity, "fraction"]  # of dies with defects, sold with fewer cores
+    die_test: Annotated[UncertainQuantity, "USD"]
+    substrate: Annotated[UncertainQuantity, "USD per mm2"]  # of die area
+    interposer: Annotated[UncertainQuantity, "USD per mm2"]  # of its own area
+    interposer_stack_area: Annotated[UncertainQuantity, "mm2"]  # under a stack of memory
+    assembly: Annotated[UncertainQuantity, "USD"]  # per die or stack that is joined
+    assembly_yield: Annotated[UncertainQuantity, "fraction"]  # per die or stack that is joined
+    board: Annotated[UncertainQuantity, "USD"]  # module, power delivery and cooling, per device
+    link: Annotated[UncertainQuantity, "USD per GB/s"]  # cables and connectors, per GB/s each way
+    switch: Annotated[UncertainQuantity, "USD per GB/s"]  # a port of a switch with its transceivers, per GB/s each way
+    switch_radix: Annotated[UncertainQuantity, "count"]
+    server: Annotated[UncertainQuantity, "USD"]  # host, storage and rack, per device
+    host_power: Annotated[UncertainQuantity, "W"]  # host and fans, per device
+    service: Annotated[UncertainQuantity, "years"]
+    utilisation: Annotated[UncertainQuantity, "fraction"]  # of the years of service, under load
+    pue: Annotated[UncertainQuantity, "ratio"]  # energy of the data centre over that of its machines
+    electricity: Annotated[UncertainQuantity, "USD per kWh"]
+    grid_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the data centre is
+    fab_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the fab is
+    package_carbon: Annotated[UncertainQuantity, "kg"]  # per die or stack
+    server_carbon: Annotated[UncertainQuantity, "kg"]  # board, host and rack, per device
+
+
+@dataclass(frozen=True, eq=False)
+class CostParts:
+    """Dollars of N devices by part, arrays of shape (N,)."""
+
+    dies: FloatArray
+    package: FloatArray
+    memory: FloatArray
+    board: FloatArray
+    links: FloatArray
+    server: FloatArray
+
+    @property
+    def total_usd(self) -> FloatArray:
+        """Capital of a device; shape (N,)."""
+        return added([getattr(self, entry.name) for entry in fields(self)])
+
+    @property
+    def chip_usd(self) -> FloatArray:
+        """Of the package alone: dies, package and memory; shape (N,)."""
+        return np.asarray(self.dies + self.package + self.memory, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class CarbonParts:
+    """Kilograms of CO2 equivalents from making N devices by part, arrays of shape (N,)."""
+
+    dies: FloatArray
+    package: FloatArray
+    memory: FloatArray
+    server: FloatArray
+
+    @property
+    def total_kg(self) -> FloatArray:
+        """Embodied in a device; shape (N,)."""
+        return added([getattr(self, entry.name) for entry in fields(self)])
+
+
+def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
+    """Read prices.
+
+    Raises:
+        InputError: no such file, or what is wrong in it.
+    """
+    path = hardware_path("prices", name_or_path, relative_to)
+    prices = to_record(Prices, read_yaml(path), str(path))
+    for problem in quantity_problems(prices):
+        raise InputError(f"{path}: {problem}")
+    for key in ("salvaged", "assembly_yield", "utilisation"):
+        if getattr(prices, key).high > 1:
+            raise InputError(f"{path}: {key} goes up to {getattr(prices, key).high:g}; it must be at most 1")
+    for key, least in (("assembly_yield", 0.01), ("pue", 1.0), ("service", 0.01), ("switch_radix", 2.0)):
+        if getattr(prices, key).low < least:
+            raise InputError(f"{path}: {key} goes down to {getattr(prices, key).low:g}; it must be at least {least:g}")
+    return prices
+
+
+def die_yield(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
+    """Share of dies without a defect; shape of ``area_mm2``."""
+    alpha, defects = die.defect_clustering.value, np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value
+    share: FloatArray = (1 + defects / alpha) ** -alpha
+    return share
+
+
+def dies_per_wafer(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
+    """Whole dies on a wafer; shape of ``area_mm2``."""
+    area, across = np.asarray(area_mm2, dtype=np.float64), die.wafer_diameter.value
+    whole: FloatArray = math.pi * (across / 2) ** 2 / area - math.pi * across / np.sqrt(2 * area)
+    return np.maximum(whole, 1.0)
+
+
+def die_cost_usd(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
+    """Dollars of a die that can be sold, tested; shape of ``area_mm2``."""
+    sold = _sold_share(area_mm2, die, prices)
+    cost: FloatArray = (die.wafer_price.value / dies_per_wafer(area_mm2, die) + prices.die_test.value) / sold
+    return cost
+
+
+def _sold_share(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
+    whole = die_yield(area_mm2, die)
+    sold: FloatArray = whole + prices.salvaged.value * (1 - whole)
+    return sold
+
+
+def chip_price(
+    parts: DieParts, die: DieProcess, memory: MemorySystem, link_bandwidth_bytes_per_s: float, prices: Prices
+) -> CostParts:
+    """Capital of a device by part, without the switches of its network (``switches_usd``); arrays of shape (N,)."""
+    total, count = parts.total_mm2, parts.dies.astype(np.float64)
+    dies = count * die_cost_usd(total / count, die, prices)
+    memory_usd = np.full_like(total, memory.capacity_gib * memory.memory.price_per_gib.value)
+    joined = count + memory.stacks * memory.memory.interposer
+    carried = (count > 1) | memory.memory.interposer
+    carrier_mm2 = np.where(carried, total + memory.stacks * memory.memory.interposer * prices.interposer_stack_area.value, 0.0)
+    made = total * prices.substrate.value + carrier_mm2 * prices.interposer.value + joined * prices.assembly.value
+    survive = np.where(carried, prices.assembly_yield.value**joined, 1.0)  # what fails takes its dies and stacks with it
+    lost = (dies + np.where(memory.memory.interposer, memory_usd, 0.0) + made) * (1 / survive - 1)
+    return CostParts(
+        dies=dies,
+        package=made + lost,
+        memory=memory_usd,
+        board=np.full_like(total, prices.board.value),
+        links=np.full_like(total, link_bandwidth_bytes_per_s / GB * prices.link.value),
+        server=np.full_like(total, prices.server.value),
+    )
+
+
+def switches_usd(bandwidth_bytes_per_s: float, devices: int, prices: Prices) -> float:
+    """A device's share of the switches that join ``devices`` without blocking, at so many bytes/s each way for each.
+
+    A folded Clos of t tiers joins ``2 (radix / 2)^t`` devices with ``2 t - 1`` ports of switches for each (Leiserson 1985).
+    """
+    if devices <= 1:
+        return 0.0
+    radix, tiers = prices.switch_radix.value, 1
+    while (radix if tiers == 1 else 2 * (radix / 2) ** tiers) < devices and tiers < 64:
+        tiers += 1
+    return (2 * tiers - 1) * bandwidth_bytes_per_s / GB * prices.switch.value
+
+
+def energy_kwh(power_w: ArrayLike, prices: Prices) -> FloatArray:
+    """Energy of the years of service at so many watts of the device under load, host and data centre included; as ``power_w``."""
+    hours = prices.service.value * HOURS_PER_YEAR * prices.utilisation.value
+    power = np.asarray(power_w, dtype=np.float64) + prices.host_power.value
+    energy: FloatArray = power / W_PER_KW * hours * prices.pue.value
+    return energy
+
+
+def energy_cost_usd(power_w: ArrayLike, prices: Prices) -> FloatArray:
+    """Dollars of ``energy_kwh``; shape of ``power_w``."""
+    return energy_kwh(power_w, prices) * prices.electricity.value
+
+
+def service_s(prices: Prices) -> float:
+    """Seconds under load in the years of service, over which capital is spread."""
+    return prices.service.value * HOURS_PER_YEAR * 3600.0 * prices.utilisation.value
+
+
+def embodied_carbon(parts: DieParts, die: DieProcess, memory: MemorySystem, prices: Prices) -> CarbonParts:
+    """Kilograms of CO2 equivalents from making a device, by part; arrays of shape (N,)."""
+    total, count = parts.total_mm2, parts.dies.astype(np.float64)
+    per_cm2 = die.wafer_energy.value * prices.fab_carbon.value / G_PER_KG + die.wafer_gases.value + die.wafer_materials.value
+    wafer_cm2 = math.pi * (die.wafer_diameter.value / 2) ** 2 / MM2_PER_CM2
+    dies = count * wafer_cm2 * per_cm2 / (dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices))
+    return CarbonParts(
+        dies=dies,
+        package=(count + memory.stacks) * prices.package_carbon.value,
+        memory=np.full_like(total, memory.capacity_gib * memory.memory.carbon_per_gib.value),
+        server=np.full_like(total, prices.server_carbon.value),
+    )
+
+
+def operational_carbon_kg(power_w: ArrayLike, prices: Prices) -> FloatArray:
+    """Kilograms of CO2 equivalents of ``energy_kwh``; shape of ``power_w``."""
+    kg: FloatArray = energy_kwh(power_w, prices) * prices.grid_carbon.value / G_PER_KG
+    return kg
