@@ -8,7 +8,7 @@ from Estimator.quantity import UncertainQuantity
 
 @dataclass(frozen=True)
 class ProductFormat:
-    """A processing element of another number format than the 16-bit floating point of ``Technology``."""
+    """A processing element for another number format than the 16-bit floating point of ``Technology``."""
 
     pe_area: Annotated[UncertainQuantity, "um2"]
     mac_energy: Annotated[UncertainQuantity, "pJ"]
