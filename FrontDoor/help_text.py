@@ -17,7 +17,7 @@ MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "find your way": ("list", "models", "doctor", "completion"),
 }
 SETTING_GROUPS: Mapping[str, Sequence[str]] = {
-    "model": ("model", "sequence_length"),
+    "model": ("model", "sequence_length", "setting"),
     "hardware": (
         *("device", "memory_size", "memory_bandwidth", "peak_flops", "chip", "design_space", "technology", "hbm_size"),
         *("memory", "max_area", "max_power", "max_chip_cost", "prices"),

@@ -107,6 +107,15 @@ class Request:
         ),
     ]
 
+    setting: Annotated[
+        str | None,
+        About(
+            "defaults with a name: 'today' for chips of today on a network of two tiers, or a YAML file of settings of your own",
+            "those that every flag states, the published setting",
+            decides=False,
+            file=True,
+        ),
+    ] = None
     device: Annotated[
         str | None,
         About(

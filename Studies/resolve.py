@@ -30,6 +30,7 @@ from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
 from Studies.file_contents import result_key
 from Studies.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
+from Studies.named_settings import SETTING, defaults_of
 from Studies.request import Request, StatedChunks, StatedStages, WeightedModel, request_fields, settings_for
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
@@ -97,9 +98,13 @@ def _stated(config: Mapping[str, object], given: Mapping[str, object], mode: Mod
     """Settings by key with their values, of both; whatever can be refused before a file of hardware or a model is read is."""
     table, refusals = settings_for(mode), Refusals()
     below, above = table.read_all(config, source, refusals), table.read_all(given, COMMAND_LINE, refusals)
+    named = above.pop(SETTING, below.pop(SETTING, None))
+    origin = f"setting {named}"
+    defaults = {} if not isinstance(named, str) else refusals.attempt(lambda: table.read(defaults_of(named), origin), {})
     complete = not refusals
-    stated = {key: value for key, value in table.override(below, above).items() if value is not None}
-    origins = {key: COMMAND_LINE if key in above else source for key in stated}
+    both = table.override(below, above)
+    stated = {key: value for key, value in table.override(defaults, both).items() if value is not None}
+    origins = {key: COMMAND_LINE if key in above else source if key in below else origin for key in stated}
     for refusal in (*inapplicable(stated, origins), *(unasked(stated, mode, source if config else None) if complete else ())):
         refusals.add(refusal)  # with an unknown key, what seems not to be given may be what is misspelt
     refusals.raise_any()
