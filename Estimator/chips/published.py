@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -109,17 +108,21 @@ def published_parts(published: PublishedDie) -> DieParts:
     lanes_um2 = published.vector_lanes.value * technology.vector_lane_area.value
     simt_um2 = published.simt_lanes.value * die.simt_lane_area.value
     cache = 1 + die.cache_overhead.value if published.cached else 1.0
-    um2 = (
-        published.products.value * _product(published, technology)[0],
-        cores * _held(technology.l2_area, published.tensor_buffer.value),
-        lanes_um2 + simt_um2,
-        cores * _held(technology.l2_area, published.vector_buffer.value),
-        cache * _held(technology.glb_area, published.global_buffer.value),
+    contents = DieContents(
+        tensor_arithmetic=_mm2(published.products.value * _product(published, technology)[0]),
+        tensor_buffers=_mm2(cores * _held(technology.l2_area, published.tensor_buffer.value)),
+        vector_arithmetic=_mm2(lanes_um2 + simt_um2),
+        vector_buffers=_mm2(cores * _held(technology.l2_area, published.vector_buffer.value)),
+        global_buffer=_mm2(cache * _held(technology.glb_area, published.global_buffer.value)),
+        cores=np.array([int(cores)]),
+        network_bytes_per_cycle=published.network.value,
     )
-    inside = (np.array([each / UM2_PER_MM2]) for each in um2)
     memory = MemorySystem(load_memory(published.memory), published.stacks)
-    contents = DieContents(*inside, cores=np.array([int(cores)]), network_bytes_per_cycle=published.network.value)
     return whole_die(contents, die, memory, published.links.value)
+
+
+def _mm2(um2: float) -> FloatArray:
+    return np.array([um2 / UM2_PER_MM2])
 
 
 def _held(table: CapacityTable, capacity: float) -> float:
@@ -174,8 +177,3 @@ def comparison_table() -> str:
             f"| {each.name} | {what} | {each.published:.0f} {unit} | {each.predicted:.0f} {unit} | {100 * each.error:+.1f} % |"
         )
     return "\n".join(rows)
-
-
-def published_die_file(name: str) -> Path:
-    """Where a die is described."""
-    return hardware_path("dies", name)
