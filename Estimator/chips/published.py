@@ -1,6 +1,6 @@
 """Dies and boards that were built, described in our terms, and what the model says of their area and power.
 
-No constant is of one die: each die is priced with the technology of its node. Descriptions: ``Estimator/hardware/dies``.
+There is no factor for a die: each is priced with the technology of its node. Descriptions: ``Estimator/hardware/dies``.
 """
 
 from __future__ import annotations

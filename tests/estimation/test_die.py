@@ -18,7 +18,7 @@ from Estimator.chips.clock import at_frequency, leakage_w_per_mm2, maximum_frequ
 from Estimator.chips.die import PARTS, check_edge, die_parts, die_process, edge_problem
 from Estimator.chips.memory import MemorySystem, load_memory, memory_system
 from Estimator.chips.power import average_power_w, peak_power_w, power_parts
-from Estimator.chips.published import compare_dies, load_die
+from Estimator.chips.published import compare_dies, comparison_table, load_die
 from Estimator.hardware_files import HARDWARE, hardware_names, load_platform, load_technology, load_vector_functions
 
 NODES = (28, 22, 16, 7, 5, 3)
@@ -180,3 +180,8 @@ def test_a_die_of_an_unknown_format_is_refused(tmp_path: Path) -> None:
     own.write_text(yaml.safe_dump(content))
     with pytest.raises(InputError, match=r"product_format is 'posit8'; foundry_7nm has bf16, fp32, fp8, int8"):
         load_die(str(own))
+
+
+def test_the_manual_shows_the_table_as_it_is_printed() -> None:
+    manual = Path(__file__).parents[2] / "docs" / "physics.md"
+    assert comparison_table() in manual.read_text()
