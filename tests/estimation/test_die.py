@@ -15,7 +15,7 @@ from Common.records import read_yaml
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.area import area_mm2
 from Estimator.chips.clock import at_frequency, leakage_w_per_mm2, maximum_frequency_hz
-from Estimator.chips.die import PARTS, check_edge, die_parts, die_process, edge_problem
+from Estimator.chips.die import PARTS, check_edge, die_parts, die_process, edge_problem, too_large
 from Estimator.chips.memory import MemorySystem, load_memory, memory_system
 from Estimator.chips.power import average_power_w, peak_power_w, power_parts
 from Estimator.chips.published import compare_dies, comparison_table, load_die
@@ -76,7 +76,8 @@ def test_a_chip_beyond_the_reticle_is_as_few_dies_as_fit(
     alone = float(parts.total_mm2[0]) - joined
     joint = 2 * memory.bandwidth_bytes_per_s / 1e9 * die.die_to_die_bandwidth.value * die.die_to_die_area.value
     fits = [n for n in range(1, 65) if alone + (n - 1) * joint <= n * die.reticle.value + 1e-6]
-    assert (count, joined) == (fits[0], pytest.approx((count - 1) * joint))
+    assert (count, joined) == (fits[0] if fits else 65, pytest.approx((count - 1) * joint))
+    assert too_large(parts).tolist() == [not fits]
 
 
 def test_published_dies_and_powers_come_out_within_fifteen_percent() -> None:
