@@ -42,7 +42,7 @@ class DieParts:
     links: FloatArray
     control: FloatArray
     die_to_die: FloatArray
-    dies: IntArray  # 1, or how many chiplets the chip is made of
+    dies: IntArray  # 1, or how many chiplets the chip is made of; MOST_DIES + 1 where none will do (``too_large``)
 
     @property
     def total_mm2(self) -> FloatArray:
@@ -141,15 +141,20 @@ def whole_die(contents: DieContents, die: DieProcess, memory: MemorySystem, link
 
 
 def _dies(alone_mm2: FloatArray, neighbour_mm2: float, reticle_mm2: float) -> IntArray:
-    """Fewest equal dies of at most the reticle: n with ``alone + 2 (n - 1) neighbour <= n reticle``."""
+    """Fewest equal dies of at most the reticle: n with ``alone + 2 (n - 1) neighbour <= n reticle``; see ``too_large``."""
     spare = reticle_mm2 - 2 * neighbour_mm2
     if spare > 0:
         dies = np.maximum(1, np.ceil((alone_mm2 - 2 * neighbour_mm2) / spare - 1e-9))
         dies = np.where(alone_mm2 <= reticle_mm2, 1, np.maximum(2, dies))
     else:
         dies = np.where(alone_mm2 <= reticle_mm2, 1.0, np.inf)
-    dies = np.minimum(dies, MOST_DIES + 1)
-    return dies.astype(np.int64)
+    return np.minimum(dies, MOST_DIES + 1).astype(np.int64)
+
+
+def too_large(parts: DieParts) -> NDArray[np.bool_]:
+    """Which chips more than ``MOST_DIES`` dies would have to hold; shape (N,)."""
+    large: NDArray[np.bool_] = parts.dies > MOST_DIES
+    return large
 
 
 def usable_edge_mm(total_mm2: ArrayLike, dies: ArrayLike = 1) -> FloatArray:

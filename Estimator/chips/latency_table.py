@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +173,8 @@ class LatencyTable(OperatorCostModel):
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
-    return content_key(accelerators.fingerprint, to_json(platform).decode())
+    technology = replace(platform.technology, die=None)  # a whole die's constants price no operator
+    return content_key(accelerators.fingerprint, to_json(replace(platform, technology=technology)).decode())
 
 
 def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:

@@ -8,7 +8,7 @@ from Estimator.quantity import UncertainQuantity
 
 @dataclass(frozen=True)
 class ProductFormat:
-    """A processing element for another number format than the 16-bit floating point of ``Technology``."""
+    """A processing element of another number format than the 16-bit floating point of ``Technology``."""
 
     pe_area: Annotated[UncertainQuantity, "um2"]
     mac_energy: Annotated[UncertainQuantity, "pJ"]
@@ -18,8 +18,8 @@ class ProductFormat:
 class DieProcess:
     """What a die costs in this process beside arithmetic and memories: area, energy, clock, yield and carbon.
 
-    ``leakage`` is at ``leakage_temperature`` and the nominal voltage, and so are the energies of ``Technology``. Frequencies are of
-    a chip, not of a transistor: ``nominal_frequency`` is what pipelines of tensor cores reach at ``nominal_voltage``.
+    ``leakage`` is at ``leakage_temperature`` and the nominal voltage, and so are the energies of ``Technology``. Frequencies
+    are of a chip, not of a transistor: ``nominal_frequency`` is what pipelines of tensor cores reach at ``nominal_voltage``.
     """
 
     formats: dict[str, ProductFormat]

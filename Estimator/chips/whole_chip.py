@@ -14,7 +14,7 @@ from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.area import area_mm2
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.cost import Prices, chip_price, embodied_carbon
-from Estimator.chips.die import MOST_DIES, DieParts, die_parts, die_process, edge_problem
+from Estimator.chips.die import DieParts, die_parts, die_process, edge_problem, too_large
 from Estimator.chips.power import constant_power, peak_power_w
 from Estimator.chips.technology import FloatArray
 
@@ -59,7 +59,7 @@ def whole_chips(
         found.area_mm2[mine] = parts.total_mm2
         found.static_w[mine] = constant_power(parts, die, clock, memory).total_w
         found.peak_w[mine] = peak_power_w(some, platform, memory, parts, clock, link_bandwidth_bytes_per_s)
-        found.buildable[mine] = ~edge_problem(parts.total_mm2, memory, parts.dies) & (parts.dies <= MOST_DIES)
+        found.buildable[mine] = ~(edge_problem(parts.total_mm2, memory, parts.dies) | too_large(parts))
         if prices is not None:
             price = chip_price(parts, die, memory, link_bandwidth_bytes_per_s, prices)
             found.cost_usd[mine], found.owning_usd[mine] = price.chip_usd, price.total_usd

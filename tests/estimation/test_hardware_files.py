@@ -9,10 +9,13 @@ import pytest
 import yaml
 
 from Common.errors import InputError
-from Common.quantities import unit_of_key
+from Common.quantities import is_measured, unit_of_key
 from Common.records import read_yaml
 from Common.refusals import SeveralProblemsError
+from Estimator.chips.cost import load_prices
 from Estimator.chips.design_space_files import load_design_space
+from Estimator.chips.memory_files import load_memory
+from Estimator.chips.published import load_die
 from Estimator.devices.files import load_contention, load_device, load_software
 from Estimator.hardware_files import HARDWARE, load_cluster, load_platform, load_technology, load_vector_functions
 
@@ -32,6 +35,9 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "devices": load_device,
     "software": load_software,
     "contention": load_contention,
+    "memories": load_memory,
+    "prices": load_prices,
+    "dies": load_die,
 }
 SHIPPED = sorted(HARDWARE.glob("*/*.yaml"))
 
@@ -42,7 +48,6 @@ def test_shipped_files_load_by_name_and_by_path(path: Path) -> None:
     assert load(path.stem) == load(str(path))
 
 
-COUNTED = ("count", "rows/cycle", "steps of k", "cycles/element")  # no unit that a text could have
 LARGER = {"bytes": "kB", "bytes/s": "GB/s", "FLOP/s": "TFLOP/s", "Hz": "MHz", "s": "us", "fraction": "%"}
 TIMES = {"kB": -3, "GB/s": -9, "TFLOP/s": -12, "MHz": -6, "us": 6, "%": 2}
 
@@ -54,7 +59,7 @@ def written_out(content: Any, unit: str = "") -> Any:
         return {name: written_out(each, own if name == "value" else unit_of_key(name)) for name, each in content.items()}
     if isinstance(content, list):
         return [written_out(each, unit) for each in content]
-    if not isinstance(content, int | float) or not unit or unit in COUNTED:
+    if not isinstance(content, int | float) or not is_measured(unit):
         return content
     shown = LARGER.get(unit, unit)
     return f"{Decimal(repr(content)).scaleb(TIMES.get(shown, 0)):f} {shown}"
