@@ -14,9 +14,12 @@ from FrontDoor.names import MODES
 from Studies.annotations import Mode
 from Studies.request import settings_for
 
+LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
 MANY = 99  # values of a flag that takes any number
-_NAMED = {"model": "NAME", "output": "DIR", "name": "NAME"} | dict.fromkeys(
-    ("device", "chip", "design_space", "technology", "cluster", "software"), "NAME|FILE"
+_NAMED = (
+    {"model": "NAME", "output": "DIR", "name": "NAME"}
+    | {"memory": "KIND:STACKS"}
+    | dict.fromkeys(("device", "chip", "design_space", "technology", "cluster", "software", "prices", "setting"), "NAME|FILE")
 )
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
 
@@ -80,7 +83,10 @@ def add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None) 
 
 
 def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting: Setting, help_text: str | None = None) -> None:
-    metavar = "|".join(setting.choices) if setting.choices else _NAMED.get(setting.key, _METAVARS[setting.kind])
+    shown, listed = "|".join(setting.choices), ""
+    if len(shown) > LONGEST_CHOICES:
+        shown, listed = "NAME", f"; one of {', '.join(setting.choices)}"
+    metavar = shown or _NAMED.get(setting.key, _METAVARS[setting.kind])
     metavar += " [UNIT]" if setting.unit else ""
     arity: dict[str, Any] = {"metavar": metavar}
     if setting.kind is Kind.SWITCH:
@@ -93,7 +99,7 @@ def _add_setting(group: argparse._ActionsContainer, table: SettingTable, setting
         action=_Give,
         table=table,
         default=argparse.SUPPRESS,
-        help=help_text or setting.help,
+        help=(help_text or setting.help) + listed,
         single=not setting.many,
         **arity,
     )

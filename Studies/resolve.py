@@ -18,7 +18,7 @@ from Common.settings import ALL, COMMAND_LINE
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.design_space_files import SpaceChanges
 from Estimator.devices.changed import DeviceSizes, with_sizes
-from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
+from Estimator.network.cluster import with_devices, with_fast_domain
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
@@ -206,8 +206,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         software_name = CHIP_SOFTWARE
         cluster_name = given.get("cluster", Request.cluster)
         space_name = given.get("design_space", str(Request.design_space))
-        changes = refusals.attempt(lambda: _changes(values, given, files.cluster(cluster_name), files), None)
-        space = None if changes is None else refusals.attempt(lambda: files.design_space(space_name, changes), None)
+        changes = refusals.attempt(lambda: _changes(values, given, _link_bandwidth(cluster_name, files), files), SpaceChanges())
+        space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
         chip = None if space is None or "chip" not in given else refusals.attempt(partial(files.chip, given["chip"], space), None)
         refusals.raise_any()
         assert space is not None  # it was not refused
@@ -227,13 +227,21 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     return names, ResolvedHardware(cluster, software, used, space, chip, contents)
 
 
-def _changes(values: Mapping[str, Any], given: Mapping[str, str], cluster: Cluster, files: HardwareFiles) -> SpaceChanges:
-    """What is asked of a design space beside what its file states; links are those of the cluster's first tier."""
+def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
+    """Bytes per second of a chip's own links, those of the first tier; 0 where there is none, which is said elsewhere."""
+    try:
+        return files.cluster(cluster).tiers[0].bandwidth_bytes_per_s
+    except InputError:
+        return 0.0
+
+
+def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles) -> SpaceChanges:
+    """What is asked of a design space beside what its file states, for chips with ``links`` of so many bytes per second."""
     return SpaceChanges(
         technology=given.get("technology"),
         memory=values.get("memory") or (),
         limits=ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost"))),
-        link_bandwidth_bytes_per_s=cluster.tiers[0].bandwidth_bytes_per_s,
+        link_bandwidth_bytes_per_s=links,
         prices=files.prices(given["prices"]) if "prices" in given else None,
     )
 

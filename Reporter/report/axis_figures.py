@@ -21,6 +21,7 @@ PANEL, ROW = 190, 34  # pixels: height of a panel, and of a bar of the tornado
 LABEL, LINE = 15, 13  # of what is written beside the tornado's bars: characters of a line, which fit on a phone, and its pixels
 ROOM_FOR_LABELS, CHARACTER, APART = 250, 7, 8  # pixels: below a panel, of a character, between two labels
 ROOM_FOR_VALUES = {"left": 5, "top": 5, "right": 70, "bottom": 5}  # pixels; for what is written behind a bar
+GIGA = 1e9
 TITLES = {
     "num_tc": ("tensor cores", 1),
     "num_vc": ("vector cores", 1),
@@ -29,6 +30,8 @@ TITLES = {
     "width_vc": ("lanes of a vector core", 1),
     "glb_bytes": ("global buffer, MiB", MIB),
     "hbm_bytes": ("HBM, GiB", GIB),
+    "memory_system": ("memory, kind and stacks", 1),
+    "frequency_hz": ("clock, GHz", GIGA),
     "tp": ("tensor parallel width tp", 1),
     "pp": ("pipeline depth pp", 1),
     "dp": ("data parallel degree dp", 1),

@@ -85,5 +85,9 @@ def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
         yield f"tensor cores of {mine.depth} x {mine.width} instead of {its.depth} x {its.width}"
     if mine.glb_bytes != its.glb_bytes:
         yield f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of on-chip buffer"
+    if mine.memory_system != its.memory_system:
+        yield f"{mine.memory_system} instead of {its.memory_system}"
+    if mine.frequency_hz != its.frequency_hz:
+        yield "another clock"
     if mine.area_mm2 != its.area_mm2:
         yield f"{number(mine.area_mm2)} instead of {number(its.area_mm2)} mm² of area"

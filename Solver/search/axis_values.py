@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import SIZES, Accelerator, AcceleratorSet
+from Estimator.chips.accelerator import SIZES, Accelerator
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
@@ -43,15 +43,15 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
         return ()
     best = max(per_memory, key=lambda point: point.value)
     designs = Designs.of(run, groups)
-    columns = {axis: _column(hardware.accelerators, axis) for axis in axes_of(hardware)}
-    distinct = {axis: list(dict.fromkeys(sorted(column))) for axis, column in columns.items()}
+    columns = {axis: np.array(_column(hardware, axis)) for axis in axes_of(hardware)}
+    distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
     found: list[AxisValues] = []
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
         for axis, column in columns.items():
             values = []
-            chosen = getattr(best.accelerator, axis)
+            chosen = _chosen(hardware, best, axis)
             for value in distinct[axis]:
-                rows = np.flatnonzero([each == value for each in column])
+                rows = np.flatnonzero(column == value)
                 values.append(_of_design(str(value), best) if value == chosen else designs.best(str(value), rows))
                 advance(1)
             found.append(AxisValues(axis, None, str(chosen), len(values), tuple(values), AxisScope.DESIGNS))
@@ -64,18 +64,24 @@ def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
     """Fields of the accelerators that have several values; vector cores as wide as tensor cores have no axis of their own."""
     chips = hardware.accelerators
     tied = bool(np.array_equal(chips.width, chips.width_vc))
-    several = (name for name in AXES if len(set(_column(chips, name))) > 1)
+    several = (name for name in AXES if len(set(_column(hardware, name))) > 1)
     return tuple(name for name in several if not (tied and name == "width_vc"))
 
 
-def _column(chips: AcceleratorSet, axis: str) -> list[int | float | str]:
-    """Values of an axis, of each chip; what is the platform's comes first."""
-    values = getattr(chips, axis)
+def _chosen(hardware: DesignedChips, best: DesignPoint, axis: str) -> int | str:
+    """The value that the best design has."""
+    assert best.accelerator is not None
+    return _column(hardware.only([best.accelerator]), axis)[0]
+
+
+def _column(hardware: DesignedChips, axis: str) -> list[int | str]:
+    """Values of an axis, of each chip; a clock in whole hertz."""
+    chips, platform = hardware.accelerators, hardware.platform
     if axis == "memory_system":
-        return ["" if value is None else value for value in values]
+        return [str(value) for value in chips.memory_system]
     if axis == "frequency_hz":
-        return [0.0 if value is None else value for value in values]
-    found: list[int | float | str] = values.tolist()
+        return [round(platform.frequency_hz if value is None else value) for value in chips.frequency_hz]
+    found: list[int | str] = getattr(chips, axis).tolist()
     return found
 
 

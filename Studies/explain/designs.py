@@ -55,7 +55,8 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
     model = designs["model"].astype(str).to_numpy()
     for name in combination.weights:
         mine = (model == name) & feasible
-        tokens = run.result.best.models[name].sequence_length if run.result.best is not None else 1
+        plan = None if run.result.best is None else run.result.best.models.get(name)
+        tokens = 1 if plan is None else plan.sequence_length
         reach[name], found[name] = (
             _largest(_objective(objective, figures, designs, f"throughput_{which}", tokens), rows, keys, count)
             for which, rows in (("bound_samples_per_s", mine), ("samples_per_s", mine & evaluated))

@@ -1,0 +1,172 @@
+"""Searches of chips with memory as it is sold: what is best, what limits allow, and what is said of a chip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import small_study, solved, write_hardware
+
+import phaze
+from Common.choices import Objective
+from Common.errors import InputError
+from Common.progress import SilentProgress
+from Solver.chip_records import ChipPart
+from Solver.hardware import DesignedChips
+from Solver.results import SearchResult
+from Solver.search.requery import priced
+from Studies.finished_run import open_run
+from Studies.problem import hardware_of
+from Studies.request import Request
+from Studies.resolve import resolve
+from Studies.search_run import search_context
+
+SPACE: dict[str, Any] = {
+    "name": "whole",
+    "technology": "foundry_7nm",
+    "platform": "phaze_hbm2",
+    "vector_functions": "phaze",
+    "axes": {
+        "num_tc": [1, 8],
+        "num_vc": [2, 8],
+        "width": [64, 128],
+        "depth": [64],
+        "width_vc": [128],
+        "glb_mib": [4, 32],
+        "memory": ["gddr6:2", "hbm2e:1", "hbm3:2"],
+    },
+    "budget": {"area_mm2": 600.0},
+    "keep": {"minimum_area_fraction": 0.0, "any_single_tc": True, "any_single_vc": True},
+    "references": [
+        {
+            "name": "other_memory",
+            "source": "made up for the test",
+            "accelerator": {
+                "num_tc": 2,
+                "num_vc": 2,
+                "width": 64,
+                "depth": 64,
+                "width_vc": 64,
+                "glb_mib": 16,
+                "memory": "hbm2:4",
+            },
+        }
+    ],
+}
+
+
+def study(folder: Path, **changes: object) -> Request:
+    settings: dict[str, object] = {
+        "model": "bertbase",
+        "micro_batch_size": [1, 4],
+        "sequence_length": 128,
+        "global_batch_size": 64,
+    }
+    return resolve({}, settings | write_hardware(folder, SPACE) | {"output": str(folder / "out")} | changes)
+
+
+@pytest.fixture(scope="module")
+def cheapest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchResult]:
+    folder = tmp_path_factory.mktemp("cheapest")
+    return folder, solved(study(folder, objective="cost_per_token"))
+
+
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.THROUGHPUT_PER_DOLLAR, Objective.CARBON_PER_TOKEN])
+def test_the_best_is_the_best_of_all_chips_one_by_one(objective: Objective, tmp_path: Path) -> None:
+    request = study(tmp_path, objective=objective.value, tp=[1, 2], recompute="none")
+    result, run = solved(request), search_context(request, SilentProgress())
+    hardware = hardware_of(request)
+    assert isinstance(hardware, DesignedChips) and result.best is not None and result.best.optimal
+    values = []
+    for row in range(0, len(hardware.accelerators), 3):
+        alone = priced(run, hardware.only([hardware.accelerators.accelerator(row)])).best_optimum()
+        values.append(alone.value if alone is not None else 0.0)
+    best = priced(run, hardware.only([result.best.accelerator])).best_optimum() if result.best.accelerator else None
+    assert best is not None and best.value == pytest.approx(result.best.value, rel=1e-9)
+    assert max(values) <= result.best.value * (1 + 1e-9)
+
+
+def test_the_report_of_a_chip_adds_up(cheapest: tuple[Path, SearchResult]) -> None:
+    best = cheapest[1].best
+    assert best is not None and best.chip is not None and best.accelerator is not None
+    report, (plan,), (use,) = best.chip, best.models.values(), best.chip.uses.values()
+
+    def total(parts: tuple[ChipPart, ...]) -> float:
+        return sum(part.amount for part in parts)
+
+    assert total(report.area_mm2) == pytest.approx(best.accelerator.area_mm2)
+    assert use.average_w < total(report.peak_w) and total(report.cost_usd) < report.owning_usd
+    assert best.value == pytest.approx(1e6 / use.usd_per_million_tokens)
+    assert use.sample_j > (plan.energy_per_sample_j or 0.0)
+
+
+def test_the_run_reads_back_and_its_plan_is_priced_alike(
+    cheapest: tuple[Path, SearchResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = cheapest[1].best
+    folder = next((cheapest[0] / "out").rglob("best.json")).parent
+    assert open_run(folder).result.best == best and best is not None
+    assert phaze.main(["evaluate", "--plan", str(folder / "best.json"), "--format", "json"]) == 0
+    (plan,) = best.models.values()
+    assert f'"iteration_s":{plan.time_per_batch_s:.6}'[:20] in capsys.readouterr().out.replace(" ", "")
+    assert phaze.main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    assert "Power of the chip at its peak" in page and "Price of the chip" in page
+    assert phaze.main(["explain", str(folder), "--instead", "num_tc=1"]) == 0
+
+
+def test_a_reference_with_other_memory_is_priced_with_its_own(cheapest: tuple[Path, SearchResult]) -> None:
+    (reference,) = cheapest[1].references
+    assert reference.hbm_bytes == 4 * 8 * 2**30 and reference.value > 0.0
+    assert reference.accelerator.memory_system == "hbm2:4"
+
+
+def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> None:
+    space = study(tmp_path).hardware.space
+    assert space is not None
+    every = space.generate()
+    whole = space.whole(every)
+    limits = {"max_power": float(whole.peak_w.mean()), "max_area": float(whole.area_mm2.mean()), "max_chip_cost": 500.0}
+    limited = study(tmp_path, **limits).hardware.space
+    assert limited is not None
+    chips = limited.generate()
+    found = limited.whole(chips)
+    assert (found.peak_w <= limits["max_power"]).all() and (found.area_mm2 <= limits["max_area"]).all()
+    assert (found.cost_usd <= 500.0).all()
+    slowed = [clock for clock in chips.frequency_hz if clock is not None]
+    assert slowed and all(clock < space.platform.frequency_hz for clock in slowed)
+    fitting = (whole.area_mm2 <= limits["max_area"]) & (whole.cost_usd <= 500.0)
+    assert len(chips) == fitting.sum()  # a lower clock saves every chip that is too hot at its own
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hbm_size": 32}, "hbm_size is given, but memory as it is sold says how much there is"),
+        ({"memory": ["hbm2e:99"]}, "memory is 'hbm2e:99'; give a generation and 1 to 64 stacks"),
+        ({"memory": ["hbm9:1"]}, "no memory named 'hbm9'"),
+        ({"memory": ["hbm3:40"]}, "is empty"),
+        ({"technology": "phaze_22nm"}, "does not describe memory interfaces"),
+        ({"max_power": 1}, "limits of 1 W per chip"),
+        ({"prices": "nowhere"}, "no price named 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        hardware_of(study(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"objective": "cost_per_token"}, "needs to know what chips cost"),
+        ({"technology": "foundry_7nm"}, "carry memory as it is sold, and none is given"),
+        ({"memory": ["hbm3:4"]}, "does not describe memory interfaces"),
+        ({"prices": "datacenter_2025"}, "prices are of whole dies"),
+        ({"max_area": 100}, "limits of a chip's area, power and cost need whole dies"),
+    ],
+)
+def test_the_published_setting_has_no_whole_chips(changes: dict[str, object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=said):
+        small_study(tmp_path, **changes)
