@@ -29,6 +29,24 @@ PARTS = {  # of area and energy alike, with their colours
     "buffers": "reduction",
     "HBM": "gather",
     "links between devices": "collective",
+    "tensor arithmetic": "gemm",
+    "tensor buffers": "attention",
+    "vector arithmetic": "elementwise",
+    "vector buffers": "conv",
+    "on chip network": "move",
+    "memory interfaces": "gather",
+    "links": "collective",
+    "die to die": "expert",
+    "control": "reserved",
+    "operations": "gemm",
+    "off chip": "gather",
+    "clock tree": "move",
+    "leakage": "reserved",
+    "idle memory": "expert",
+    "dies": "gemm",
+    "package": "move",
+    "memory": "gather",
+    "server": "reserved",
 }
 PASSES = {"forward": "forward", "backward": "backward", "recompute": "recompute"}
 MOST_ROWS = 40  # of the table of operators
@@ -130,7 +148,7 @@ def _parts_figure(name: str, title: str, caption: str, amounts: dict[str, float]
     scale = alt.Scale(domain=[0, 1.45 * max(shown.values())], nice=False)
     x = alt.X("amount:Q", title=unit, scale=scale, axis=alt.Axis(tickCount=5))
     y = alt.Y("part:N", title=None, sort=list(shown), axis=alt.Axis(ticks=False))
-    colours = alt.Scale(domain=list(shown), range=[colour(PARTS.get(part, "copy")) for part in shown])
+    colours = alt.Scale(domain=list(shown), range=[colour(PARTS[part]) for part in shown])
     tooltip = [alt.Tooltip("part:N", title="part"), alt.Tooltip("words:N", title="takes")]
     base = alt.Chart(data)
     chart = alt.layer(
