@@ -62,6 +62,8 @@ class Command:
     steps: int = 20
     data: str = "synthetic"
     seed: int = 0
+    samples: int = 500
+    contenders: int = 24
     most_processes: int = 16
     check: bool = False
     checkpoint_every: int = 0

@@ -11,7 +11,7 @@ NAME_COLUMNS = 24
 
 MODE_GROUPS: Mapping[str, Sequence[str]] = {
     "search and price": ("run_solver", "evaluate", "training-time", "sweep", "extract_graph", "prepopulate_estimates"),
-    "look at a finished run": ("report", "serve", "explain", "trace"),
+    "look at a finished run": ("report", "serve", "explain", "robust", "trace"),
     "check and fit": ("profile", "validate", "calibrate", "accelerators"),
     "run for real": ("train",),
     "find your way": ("list", "models", "doctor", "completion"),

@@ -22,6 +22,7 @@ from FrontDoor.models import models
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.profile import profile
 from FrontDoor.report import report
+from FrontDoor.robust import robust
 from FrontDoor.serve import serve
 from FrontDoor.sweep import sweep
 from FrontDoor.trace import trace
@@ -168,6 +169,7 @@ RUNNERS: dict[str, Callable[[Command], int]] = {
     "report": report,
     "serve": serve,
     "explain": explain,
+    "robust": robust,
     "trace": trace,
     "list": listing,
     "models": models,

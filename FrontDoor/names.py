@@ -12,6 +12,7 @@ OTHER_MODES = {
     "report": "draw a run, the difference of two, or the points of a sweep, as one self-contained HTML page",
     "serve": "the same page from a local server, where a click on a point shows its plan and asks what another would cost",
     "explain": "tell why the best design of a run is the best: what limits it, and what an alternative would cost",
+    "robust": "tell whether the best design of a run survives what is not known exactly, and which constant decides",
     "trace": "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
     "evaluate": "predict time and memory of a training plan on devices that exist, or on a designed chip",
     "training-time": "predict time, energy, money and carbon of a whole training, with a plan that is given or the best one",

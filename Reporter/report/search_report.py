@@ -23,6 +23,7 @@ from Reporter.report.layer_graph_figure import layer_graph_figure
 from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
+from Reporter.report.robust_figure import robust_figure
 from Reporter.report.scatter_figure import scatter
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
@@ -118,6 +119,9 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
         schedules = of_each(lambda each, name: _schedules(each, chip, name))
         yield Section("schedules", "Schedule of the operators on the cores", schedules)
     yield Section("comparisons", capitalised(listed(_compared(run, best))), tuple(_comparisons(run, best, points)))
+    robust = drawn(robust_figure(points[0]))
+    if robust:
+        yield Section("robustness", "Whether the choice survives what is not known", (Part("", (), robust),))
     if limits:
         yield Section("limits", "What limits the optimum", (Part("", (), (time_figures.limits_figure(limits),)),))
 

@@ -1,0 +1,47 @@
+"""``phaze robust``: whether the best design of a run survives what is not known exactly."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from Common.echo import say
+from Common.errors import InputError
+from FrontDoor.arguments import Command
+from FrontDoor.exit_status import DONE
+
+MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
+
+
+def robust(command: Command) -> int:
+    """Sample the constants of a finished search, price its contenders anew under each sample, and tell what choosing it costs."""
+    for flag, given, most in (("samples", command.samples, MOST_SAMPLES), ("contenders", command.contenders, MOST_CONTENDERS)):
+        if not 1 <= given <= most:
+            raise InputError(f"--{flag} is {given}; it must be a whole number from 1 to {most:,}")
+    if command.workers is not None and command.workers < 1:
+        raise InputError(f"--workers {command.workers} is not possible; give a positive whole number")
+    import joblib
+
+    from Common.files import user_path
+    from Common.progress import progress_for
+    from Common.records import to_json
+    from Reporter.robust_tables import print_robustness
+    from Solver import search
+    from Studies.robust.records import keep_robustness
+    from Studies.robust.robustness import robustness
+
+    run = search.open_run(user_path(command.runs[0]), command.run_code)
+    answer = robustness(
+        run,
+        samples=command.samples,
+        contenders=command.contenders,
+        seed=command.seed,
+        workers=command.workers or int(joblib.cpu_count()),
+        progress=progress_for(sys.stderr, quiet=command.quiet),
+    )
+    keep_robustness(run.folder, answer)
+    if command.output_format == "json":
+        say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())
+    else:
+        print_robustness(answer, sys.stdout, wide=command.wide)
+    return DONE

@@ -1,0 +1,64 @@
+"""The figure of ``phaze robust``: what every constant alone does to the choice, where the run was asked for it."""
+
+from __future__ import annotations
+
+from Common.numbers import number, percent
+from Reporter.report.charts import sized
+from Reporter.report.design_points import PointsOfModel
+from Reporter.report.figures import Figure, inline_data, table
+from Reporter.report.theme import colour
+from Studies.robust.records import Robustness, kept_robustness
+
+MOST = 14  # constants that are drawn
+
+
+def robust_figure(points: PointsOfModel) -> Figure | None:
+    """Values of the chosen design at the ends of each range; None where nobody asked for them."""
+    import altair as alt
+
+    answer = kept_robustness(points.run.folder)
+    if answer is None:
+        return None
+    influences = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))[:MOST]
+    columns = ("constant", "from", "to", "range", "switches")
+    rows = [
+        (
+            each.name,
+            100.0 * (min(each.value_low, each.value_high) - 1.0),
+            100.0 * (max(each.value_low, each.value_high) - 1.0),
+            f"{number(each.low, 3)}x to {number(each.high, 3)}x",
+            "never" if each.switches_at is None else f"from {number(each.switches_at, 3)}x",
+        )
+        for each in influences
+    ]
+    data = inline_data(columns, rows, words={"constant", "range", "switches"})
+    y = alt.Y("constant:N", title=None, sort=[each.name for each in influences], axis=alt.Axis(ticks=False, labelLimit=320))
+    tooltip = [
+        alt.Tooltip("constant:N", title="constant"),
+        alt.Tooltip("range:N", title="range"),
+        alt.Tooltip("switches:N", title="another design is better"),
+    ]
+    bars = (
+        alt.Chart(data)
+        .mark_bar(color=colour("mark"))
+        .encode(x=alt.X("from:Q", title="change of the chosen design, %"), x2="to:Q", y=y, tooltip=tooltip)
+    )
+    cells = [(each.name, row[3], f"{row[1]:+.1f}", f"{row[2]:+.1f}", row[4]) for each, row in zip(influences, rows, strict=True)]
+    headings = ("constant", "range", "least %", "most %", "another is better")
+    return Figure(
+        "robustness",
+        "Does the choice survive what is not known?",
+        _caption(answer),
+        sized(bars, 24 * len(rows)),
+        len(rows),
+        table("What every constant does alone", headings, cells, words={"constant", "range", "another is better"}),
+    )
+
+
+def _caption(answer: Robustness) -> str:
+    chosen = answer.chosen
+    return (
+        f"Of {answer.samples} samples of {len(answer.influences)} constants the chosen design is the best of "
+        f"{len(answer.contenders)} contenders in {percent(chosen.wins)}; choosing it costs {percent(chosen.expected_regret)} on "
+        f"average and {percent(chosen.worst_regret)} at worst. Bars: each constant alone, from one end of its range to the other."
+    )

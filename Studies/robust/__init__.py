@@ -1,0 +1,1 @@
+"""Whether the best design survives what is not known exactly."""
