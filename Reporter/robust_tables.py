@@ -65,8 +65,8 @@ def sentences(answer: Robustness) -> Iterator[str]:
         yield f"none of {len(answer.influences)} constants changes the choice alone"
     if answer.left_out:
         yield (
-            f"{answer.left_out:,} of {answer.considered:,} designs were left out, which are at least {percent(answer.behind)} behind "
-            "with the constants as stated"
+            f"{answer.left_out:,} of {answer.considered:,} designs were left out, which are at least {percent(answer.behind)} "
+            "behind with the constants as stated"
         )
 
 

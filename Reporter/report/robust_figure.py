@@ -45,14 +45,9 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     )
     cells = [(each.name, row[3], f"{row[1]:+.1f}", f"{row[2]:+.1f}", row[4]) for each, row in zip(influences, rows, strict=True)]
     headings = ("constant", "range", "least %", "most %", "another is better")
-    return Figure(
-        "robustness",
-        "Does the choice survive what is not known?",
-        _caption(answer),
-        sized(bars, 24 * len(rows)),
-        len(rows),
-        table("What every constant does alone", headings, cells, words={"constant", "range", "another is better"}),
-    )
+    numbers = table("What every constant does alone", headings, cells, words={"constant", "range", "another is better"})
+    title = "Does the choice survive what is not known?"
+    return Figure("robustness", title, _caption(answer), sized(bars, 24 * len(rows)), len(rows), numbers)
 
 
 def _caption(answer: Robustness) -> str:

@@ -64,11 +64,11 @@ def robustness(
         raise InputError(
             f"{run.folder} is not a search of accelerators that found one, whose choice could be wrong; give the folder of one"
         )
-    searched = _searched(run)
-    physics = _physics(searched)
+    searched = searched_again(run)
+    physics = physics_of(searched)
     found = contenders_of(run, searched, physics, contenders)
     constants = uncertain_constants(physics)
-    sampled = _sampled(constants, samples, seed)
+    sampled = sampled_factors(constants, samples, seed)
     ends = np.ones((2 * len(constants), len(constants)))
     for place, constant in enumerate(constants):
         ends[2 * place, place], ends[2 * place + 1, place] = constant.low, constant.high
@@ -99,16 +99,18 @@ def _span(influence: Influence) -> float:
     return abs(influence.value_high - influence.value_low)
 
 
-def _searched(run: FinishedRun) -> Run:
+def searched_again(run: FinishedRun) -> Run:
+    """The search of a finished run, ready to be repeated."""
     return run_of(request_of(run), SilentProgress()).knowing(run.result.own_best)
 
 
-def _physics(run: Run) -> Physics:
+def physics_of(run: Run) -> Physics:
+    """What the designs of a search of accelerators are priced with."""
     assert isinstance(run.hardware, DesignedChips) and run.hardware.space is not None
     return Physics(run.hardware.space, run.hardware.cluster)
 
 
-def _sampled(constants: Sequence[UncertainConstant], samples: int, seed: int) -> FloatArray:
+def sampled_factors(constants: Sequence[UncertainConstant], samples: int, seed: int) -> FloatArray:
     """Factors of a Latin hypercube, (samples, constants): below 1 as often as above it."""
     cube = qmc.LatinHypercube(len(constants), seed=seed).random(samples)
     low, high = (np.array([getattr(each, end) for each in constants]) for end in ("low", "high"))
@@ -131,8 +133,8 @@ def _priced(
 
 
 def _values(task: _Task) -> _Values:
-    run = _searched(task.run)
-    physics = _physics(run)
+    run = searched_again(task.run)
+    physics = physics_of(run)
     constants = uncertain_constants(physics)
     found = [values_of(run, task.chips, with_factors(physics, constants, factors)) for factors in task.factors]
     return _Values(task.first, tuple(tuple(each.tolist()) for each in found))
@@ -176,8 +178,8 @@ def _switching(
     run: FinishedRun, chips: tuple[Accelerator, ...], constants: Sequence[UncertainConstant], place: int, end: float
 ) -> float:
     """The factor between 1 and ``end`` from which on another contender is better, by halving the range."""
-    searched = _searched(run)
-    physics, near, far = _physics(searched), 1.0, end
+    searched = searched_again(run)
+    physics, near, far = physics_of(searched), 1.0, end
     for _ in range(HALVINGS):
         middle = (near + far) / 2
         values = values_of(searched, chips, with_factors(physics, [constants[place]], [middle]))
