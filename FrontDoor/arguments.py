@@ -62,6 +62,7 @@ class Command:
     steps: int = 20
     data: str = "synthetic"
     seed: int = 0
+    what_if: tuple[str, ...] = ()
     samples: int = 500
     contenders: int = 24
     most_processes: int = 16

@@ -256,6 +256,14 @@ def _add_explain(parser: Parser) -> None:
         help="an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design that has these values; "
         "may be repeated",
     )
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="other circumstances, such as hbm_bandwidth=2x, network_latency=0, prices.electricity=3x or devices=256: what the "
+        "design would reach then, and the best there would be; may be repeated",
+    )
     _add_run_code(parser)
 
 

@@ -21,7 +21,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
     "hardware": (
         *("device", "memory_size", "memory_bandwidth", "peak_flops", "chip", "design_space", "technology", "hbm_size"),
         *("memory", "max_area", "max_power", "max_chip_cost", "prices"),
-        *("cluster", "fast_domain", "software", "devices", "use_all_devices"),
+        *("frequency", "hbm_bandwidth", "constants", "cluster", "fast_domain", "software", "devices", "use_all_devices"),
     ),
     "plan": (
         *("micro_batch_size", "layout", "tp", "max_tp", "tp2", "panels", "pp", "dp", "cp", "exchange", "ep", "recompute"),

@@ -14,6 +14,7 @@ from FrontDoor.names import MODES
 from Studies.annotations import Mode
 from Studies.request import settings_for
 
+CONSTANTS = "constants"
 LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
 MANY = 99  # values of a flag that takes any number
 _NAMED = (
@@ -151,5 +152,10 @@ class SetAction(_Give):
         key, equals, text = values.partition("=")
         if not equals:
             raise InputError(f"--set {values!r} has no '='; write --set key=value, for instance --set micro_batch_size=2")
+        if "." in key:  # a constant, of which there may be several
+            before = vars(options).get("given", {}).get(CONSTANTS, [])
+            stated = before if isinstance(before, list) else [before]
+            self.give(options, {CONSTANTS: [*stated, f"{key.strip()}={text}"]})
+            return
         value = parse_yaml(text, f"the value in --set {values!r}")
         self.give(options, self.table.canonical({key.strip(): value}, "--set"))

@@ -8,8 +8,8 @@ from typing import TextIO
 from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables, screen_width, wrap
-from Studies.explain.records import Alternative, Explanation, Term
-from Studies.wording import EQUAL, part_text
+from Studies.explain.records import Alternative, Explanation, Term, WhatIf
+from Studies.wording import EQUAL, accelerator_text, part_text, summary_text
 
 LINE = 120  # characters
 
@@ -29,6 +29,9 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
         print_lines(_section(title, sentences, line), stream)
     for alternative in explanation.alternatives:
         _print_alternative(alternative, stream, line, wide=wide)
+    if explanation.what_ifs:
+        print_lines([""], stream)
+        print_tables([what_if_table(explanation.what_ifs)], stream, wide=wide)
     print_lines(_section("words", _meanings(explanation), line), stream)
 
 
@@ -56,6 +59,29 @@ def _print_alternative(alternative: Alternative, stream: TextIO, line: int, *, w
     if any(term.other_s != term.best_s for term in alternative.terms):
         print_lines([""], stream)
         print_tables([terms_table(alternative.terms)], stream, wide=wide)
+
+
+def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
+    """What the design of the run reaches under other circumstances, and the best there is then, over what the run found."""
+    columns = ("what if", "this design", "the best then", "which is", "plan then")
+    table = new_table("under other circumstances, over what the run found", columns, words={"what if", "which is", "plan then"})
+    for each in answers:
+        if each.point is None:
+            table.add_row(each.asked, "-", each.status.value, each.reason, "")
+            continue
+        which = "this design" if each.same_design else _hardware(each)
+        plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
+        table.add_row(each.asked, _ratio(each.same), _ratio(each.best), which, "the same degrees" if each.same_plan else plans)
+    return table
+
+
+def _hardware(answer: WhatIf) -> str:
+    chip = None if answer.point is None else answer.point.accelerator
+    return "the same device" if chip is None else accelerator_text(chip)
+
+
+def _ratio(value: float | None) -> str:
+    return "does not fit" if value is None else f"{value:.3f}x"
 
 
 def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> TextTable:

@@ -152,11 +152,17 @@ def open_run(folder: Text, run_code: Text | Sequence[Text] = ()) -> FinishedRun:
     return finished_run.open_run(Path(folder), files_to_run(os.fspath(each) for each in files))
 
 
-def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progress | None = None) -> Explanation:
+def explain(
+    run: FinishedRun,
+    instead: str | Sequence[str] = (),
+    progress: Progress | None = None,
+    what_if: str | Sequence[str] = (),
+) -> Explanation:
     """Why the answer of ``run`` is the answer, what limits it, and what each alternative of ``instead`` would cost.
 
     An alternative is written as ``num_tc=4,width=256`` or ``pp=8``: the best design that has these values. Explaining alone
-    reads the run; alternatives are searched anew.
+    reads the run; alternatives are searched anew. So is every ``what_if``, written as ``hbm_bandwidth=2x`` or ``devices=256``:
+    what the run would have answered then.
 
     Raises:
         InputError: an alternative that cannot be read or that nothing has, or a run that cannot be asked again.
@@ -173,6 +179,11 @@ def explain(run: FinishedRun, instead: str | Sequence[str] = (), progress: Progr
     refusals.raise_any()  # before the run is explained, which can take long
     constraints = [each for each in asked if each is not None]
     explanation = explained(run)
+    supposed = (what_if,) if isinstance(what_if, str) else what_if
+    if supposed:
+        from Studies.explain.what_if import what_if as answered
+
+        explanation = replace(explanation, what_ifs=tuple(answered(run, each, progress) for each in supposed))
     if not constraints:
         return explanation
     search = repeat_search(run, progress or SilentProgress())

@@ -31,7 +31,7 @@ from Common.units import GIB
 from GraphExtractor.permission import CodePermission
 from Plans.assignment import Assignment
 from Plans.offload import OffloadShare
-from Studies.annotations import EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
+from Studies.annotations import BOTH, EVALUATE, SEARCH, About, Hardware, Mode, Shorthand, StatedField, settings_of, stated_fields
 from Studies.folders import Folders, folders_of
 
 if TYPE_CHECKING:
@@ -194,6 +194,27 @@ class Request:
         str | None,
         About(
             "what chips, clusters and energy cost, by name or YAML file", "datacenter_2025", hardware=Hardware.CHIPS, file=True
+        ),
+    ] = None
+    constants: Annotated[
+        tuple[str, ...] | None,
+        About(
+            "constants of the hardware to change, KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x or "
+            "cluster.tiers.*.latency=0; as --set platform.glb_bandwidth=2x too",
+            "those of its files",
+            lists=BOTH,
+        ),
+    ] = None
+    frequency: Annotated[
+        str | None,
+        About("clock of the accelerators, GHz, or times their own as 1.2x", "that of the design space", hardware=Hardware.CHIPS),
+    ] = None
+    hbm_bandwidth: Annotated[
+        str | None,
+        About(
+            "bandwidth of their memory, GB/s, or times its own as 2x, which memory as it is sold takes alone",
+            "that of the design space",
+            hardware=Hardware.CHIPS,
         ),
     ] = None
     cluster: Annotated[str, About("cluster, by name or YAML file", "phaze_icml24, or where the device usually is", file=True)] = (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from Common.choices import Combine
@@ -17,7 +18,9 @@ from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.design_space_files import SpaceChanges
+from Estimator.constants import Kind, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
+from Estimator.hardware_files import check_cluster
 from Estimator.network.cluster import with_devices, with_fast_domain
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -25,6 +28,7 @@ from GraphExtractor.names import label
 from GraphExtractor.permission import permission
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
+from Studies.asked_constants import CONSTANTS, asked_changes, dotted
 from Studies.checks import check_request
 from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
@@ -58,6 +62,7 @@ def resolve(
     Raises:
         InputError: unknown keys, models or hardware, values that are not allowed or contradict each other.
     """
+    config, given = dotted(config), dotted(given)
     stated = _stated(config, given, mode, source)
     values = {field.name: _converted(field.converted, stated[field.key]) for field in request_fields() if field.key in stated}
     refusals = Refusals()
@@ -100,7 +105,7 @@ def _stated(config: Mapping[str, object], given: Mapping[str, object], mode: Mod
     below, above = table.read_all(config, source, refusals), table.read_all(given, COMMAND_LINE, refusals)
     named = above.pop(SETTING, below.pop(SETTING, None))
     origin = f"setting {named}"
-    defaults = {} if not isinstance(named, str) else refusals.attempt(lambda: table.read(defaults_of(named), origin), {})
+    defaults = {} if not isinstance(named, str) else refusals.attempt(lambda: table.read(dotted(defaults_of(named)), origin), {})
     complete = not refusals
     both = table.override(below, above)
     stated = {key: value for key, value in table.override(defaults, both).items() if value is not None}
@@ -208,13 +213,23 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         space_name = given.get("design_space", str(Request.design_space))
         changes = refusals.attempt(lambda: _changes(values, given, _link_bandwidth(cluster_name, files), files), SpaceChanges())
         space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
+        if space is not None and CONSTANTS & values.keys():
+            changed_ones = asked_changes(values, whole=space.axes.memory is not None)
+            links = changed(files.cluster(cluster_name), Kind.CLUSTER, changed_ones).tiers[0].bandwidth_bytes_per_s
+            changes = replace(changes, constants=changed_ones, link_bandwidth_bytes_per_s=links)
+            space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
         chip = None if space is None or "chip" not in given else refusals.attempt(partial(files.chip, given["chip"], space), None)
         refusals.raise_any()
         assert space is not None  # it was not refused
         names = {"design_space": space_name, "technology": space.technology, "chip": given.get("chip")}
         names["prices"] = given.get("prices")
+    constants = asked_changes(values, whole=space is not None and space.axes.memory is not None)
     whole = _loaded(files.cluster, cluster_name, None if "cluster" in given else given.get("device"))
     software = _loaded(files.software, software_name, None if "software" in given else given.get("device"))
+    if constants:
+        whole, software = changed(whole, Kind.CLUSTER, constants), changed(software, Kind.SOFTWARE, constants)
+        check_cluster(whole, Path(cluster_name))
+        device = None if device is None else changed(device, Kind.DEVICE, constants)
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
     cluster = with_devices(asked, values["devices"]) if "devices" in values and mode is Mode.SEARCH else asked
     sizes = DeviceSizes(*(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops")))

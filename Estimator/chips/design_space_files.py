@@ -17,7 +17,8 @@ from Estimator.chips.clock import maximum_frequency_hz
 from Estimator.chips.cost import Prices, load_prices
 from Estimator.chips.design_space import GIGA, Axes, ChipSize, DesignSpace, KeepRule, ReferenceChip, accelerator_of
 from Estimator.chips.memory_files import memory_system
-from Estimator.hardware_files import hardware_path, load_platform, load_technology, load_vector_functions, require
+from Estimator.constants import ConstantChange, Kind, changed
+from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
 
 PRICES = "datacenter_2025"  # where none are given
 LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
@@ -67,6 +68,7 @@ class SpaceChanges:
     limits: ChipLimits = NO_LIMITS
     link_bandwidth_bytes_per_s: float = 0.0
     prices: Prices | None = None
+    constants: tuple[ConstantChange, ...] = ()
 
 
 NO_CHANGES = SpaceChanges()
@@ -92,6 +94,7 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     labels = dict.fromkeys([*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)])
     systems = {label: memory_system(label, path.parent) for label in labels}
     platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
+    platform = _with_constants(platform, changes.constants, path)
     axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None)
     space = DesignSpace(
         name=stated.name,
@@ -103,7 +106,7 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
         keep=stated.keep,
         references=(),
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s if memory else 0.0,
-        prices=changes.prices or load_prices(PRICES) if memory else None,
+        prices=changed(changes.prices or load_prices(PRICES), Kind.PRICES, changes.constants) if memory else None,
         limits=changes.limits,
     )
     _check_die(space, str(path))
@@ -126,21 +129,32 @@ def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
     Raises:
         InputError: as ``load_design_space``.
     """
-    if not changes.memory and space.axes.memory is None and not changes.limits.any:
+    if not changes.memory and space.axes.memory is None and not changes.limits.any and not changes.constants:
         return space
     systems = tuple(memory_system(label) for label in changes.memory)
     memories = tuple({each.label: each for each in (*space.platform.memories, *systems)}.values())
     labels = tuple(each.label for each in systems) or space.axes.memory
-    changed = replace(
+    other = replace(
         space,
-        platform=replace(space.platform, memories=memories),
+        platform=_with_constants(replace(space.platform, memories=memories), changes.constants, Path(space.name)),
         axes=replace(space.axes, memory=labels),
         limits=changes.limits,
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s,
-        prices=changes.prices or space.prices,
+        prices=changed(changes.prices or space.prices, Kind.PRICES, changes.constants),
     )
-    _check_die(changed, space.name)
-    return changed
+    _check_die(other, space.name)
+    return other
+
+
+def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], source: Path) -> Platform:
+    """``platform`` with its constants changed, those of its process and of its memories among them."""
+    if not changes:
+        return platform
+    technology = changed(platform.technology, Kind.TECHNOLOGY, changes)
+    memories = tuple(replace(each, memory=changed(each.memory, Kind.MEMORY, changes)) for each in platform.memories)
+    platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
+    check_platform(platform, source)
+    return platform
 
 
 def load_chip(path: Path, space: DesignSpace) -> Accelerator:

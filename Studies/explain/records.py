@@ -34,6 +34,24 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class WhatIf:
+    """What a run would have answered under other circumstances (``asked``, as typed): the best design of then, ``point``.
+
+    ``same`` is the objective of the run's own design with its best plans of then over what it was, None where it does not fit;
+    ``best`` that of ``point``. ``same_design`` says that the run's own is as good, ``same_plan`` that the degrees are the same.
+    """
+
+    asked: str
+    status: Status
+    point: DesignPoint | None
+    same: float | None
+    best: float | None
+    same_design: bool
+    same_plan: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what binds, and alternatives.
 
@@ -47,6 +65,7 @@ class Explanation:
     time_in_words: tuple[str, ...]  # where the time of an iteration goes, and what fills the memory
     alternatives: tuple[Alternative, ...]
     warnings: tuple[str, ...] = ()  # what could go wrong with it
+    what_ifs: tuple[WhatIf, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ VALUES = {
     "max_power": 700,
     "max_chip_cost": 5000,
     "prices": "datacenter_2025",
+    "frequency": "2x",
+    "hbm_bandwidth": "2x",
     "objective": "throughput",
     "combine": "worst",
     "solver": "native",

@@ -1,0 +1,156 @@
+"""Changes of single constants of the physics, without a file of one's own: ``platform.glb_bandwidth=2x``, ``prices.pue=1.3``.
+
+A change names a kind of hardware, the place in its record and a factor or a value in the unit of the record; names may leave out
+the unit behind them, and ``*`` stands for every entry. It is made once files are read and before anything is derived from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from Common.errors import InputError
+from Common.suggestions import nearest
+from Estimator.chips.technology import CapacityTable
+from Estimator.quantity import Quantity, UncertainQuantity
+
+Record = TypeVar("Record")
+EVERY = "*"
+FORM = "KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x"
+
+
+class Kind(StrEnum):
+    """What a constant belongs to."""
+
+    PLATFORM = "platform"
+    TECHNOLOGY = "technology"
+    MEMORY = "memory"
+    PRICES = "prices"
+    CLUSTER = "cluster"
+    SOFTWARE = "software"
+    DEVICE = "device"
+
+
+OF_CHIPS = frozenset({Kind.PLATFORM, Kind.TECHNOLOGY, Kind.MEMORY, Kind.PRICES})
+
+
+@dataclass(frozen=True)
+class ConstantChange:
+    """One change as it was ``asked``: a ``factor``, or a ``value`` in place of the one that there is."""
+
+    asked: str
+    kind: Kind
+    path: tuple[str, ...]
+    factor: float | None
+    value: float | None
+
+    @staticmethod
+    def parsed(text: str) -> ConstantChange:
+        """What ``text`` asks.
+
+        Raises:
+            InputError: it is no change.
+        """
+        key, equals, given = (part.strip() for part in text.partition("="))
+        kind, dot, rest = key.partition(".")
+        if not equals or not dot or not all(rest.split(".")):
+            raise InputError(f"the change of a constant is {text!r:.200}; write {FORM}")
+        kinds = [each.value for each in Kind]
+        if kind not in kinds:
+            hint = nearest(kind, kinds, f"give {', '.join(kinds)}")
+            raise InputError(f"{text!r:.200}: there are no constants of {kind!r:.100}; {hint}")
+        number = given.removesuffix("x")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
+        if not 0 <= amount < math.inf:
+            raise InputError(
+                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number, or a factor as 2x"
+            )
+        factor = amount if given.endswith("x") else None
+        return ConstantChange(text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None)
+
+    def of(self, record: Record) -> Record:
+        """``record`` with the change.
+
+        Raises:
+            InputError: it has no such constant, or one that is no number.
+        """
+        changed: Record = self._changed(record, self.path)
+        return changed
+
+    def _changed(self, record: Any, path: Sequence[str]) -> Any:
+        if not path:
+            return self._applied(record)
+        if isinstance(record, tuple):
+            return self._in_list(record, path)
+        if isinstance(record, dict):
+            if path[0] == EVERY:
+                return {key: self._changed(each, path[1:]) for key, each in record.items()}
+            key = self._named(path[0], list(record))
+            return {**record, key: self._changed(record[key], path[1:])}
+        if not is_dataclass(record) or isinstance(record, Quantity | UncertainQuantity | CapacityTable):
+            raise InputError(f"{self.asked!r:.200}: there is nothing called {path[0]!r:.100} below it; write {FORM}")
+        key = self._named(path[0], [entry.name for entry in fields(record)])
+        return replace(record, **{key: self._changed(getattr(record, key), path[1:])})  # type: ignore[type-var]
+
+    def _in_list(self, record: tuple[Any, ...], path: Sequence[str]) -> tuple[Any, ...]:
+        if path[0] == EVERY:
+            return tuple(self._changed(each, path[1:]) for each in record)
+        if not path[0].isdecimal() or int(path[0]) >= len(record):
+            allowed = f"give 0 to {len(record) - 1}, or * for all"
+            raise InputError(f"{self.asked!r:.200}: {path[0]!r:.100} is none of {len(record)} entries; {allowed}")
+        at = int(path[0])
+        return (*record[:at], self._changed(record[at], path[1:]), *record[at + 1 :])
+
+    def _named(self, name: str, names: Sequence[str]) -> str:
+        """The name of a field, whose unit may be left out."""
+        longer = [each for each in names if each.startswith(f"{name}_")]
+        if name in names or len(longer) == 1:
+            return name if name in names else longer[0]
+        hint = nearest(name, names, f"there are {', '.join(names)}")
+        raise InputError(f"{self.asked!r:.200}: {self.kind} has no constant {name!r:.100}; {hint}")
+
+    def _applied(self, value: Any) -> Any:
+        if isinstance(value, CapacityTable):
+            if self.factor is None:
+                raise InputError(f"{self.asked!r:.200}: it is a table by capacity; give a factor, as 2x")
+            return replace(value, value=tuple(self.factor * each for each in value.value))
+        if isinstance(value, Quantity | UncertainQuantity):
+            now = self._number(value.value)
+            source = f"{self.asked}, in place of {value.value:g} {value.unit}"
+            if isinstance(value, Quantity):
+                return replace(value, value=now, source=source)
+            low, high = (now if not value.value else now * end / value.value for end in (value.low, value.high))
+            return replace(value, value=now, low=low, high=high, source=source)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            what = f"a group of {len(fields(value))}" if is_dataclass(value) else repr(value)[:100]
+            raise InputError(f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or another constant")
+        return round(self._number(value)) if isinstance(value, int) else self._number(value)
+
+    def _number(self, value: float) -> float:
+        if self.factor is not None:
+            return self.factor * value
+        assert self.value is not None
+        return self.value
+
+
+def constant_changes(texts: Iterable[str]) -> tuple[ConstantChange, ...]:
+    """The changes that ``texts`` ask, in their order.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    return tuple(ConstantChange.parsed(text) for text in texts)
+
+
+def changed(record: Record, kind: Kind, changes: Iterable[ConstantChange]) -> Record:
+    """``record`` with those of ``changes`` that are of its kind."""
+    for change in changes:
+        if change.kind is kind:
+            record = change.of(record)
+    return record

@@ -1,0 +1,62 @@
+"""The constants that a request changes: those that it names, and what its shorthands mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from Common.errors import InputError
+from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
+
+GIGA = 1e9
+SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
+CONSTANTS = frozenset({"constants", *SHORTHANDS})
+OF_STACKS = "memory.stack_bandwidth_bytes_per_s"
+
+
+def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantChange, ...]:
+    """All changes that the settings in ``values`` ask; ``whole`` where memory is as it is sold.
+
+    Raises:
+        InputError: one cannot be read, or is of hardware that the request has not.
+    """
+    texts = list(values.get("constants") or ())
+    texts += [_meant(key, str(values[key]), whole=whole) for key in SHORTHANDS if values.get(key) is not None]
+    changes = constant_changes(texts)
+    on_devices = "device" in values
+    for change in changes:
+        if on_devices and change.kind in OF_CHIPS:
+            raise InputError(f"{change.asked!r:.200} is about chips to design, but the device is given; leave one of them out")
+        if not on_devices and change.kind is Kind.DEVICE:
+            raise InputError(f"{change.asked!r:.200} belongs to devices that exist; add --device, or leave it out")
+        if not whole and change.kind in {Kind.MEMORY, Kind.PRICES}:
+            raise InputError(
+                f"{change.asked!r:.200} is about memory as it is sold and prices, which the chips have not; give --memory and "
+                "--technology, as hbm2e:4 and foundry_7nm, or leave it out"
+            )
+    return changes
+
+
+def _meant(key: str, text: str, *, whole: bool) -> str:
+    """The change that a shorthand means."""
+    path, unit = SHORTHANDS[key]
+    given = text.strip()
+    if given.endswith("x"):
+        return f"{OF_STACKS if whole and key == 'hbm_bandwidth' else path}={given}"
+    if whole and key == "hbm_bandwidth":
+        raise InputError(f"hbm_bandwidth is {text!r:.100}, but memory as it is sold has its own; give a factor, as 2x")
+    number = given.removesuffix(unit).strip()
+    try:
+        return f"{path}={float(number) * GIGA:.17g}"
+    except ValueError:
+        raise InputError(f"{key} is {text!r:.100}; give a number in {unit}, or a factor, as 2x") from None
+
+
+def dotted(given: Mapping[str, object]) -> dict[str, object]:
+    """``given`` settings, those with a dot in their names, such as platform.glb_bandwidth, among its constants."""
+    changes = [f"{key}={value}" for key, value in given.items() if "." in str(key)]
+    if not changes:
+        return dict(given)
+    stated = given.get("constants")
+    before: Sequence[object] = stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
+    return {key: value for key, value in given.items() if "." not in str(key)} | {"constants": [*before, *changes]}

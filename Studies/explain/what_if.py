@@ -1,0 +1,103 @@
+"""What a finished run would have answered under other circumstances: ``hbm_bandwidth=2x``, ``devices=256``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from Common.errors import InputError
+from Common.progress import Progress, SilentProgress
+from Common.records import parse_yaml
+from Plans.results import Status
+from Solver.hardware import DesignedChips, Hardware
+from Solver.results import DesignPoint
+from Solver.search.requery import priced
+from Solver.search.run import Run
+from Solver.search.search import search
+from Studies.explain.constraints import SEPARATOR
+from Studies.explain.records import WhatIf
+from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
+from Studies.finished_run import FinishedRun
+from Studies.problem import hardware_report
+from Studies.request import Request
+from Studies.wording import EQUAL
+
+MEANT = {  # by what a shorthand is called, of constants
+    "glb_bandwidth": "platform.glb_bandwidth_bytes_per_cycle",
+    "startup": "platform.startup_s",
+    "network_bandwidth": "cluster.tiers.*.bandwidth_bytes_per_s",
+    "network_latency": "cluster.tiers.*.latency_s",
+}
+FACTORS = {"memory_bandwidth": "device.memory.bandwidth", "peak_flops": "device.matrix.peak.*"}  # of settings that are values
+
+
+def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None) -> WhatIf:
+    """The best design of ``finished`` under the changes that ``asked`` lists, and the best there is then.
+
+    Raises:
+        InputError: the run found nothing, or the changes cannot be read or made.
+    """
+    best = finished.result.best
+    if best is None:
+        raise InputError(f"{finished.folder} found nothing feasible, so there is no design to ask about")
+    changes = _changes(asked, finished.settings)
+    with repeating(finished):
+        request_of(finished)
+    try:
+        request = request_of(finished, changes)
+        run = run_of(request, progress or SilentProgress())
+    except InputError as error:
+        raise InputError(f"--what-if {asked}: {error}") from error
+    return _answer(asked, best, run, request)
+
+
+def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf:
+    searched = search(run, hardware_report(request), "")
+    now = searched.result.best
+    if now is None:
+        return WhatIf(
+            asked, Status.INFEASIBLE, None, None, None, same_design=False, same_plan=False, reason=searched.result.reason
+        )
+    same = priced(searched.run, _same(run.hardware, best)).best_optimum()
+    value = None if same is None else same.value
+    return WhatIf(
+        asked,
+        now.status,
+        now,
+        None if value is None else value / best.value,
+        now.value / best.value,
+        same_design=value is not None and value >= now.value * (1.0 - EQUAL),
+        same_plan=all(_degrees(now, name) == _degrees(best, name) for name in best.models),
+    )
+
+
+def _same(hardware: Hardware, best: DesignPoint) -> Hardware:
+    """The design of a run on the hardware of now, which may give it another area."""
+    if isinstance(hardware, DesignedChips) and best.accelerator is not None and hardware.space is not None:
+        return hardware.only([hardware.space.with_area(best.accelerator)])
+    return hardware_alone(hardware, best)
+
+
+def _degrees(point: DesignPoint, model: str) -> tuple[object, ...]:
+    plan = point.models[model]
+    return plan.tp, plan.pp, plan.dp, plan.cp, plan.ep, plan.micro_batch_size, plan.recompute
+
+
+def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings that differ, by key."""
+    changes: dict[str, object] = {}
+    stated = settings.get("constants")
+    constants = list(stated) if isinstance(stated, list) else []
+    for part in asked.split(SEPARATOR):
+        key, equals, text = (each.strip() for each in part.partition("="))
+        if not equals or not key or not text:
+            raise InputError(f"--what-if {asked!r:.200} has no value for {key!r:.100}; write KEY=VALUE, such as hbm_bandwidth=2x")
+        name = key.replace("-", "_")
+        if "." in key:
+            constants.append(f"{key}={text}")
+        elif name in MEANT:
+            constants.append(f"{MEANT[name]}={text}")
+        elif name in FACTORS and text.endswith("x"):
+            constants.append(f"{FACTORS[name]}={text}")
+        else:
+            changes[name] = parse_yaml(text, f"the value in --what-if {asked!r:.200}")
+    return changes | ({"constants": constants} if constants else {})

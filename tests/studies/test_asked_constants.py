@@ -1,0 +1,135 @@
+"""Constants of the hardware that a request changes, and what a finished run would have answered under others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
+from small_study import small_study, solved, write_hardware
+
+import phaze
+from Common.errors import InputError
+from Estimator.constants import Kind, changed, constant_changes
+from Estimator.hardware_files import HARDWARE, load_cluster
+from Studies.explain.what_if import what_if
+from Studies.finished_run import FinishedRun, open_run
+from Studies.resolve import resolve
+
+
+def asked(**settings: Any) -> Any:
+    return resolve({}, {"model": "bertbase", **settings})
+
+
+def test_a_change_is_what_an_edited_file_says(tmp_path: Path) -> None:
+    platform = yaml.safe_load((HARDWARE / "platforms" / "phaze_hbm2.yaml").read_text())
+    platform["glb_bandwidth"]["value"] *= 2
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(platform))
+    space = yaml.safe_load((HARDWARE / "design_spaces" / "phaze_icml24.yaml").read_text())
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(space | {"platform": "./mine.yaml"}))
+    edited = asked(design_space=str(tmp_path / "space.yaml")).hardware.space
+    for change in (
+        ["platform.glb_bandwidth=2x"],
+        ["platform.glb_bandwidth=16384"],
+        ["platform.glb_bandwidth_bytes_per_cycle=2x"],
+    ):
+        assert asked(constants=change).hardware.space.platform == edited.platform
+
+
+def test_shorthands_mean_constants() -> None:
+    base = asked().hardware.space.platform
+    assert asked(frequency="2.1 GHz").hardware.space.platform.frequency_hz == 2.1e9
+    assert asked(frequency="2x").hardware.space.platform.frequency_hz == 2 * base.frequency_hz
+    assert asked(hbm_bandwidth="1x").hardware.space == asked().hardware.space
+    assert asked(hbm_bandwidth=2400).hardware.space.platform.hbm_bandwidth_bytes_per_s == 2.4e12
+    sold = asked(design_space="tpu_like_7nm", hbm_bandwidth="2x").hardware.space.platform.memories
+    assert [each.bandwidth_bytes_per_s for each in sold] == [
+        2 * each.bandwidth_bytes_per_s for each in asked(design_space="tpu_like_7nm").hardware.space.platform.memories
+    ]
+
+
+def test_questions_with_other_constants_are_other_questions() -> None:
+    changes = [{}, {"constants": ["platform.startup=0"]}, {"constants": ["platform.startup=2x"]}, {"frequency": "2x"}]
+    assert len({asked(**each).name for each in changes}) == 4
+    assert resolve({"model": "bertbase", "platform.startup": "2x"}, {}) == asked(constants=["platform.startup=2x"])
+
+
+def test_every_entry_of_a_list_and_ranges_change_alike() -> None:
+    cluster = load_cluster("dgx_h100")
+    faster = changed(cluster, Kind.CLUSTER, constant_changes(["cluster.tiers.*.bandwidth=3x", "cluster.tiers.0.latency_s=0"]))
+    assert [each.bandwidth_bytes_per_s for each in faster.tiers] == [3 * each.bandwidth_bytes_per_s for each in cluster.tiers]
+    assert faster.tiers[0].latency_s == 0.0 and faster.tiers[1].latency_s == cluster.tiers[1].latency_s
+    prices = asked(design_space="tpu_like_7nm", constants=["prices.electricity=0.166"]).hardware.space.prices
+    before = asked(design_space="tpu_like_7nm").hardware.space.prices
+    assert prices.electricity.value == 0.166 and prices.electricity.high == pytest.approx(2 * before.electricity.high)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"constants": ["platform"]}, "write KIND.NAME=VALUE"),
+        ({"constants": ["plattform.startup=1"]}, "did you mean 'platform'"),
+        ({"constants": ["platform.start=1"]}, "platform has no constant 'start'|must be"),
+        ({"constants": ["platform.startup=fast"]}, "must be zero or a positive number"),
+        ({"constants": ["platform.startup=-1"]}, "must be zero or a positive number"),
+        ({"constants": ["platform.frequency=0"]}, "frequency_hz is 0.0; it must be positive"),
+        ({"constants": ["technology.glb_area=5"]}, "a table by capacity; give a factor"),
+        ({"constants": ["platform.technology=2x"]}, "it is a group of .* name one of its parts"),
+        ({"constants": ["cluster.tiers.7.latency=1"]}, "'7' is none of 1 entries"),
+        ({"constants": ["platform.startup.value=1"]}, "nothing called 'value' below it"),
+        ({"constants": ["prices.pue=2"]}, "about memory as it is sold and prices"),
+        ({"constants": ["device.memory.capacity=2x"]}, "belongs to devices that exist"),
+        ({"device": "h100", "constants": ["platform.startup=0"]}, "is about chips to design"),
+        ({"frequency": "fast"}, "give a number in GHz, or a factor"),
+        ({"design_space": "tpu_like_7nm", "hbm_bandwidth": "1200"}, "memory as it is sold has its own"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        asked(**settings)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    folder = tmp_path_factory.mktemp("asked")
+    solved(small_study(folder, micro_batch_size=[1], recompute="none"))
+    return open_run(folder / "out")
+
+
+def test_nothing_changed_changes_nothing_and_more_is_never_worse(finished: FinishedRun) -> None:
+    same = what_if(finished, "hbm_bandwidth=1x")
+    assert (same.same, same.best, same.same_design, same.same_plan) == (pytest.approx(1.0), pytest.approx(1.0), True, True)
+    for better in ("hbm_bandwidth=2x", "network_bandwidth=2x,startup=0", "platform.glb_bandwidth=2x"):
+        answer = what_if(finished, better)
+        assert answer.same is not None and answer.best is not None
+        assert 1.0 - 1e-9 <= answer.same <= answer.best * (1 + 1e-9)
+
+
+def test_a_what_if_is_what_the_study_answers(finished: FinishedRun, tmp_path: Path) -> None:
+    answer = what_if(finished, "devices=8")
+    asked_anew = solved(small_study(tmp_path, micro_batch_size=[1], recompute="none", devices=8))
+    assert answer.point is not None and asked_anew.best is not None
+    assert answer.point.value == pytest.approx(asked_anew.best.value, rel=1e-9)
+
+
+def test_it_is_asked_and_refused_on_the_command_line(finished: FinishedRun, capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["explain", str(finished.folder), "--what-if", "glb_bandwidth=2x", "--quiet"]) == 0
+    assert "under other circumstances" in capsys.readouterr().out
+    for wrong in ("nosuch=1", "hbm_bandwidth", "platform.nosuch=2x", "devices=0"):
+        assert phaze.main(["explain", str(finished.folder), "--what-if", wrong, "--quiet"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("phaze: ") and error.count("\n") <= 3
+
+
+def test_set_takes_constants_by_their_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hardware = write_hardware(tmp_path)
+    words = f"--model bertbase --chip {tmp_path / 'chip.yaml'} --design-space {hardware['design_space']} --dry-run"
+    (tmp_path / "chip.yaml").write_text("{num_tc: 4, num_vc: 4, width: 64, depth: 64, width_vc: 64, glb_mib: 8}")
+    changes = "--set platform.startup=0 --set cluster.tiers.*.bandwidth=2x"
+    assert phaze.main([*words.split(), *changes.split()]) == 0
+    assert "size of the space" in capsys.readouterr().out
+    assert resolve({}, {"model": "gpt2", "platform.startup": 0}).constants == ("platform.startup=0",)
