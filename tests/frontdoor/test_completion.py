@@ -57,7 +57,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("phaze run_solver --model gpt2 bertl", {"bertlarge"}),
         ("phaze run_solver --cluster dgx_", {"dgx_a100", "dgx_b200", "dgx_h100", "dgx_h200"}),
         ("phaze run_solver --recompute none f", {"full"}),
-        ("phaze run_solver --hbm", {"--hbm-size"}),
+        ("phaze run_solver --hbm", {"--hbm-size", "--hbm-bandwidth"}),
         ("phaze --phaze_exec_type eval", {"evaluate"}),
         ("phaze --phaze_exec_type evaluate --schedule g", {"gpipe"}),
         ("phaze --phaze_m", {"--phaze_model", "--phaze_model_names", "--phaze_micro_batch_size", "--phaze_max_tmp_width"}),
