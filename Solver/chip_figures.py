@@ -65,11 +65,12 @@ class ChipFigures:
         nothing = np.zeros(len(chips))
         if space is None or not space.platform.memories or any(each.memory is None for each in chips.variants):
             return cls(chips.area_mm2, nothing, nothing, nothing, bandwidth)
+        switches = 0.0 if space.prices is None else cluster_switches_usd(cluster, cluster.num_devices, space.prices)
         whole, sizes = space.whole(chips), [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
         return cls(
             chips.area_mm2,
             whole.static_w,
-            whole.owning_usd + _switches_usd(space.prices, cluster),
+            whole.owning_usd + switches,
             whole.embodied_kg,
             bandwidth,
             np.array(sizes, dtype=np.float64)[chips.variant],
@@ -173,7 +174,8 @@ def use_costs(prices: Prices | None) -> UseCosts | None:
     return UseCosts(service_s(prices), usd, kg, prices.host_power.value)
 
 
-def _switches_usd(prices: Prices | None, cluster: Cluster) -> float:
-    if prices is None or len(cluster.tiers) < 2:  # a single tier is that of the chips' own links
+def cluster_switches_usd(cluster: Cluster, devices: int, prices: Prices) -> float:
+    """A device's share of the switches of its cluster, at the bandwidth of its outermost tier."""
+    if len(cluster.tiers) < 2:  # a single tier is that of the chips' own links
         return 0.0
-    return switches_usd(cluster.tiers[-1].bandwidth_bytes_per_s, cluster.num_devices, prices)
+    return switches_usd(cluster.tiers[-1].bandwidth_bytes_per_s, devices, prices)

@@ -190,6 +190,16 @@ class Request:
             hardware=Hardware.CHIPS,
         ),
     ] = None
+    max_cluster_cost: Annotated[
+        float | None,
+        About(
+            "most US dollars that all devices may cost, with servers and switches; a sweep over devices finds how many to buy",
+            "any",
+            least=1e-3,
+            most=1e15,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
     prices: Annotated[
         str | None,
         About(

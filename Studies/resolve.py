@@ -17,7 +17,7 @@ from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
 from Estimator.chips.chip_limits import ChipLimits
-from Estimator.chips.design_space_files import SpaceChanges
+from Estimator.chips.design_space_files import PRICES, SpaceChanges
 from Estimator.constants import Kind, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
 from Estimator.hardware_files import check_cluster
@@ -26,6 +26,7 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import permission
+from Solver.chip_figures import cluster_switches_usd
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
 from Studies.asked_constants import CONSTANTS, asked_changes, dotted
@@ -229,7 +230,6 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if constants:
         whole, software = changed(whole, Kind.CLUSTER, constants), changed(software, Kind.SOFTWARE, constants)
         check_cluster(whole, Path(cluster_name))
-        device = None if device is None else changed(device, Kind.DEVICE, constants)
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
     cluster = with_devices(asked, values["devices"]) if "devices" in values and mode is Mode.SEARCH else asked
     sizes = DeviceSizes(*(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops")))
@@ -238,7 +238,7 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     contents = {key: content_of(record) for key, record in records.items() if _is_file(names.get(key))}
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
-    used = None if device is None else with_sizes(device, sizes)
+    used = None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)  # a factor is of what is stated
     return names, ResolvedHardware(cluster, software, used, space, chip, contents)
 
 
@@ -252,12 +252,19 @@ def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
 
 def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles) -> SpaceChanges:
     """What is asked of a design space beside what its file states, for chips with ``links`` of so many bytes per second."""
+    prices = files.prices(given["prices"]) if "prices" in given else None
+    limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost")))
+    if "max_cluster_cost" in values:
+        cluster = files.cluster(given.get("cluster", Request.cluster))
+        devices = values.get("devices", cluster.num_devices)
+        switches = cluster_switches_usd(cluster, devices, prices or files.prices(PRICES))
+        limits = replace(limits, device_usd=values["max_cluster_cost"] / devices - switches)
     return SpaceChanges(
         technology=given.get("technology"),
         memory=values.get("memory") or (),
-        limits=ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost"))),
+        limits=limits,
         link_bandwidth_bytes_per_s=links,
-        prices=files.prices(given["prices"]) if "prices" in given else None,
+        prices=prices,
     )
 
 

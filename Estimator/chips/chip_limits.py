@@ -21,22 +21,29 @@ class ChipLimits:
     area_mm2: float | None = None
     power_w: float | None = None
     cost_usd: float | None = None
+    device_usd: float | None = None  # of a chip with its share of servers, without switches
 
     @property
     def any(self) -> bool:
         """Whether there is a limit at all."""
-        return (self.area_mm2, self.power_w, self.cost_usd) != (None, None, None)
+        return any(each is not None for each in (self.area_mm2, self.power_w, self.cost_usd, self.device_usd))
 
     @property
     def words(self) -> str:
         """The limits in words, empty where there are none."""
-        stated = ((self.area_mm2, "mm2"), (self.power_w, "W"), (self.cost_usd, "USD"))
+        shares = (self.device_usd, "USD with its share of servers")
+        stated = ((self.area_mm2, "mm2"), (self.power_w, "W"), (self.cost_usd, "USD"), shares)
         return " and ".join(f"{limit:g} {unit}" for limit, unit in stated if limit is not None)
 
     def passing(self, whole: WholeChips) -> NDArray[np.bool_]:
         """Which chips could be built within the limits, shape (chips,): their dies carry their memories too."""
         found: NDArray[np.bool_] = whole.buildable.copy()
-        for limit, taken in ((self.area_mm2, whole.area_mm2), (self.power_w, whole.peak_w), (self.cost_usd, whole.cost_usd)):
+        for limit, taken in (
+            (self.area_mm2, whole.area_mm2),
+            (self.power_w, whole.peak_w),
+            (self.cost_usd, whole.cost_usd),
+            (self.device_usd, whole.owning_usd),
+        ):
             if limit is not None:
                 found &= taken <= limit
         return found

@@ -21,6 +21,7 @@ VALUES = {
     "max_area": 800,
     "max_power": 700,
     "max_chip_cost": 5000,
+    "max_cluster_cost": 1e7,
     "prices": "datacenter_2025",
     "frequency": "2x",
     "hbm_bandwidth": "2x",
