@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 MAX_YAML_BYTES = 2 * 2**20  # the largest that ships has 10 KiB, a sweep of 100,000 points lists some hundred values
 DEEPEST = 50  # mappings and lists in each other
+TOO_DEEP = f"it is nested too deeply, more than {DEEPEST} levels"
 MOST_NODES = 100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 _INTEGER = re.compile(r"[-+]?[0-9][0-9a-fxo_:]*", re.IGNORECASE)  # in any notation of YAML 1.1
@@ -78,7 +79,10 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {min(mark.line, text.count(chr(10), 0, len(text) - 1)) + 1}" if mark else ""  # of the text's own
-        raise InputError(f"{source} is not valid YAML{where}: {getattr(error, 'problem', error)}; correct it") from error
+        problem = str(getattr(error, "problem", error))
+        if "nesting depth" in problem:  # of libyaml itself, which reads ahead of what it tells and stops at 1000 in some builds
+            problem = TOO_DEEP
+        raise InputError(f"{source} is not valid YAML{where}: {problem}; correct it") from error
     except (ValueError, TypeError, AttributeError) as error:  # the date 2001-99-99; a key that is a list; a binary in no base 64
         raise InputError(f"{source} is not valid YAML: {error}; correct it") from error
     except RecursionError as error:
@@ -111,7 +115,7 @@ def _check_events(text: str) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             _check_scalar(event)
         if depth > DEEPEST:
-            raise _refused(f"it is nested too deeply, more than {DEEPEST} levels", event.start_mark)
+            raise _refused(TOO_DEEP, event.start_mark)
         if count > 2 * MOST_NODES:
             raise _refused(f"it has more than {MOST_NODES:,} values", event.start_mark)
 

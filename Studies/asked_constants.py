@@ -10,7 +10,8 @@ from Estimator.constants import OF_CHIPS, ConstantChange, Kind, constant_changes
 
 GIGA = 1e9
 SHORTHANDS = {"frequency": ("platform.frequency_hz", "GHz"), "hbm_bandwidth": ("platform.hbm_bandwidth_bytes_per_s", "GB/s")}
-CONSTANTS = frozenset({"constants", *SHORTHANDS})
+JOINED = "constants"  # the setting of which those of a file and of the command line count together
+CONSTANTS = frozenset({JOINED, *SHORTHANDS})
 OF_STACKS = "memory.stack_bandwidth_bytes_per_s"
 
 

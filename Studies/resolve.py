@@ -29,7 +29,7 @@ from GraphExtractor.permission import permission
 from Solver.chip_figures import cluster_switches_usd
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
-from Studies.asked_constants import CONSTANTS, asked_changes, dotted
+from Studies.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
 from Studies.checks import check_request
 from Studies.config_files import code_allowed, split_weight
 from Studies.defaults import Situation, searched_plans, single_plan
@@ -109,6 +109,9 @@ def _stated(config: Mapping[str, object], given: Mapping[str, object], mode: Mod
     defaults = {} if not isinstance(named, str) else refusals.attempt(lambda: table.read(dotted(defaults_of(named)), origin), {})
     complete = not refusals
     both = table.override(below, above)
+    joined = [each[JOINED] for each in (defaults, below, above) if isinstance(each.get(JOINED), tuple)]
+    if len(joined) > 1:
+        both[JOINED] = tuple(change for changes in joined for change in changes)  # the last one of a constant counts
     stated = {key: value for key, value in table.override(defaults, both).items() if value is not None}
     origins = {key: COMMAND_LINE if key in above else source if key in below else origin for key in stated}
     for refusal in (*inapplicable(stated, origins), *(unasked(stated, mode, source if config else None) if complete else ())):

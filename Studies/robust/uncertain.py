@@ -9,6 +9,7 @@ from typing import Any
 
 from Common.records import read_yaml, to_record
 from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.memory import Memory
 from Estimator.chips.technology import CapacityTable
 from Estimator.hardware_files import HARDWARE
 from Estimator.network.cluster import Cluster
@@ -83,17 +84,13 @@ def _ranges(path: Path) -> Mapping[str, Range]:
 
 
 def _with_ranges(record: Any, prefix: str) -> Iterator[UncertainConstant]:
+    named = record.name if isinstance(record, Memory) else prefix.rpartition(".")[2]
     for entry in fields(record):
         value = getattr(record, entry.name)
         if isinstance(value, UncertainQuantity) and value.value > 0 and value.high > value.low:
-            name = f"{_short(prefix)}.{entry.name}"
+            name = f"{named}.{entry.name}"
             low, high = value.low / value.value, value.high / value.value
             yield UncertainConstant(name, (f"{prefix}.{entry.name}",), low, high, value.source)
-
-
-def _short(prefix: str) -> str:
-    """``prices``, ``die``, ``memory``: what people call it."""
-    return "memory" if prefix.endswith(".memory") else prefix.rpartition(".")[2]
 
 
 def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:

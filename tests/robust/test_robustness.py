@@ -49,7 +49,13 @@ def test_every_constant_reaches_the_records_and_a_factor_of_one_changes_nothing(
     physics = physics_of(searched_again(open_run(folder)))
     constants = uncertain_constants(physics)
     names = {each.name for each in constants}
-    assert {"prices.electricity", "die.leakage", "memory.price_per_gib", "memory.stack_bandwidth_bytes_per_s"} <= names
+    assert {
+        "prices.electricity",
+        "die.leakage",
+        "hbm3.price_per_gib",
+        "hbm2e.price_per_gib",
+        "memory.stack_bandwidth_bytes_per_s",
+    } <= names
     assert {"platform.glb_bandwidth_bytes_per_cycle", "cluster.tiers.*.bandwidth_bytes_per_s"} <= names
     assert with_factors(physics, constants, np.ones(len(constants)).tolist()) == physics
     for constant in constants:

@@ -5,6 +5,9 @@ with other work the same pass takes up to half as long again. The bounds are tho
 is priced wrongly (dropout that is not trained with, gradients counted twice) from noise. On a machine of one's own errors are
 about a third of them. Where a search is for stages that differ, it has so little memory that of GPT no plan of stages alike is
 best: the first stages alone recompute what they hold for the micro-batches in flight.
+
+How long a pass takes decides thorough sessions alone: on a machine that changes its speed between profile and training no bound
+holds that a wrong price would break.
 """
 
 from __future__ import annotations
@@ -100,7 +103,7 @@ def check_page(run: Path) -> None:
 
 @pytest.mark.parametrize(("name", "processes"), sampled(list(MEMORY), [("gpt", 4)]))
 def test_plans_of_a_search_for_stages_that_differ_train_the_model(
-    name: str, processes: int, profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, processes: int, profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
 ) -> None:
     common, folder = profiled(name, profiles)
     run = tmp_path / "run"
@@ -113,7 +116,9 @@ def test_plans_of_a_search_for_stages_that_differ_train_the_model(
     record = from_json(TrainRecord, (run / "train" / "train.json").read_bytes(), "train.json")
     assert record.check is not None and record.check.equal
     assert record.processes == sum(stage.dp * stage.layout.tp for stage in plan.stages)
-    check_times(record)
+    if pytestconfig.getoption("--thorough"):
+        check_times(record)
+    assert all(stage.processor_error is not None for stage in record.stages)
     check_page(run)
     check_validation(run, folder, record, capsys)
 

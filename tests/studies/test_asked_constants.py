@@ -58,6 +58,17 @@ def test_questions_with_other_constants_are_other_questions() -> None:
     assert resolve({"model": "bertbase", "platform.startup": "2x"}, {}) == asked(constants=["platform.startup=2x"])
 
 
+def test_constants_of_a_file_and_of_the_command_line_count_together() -> None:
+    request = resolve({"platform.glb_bandwidth": "2x"}, {"model": "bertbase", "constants": ["platform.startup=0"]})
+    assert request.constants == ("platform.glb_bandwidth=2x", "platform.startup=0")
+
+
+def test_a_factor_of_a_device_is_of_what_the_study_states() -> None:
+    stated = {"device": "h100", "memory_bandwidth": 1000}
+    doubled = asked(**stated, constants=["device.memory.bandwidth=2x"]).hardware.device
+    assert doubled.memory.bandwidth.value == asked(device="h100", memory_bandwidth=2000).hardware.device.memory.bandwidth.value
+
+
 def test_every_entry_of_a_list_and_ranges_change_alike() -> None:
     cluster = load_cluster("dgx_h100")
     faster = changed(cluster, Kind.CLUSTER, constant_changes(["cluster.tiers.*.bandwidth=3x", "cluster.tiers.0.latency_s=0"]))
