@@ -63,6 +63,7 @@ class Command:
     data: str = "synthetic"
     seed: int = 0
     what_if: tuple[str, ...] = ()
+    moldable: bool = False
     samples: int = 500
     contenders: int = 24
     most_processes: int = 16

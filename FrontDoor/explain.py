@@ -19,7 +19,8 @@ def explain(command: Command) -> int:
     from Solver import search
 
     run = search.open_run(user_path(command.runs[0]), command.run_code)
-    explanation = search.explain(run, command.instead, progress_for(sys.stderr, quiet=command.quiet), command.what_if)
+    progress = progress_for(sys.stderr, quiet=command.quiet)
+    explanation = search.explain(run, command.instead, progress, command.what_if, moldable=command.moldable)
     if command.output_format == "json":
         say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
     else:

@@ -264,6 +264,11 @@ def _add_explain(parser: Parser) -> None:
         help="other circumstances, such as hbm_bandwidth=2x, network_latency=0, prices.electricity=3x or devices=256: what the "
         "design would reach then, and the best there would be; may be repeated",
     )
+    parser.add_argument(
+        "--moldable",
+        action="store_true",
+        help="what the plan would gain if operators could run on any number of the cores of their type, not one or all",
+    )
     _add_run_code(parser)
 
 

@@ -8,7 +8,7 @@ from typing import TextIO
 from GraphExtractor.names import label
 from Reporter.glossary import used_in
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables, screen_width, wrap
-from Studies.explain.records import Alternative, Explanation, Term, WhatIf
+from Studies.explain.records import Alternative, Explanation, MoldableModel, Term, WhatIf
 from Studies.wording import EQUAL, accelerator_text, part_text, summary_text
 
 LINE = 120  # characters
@@ -32,6 +32,10 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
     if explanation.what_ifs:
         print_lines([""], stream)
         print_tables([what_if_table(explanation.what_ifs)], stream, wide=wide)
+    for model in explanation.moldable:
+        print_lines([""], stream)
+        print_tables([moldable_table(model)], stream, wide=wide)
+        print_lines(["", *wrap(_moldable_in_words(model), line)], stream)
     print_lines(_section("words", _meanings(explanation), line), stream)
 
 
@@ -73,6 +77,33 @@ def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
         plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
         table.add_row(each.asked, _ratio(each.same), _ratio(each.best), which, "the same degrees" if each.same_plan else plans)
     return table
+
+
+def moldable_table(model: MoldableModel) -> TextTable:
+    """What each pass gains if operators may run on groups of cores."""
+    columns = ("layer", "pass", "operators", "in groups", "us", "us in groups", "gain", "proven", "ILP")
+    table = new_table(f"{label(model.model)}: operators on groups of cores", columns, words={"layer", "pass", "proven", "ILP"})
+    for each in model.layers:
+        gain = each.makespan_s / each.moldable_s - 1.0
+        table.add_row(
+            each.layer,
+            each.graph,
+            str(each.operators),
+            str(each.in_groups),
+            f"{1e6 * each.makespan_s:,.2f}",
+            f"{1e6 * each.moldable_s:,.2f}",
+            f"{gain:+.2%}",
+            "yes" if each.proven else f"within {1.0 - each.bound_s / each.moldable_s:.2%}",
+            {True: "agrees", False: "found a shorter one", None: "undecided"}[each.confirmed],
+        )
+    return table
+
+
+def _moldable_in_words(model: MoldableModel) -> str:
+    return (
+        f"{label(model.model)}: with operators on any number of cores an iteration of this plan would take "
+        f"{1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, {model.gain:.4f} times as fast."
+    )
 
 
 def _hardware(answer: WhatIf) -> str:

@@ -32,7 +32,7 @@ class HighsSolver(IlpSolver):
             return LicenseStatus(False, "scipy is not installed; run pip install scipy")
         return LicenseStatus(True, "HiGHS in scipy, free of charge")
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float, node_limit: int | None = None) -> MilpResult:
         """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the horizon."""
         from scipy.optimize import Bounds, LinearConstraint
         from scipy.optimize import milp as optimize
@@ -44,6 +44,7 @@ class HighsSolver(IlpSolver):
         matrix = csr_array((values, columns, offsets), shape=(len(milp.rows), len(milp.lower)))
         objective = np.zeros(len(milp.lower))
         objective[0] = 1.0
+        limits = {"time_limit": time_limit_s} | ({} if node_limit is None else {"node_limit": node_limit})
         rows = LinearConstraint(matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows])
         for presolve in (True, False):  # which loses some small models ("Solve error")
             with _stdout_kept_clean():
@@ -52,16 +53,16 @@ class HighsSolver(IlpSolver):
                     integrality=np.array(milp.integer, int),
                     bounds=Bounds(milp.lower, milp.upper),
                     constraints=rows,
-                    options={"time_limit": time_limit_s, "mip_rel_gap": 0.0, "presolve": presolve},
+                    options={**limits, "mip_rel_gap": 0.0, "presolve": presolve},
                 )
-            if result.status != _FAILED:
+            if result.status != _FAILED or "limit reached" in result.message:
                 break
         bound = 0.0 if result.mip_dual_bound is None else max(0.0, float(result.mip_dual_bound))
         if result.status == 0:
             return MilpResult(Status.OPTIMAL, result.x, bound)
         if result.status == 2:
             return MilpResult(Status.INFEASIBLE, None, 0.0)
-        if result.status == 1:
+        if result.status == 1 or "limit reached" in result.message:  # scipy knows no name for the limit of nodes
             return MilpResult(Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound)
         raise SolverError(f"HiGHS failed: {result.message}; use --solver native or gurobi")
 
