@@ -24,8 +24,10 @@ def contender_table(answer: Robustness) -> TextTable:
     """Contenders that win somewhere or lose least, the chosen one first."""
     columns = ("design", "wins", "expected regret", "worst regret")
     table = new_table(f"{answer.samples} samples of what is not known exactly", columns, words={"design"})
-    others = [each for each in answer.contenders if each != answer.chosen][:MOST_CONTENDERS]
-    for each in (answer.chosen, *others):
+    others = [each for each in answer.contenders if each != answer.chosen]
+    spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
+    losers = [each for each in others if each.wins == 0][: max(spare, 0)]
+    for each in (answer.chosen, *(each for each in others if each.wins > 0 or each in losers)):
         table.add_row(accelerator_text(each.accelerator), share(each.wins), share(each.expected_regret), share(each.worst_regret))
     return table
 

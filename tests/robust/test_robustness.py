@@ -12,6 +12,7 @@ import pytest
 import phaze
 from Common.errors import InputError
 from Common.progress import SilentProgress
+from Reporter.robust_tables import MOST_CONTENDERS, contender_table
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search import run_solver
@@ -98,6 +99,11 @@ def test_regrets_are_shares_and_the_choice_is_among_the_contenders(folder: Path,
         assert 0.0 <= each.expected_regret <= each.worst_regret <= 1.0
     assert again.least_regret.worst_regret == min(each.worst_regret for each in again.contenders)
     assert again.left_out == again.considered - 4 and 0.0 <= again.behind <= 1.0
+    late = replace(again.least_regret, accelerator=replace(again.chosen.accelerator, glb_bytes=3 * 2**20), wins=0.4)
+    lost = [replace(late, accelerator=replace(late.accelerator, num_tc=count), wins=0.0) for count in range(1, 30)]
+    table = contender_table(replace(again, contenders=(*lost, late)))
+    assert any("GLB 3 MiB" in row[0] and row[1] == "40.0%" for row in table.rows)  # whatever wins is shown, however late
+    assert len(table.rows) <= 1 + MOST_CONTENDERS
     for influence in again.influences:
         assert (influence.switches_at is None) == (max(influence.regret_low, influence.regret_high) <= 1e-6)
         if influence.switches_at is not None:
