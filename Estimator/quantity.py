@@ -51,6 +51,10 @@ def quantity_problems(record: Any, key: str = "") -> Iterator[InputError]:
             for inner, each in value.items():
                 if is_dataclass(each):
                     yield from quantity_problems(each, f"{name}.{inner}")
+        elif isinstance(value, tuple):
+            for place, each in enumerate(value):
+                if is_dataclass(each):
+                    yield from quantity_problems(each, f"{name}.{place}")
         elif is_dataclass(value):
             yield from quantity_problems(value, name)
 

@@ -2,8 +2,9 @@
 
     yield          = (1 + A D / alpha)^-alpha                     negative binomial (Stapper 1983; Cunningham, IEEE TSM 1990)
     dies per wafer = pi (d/2)^2 / A - pi d / sqrt(2 A)             gross dies of a round wafer (de Vries, IEEE TSM 2005)
-    cost of a die  = wafer / (dies per wafer x (yield + salvaged x (1 - yield)))
-    embodied       = wafer / (the same) x (fab's kWh/cm2 x its grid + gases + materials) + memory + package (ACT, ISCA 2022)
+    cost of a die  = (wafer / dies per wafer + test) / (yield + salvaged x (1 - yield))
+    embodied       = wafer's cm2 / (dies per wafer x the same) x (fab's kWh/cm2 x its grid + gases + materials)
+                     + memory + package + server (ACT, ISCA 2022)
 
 Making, not selling: prices are what parts cost who builds the system, without a vendor's margin on the chip.
 """

@@ -1,12 +1,13 @@
-"""Dies and boards that were built, described in our terms, and what the model says of their area and power.
+"""Dies that were built or proposed, described in our terms, and what the model says of their area, its parts and their power.
 
-There is no factor for a die: each is priced with the technology of its node. Descriptions: ``Estimator/hardware/dies``.
+There is no factor for a die: each is priced with the technology of its node. Descriptions: ``Estimator/hardware/dies``; tables:
+``Estimator.chips.published_tables``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +16,7 @@ from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Estimator.chips.area import UM2_PER_MM2
 from Estimator.chips.clock import at_frequency
-from Estimator.chips.die import DieContents, DieParts, die_process, whole_die
+from Estimator.chips.die import PARTS, DieContents, DieParts, die_process, whole_die
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory
 from Estimator.chips.power import REUSE_AT_PEAK, average_power_w
@@ -28,10 +29,21 @@ BASE_FORMAT = "bf16"  # of ``Technology``; others are in ``DieProcess.formats``
 BYTES = {"bf16": 2, "int8": 1, "fp8": 1, "fp32": 4}
 
 
+class Evidence(StrEnum):
+    """What a figure of a die is worth beside the model's."""
+
+    CALIBRATION = "calibration"  # constants of the model were chosen with it in view
+    PREDICTION = "prediction"  # published, and no constant was chosen with it in view
+    ESTIMATE = "estimate"  # of another model, not of silicon
+    UNPUBLISHED = "unpublished"  # nothing to compare with
+
+
 @dataclass(frozen=True)
 class PublishedPower:
     """Watts of a device at work that were published, and what it did meanwhile."""
 
+    what: str
+    evidence: Evidence
     power: Annotated[Quantity, "W"]
     flops: Annotated[Quantity, "FLOP/s"]
     memory_traffic: Annotated[Quantity, "bytes/s"]
@@ -40,13 +52,23 @@ class PublishedPower:
 
 
 @dataclass(frozen=True)
+class FloorPlanPart:
+    """A part of a die whose area was published, and the parts of the model (``PARTS``) that hold the same."""
+
+    what: str
+    area: Annotated[Quantity, "mm2"]
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PublishedDie:
-    """A die that was built: all that is on it, whether or not a product uses it. Buffers are per core."""
+    """A die that was built or proposed: all that is on it, whether or not a product uses it. Buffers are per core."""
 
     name: str
     title: str
     technology: str
-    area: Annotated[Quantity, "mm2"]
+    evidence: Evidence  # of the area
+    area: Annotated[Quantity | None, "mm2"]
     product_format: str
     products: Annotated[Quantity, "count"]  # multiply-accumulate units
     cores: Annotated[Quantity, "count"]
@@ -60,23 +82,8 @@ class PublishedDie:
     memory: str
     stacks: int  # that the die has interfaces for
     links: Annotated[Quantity, "bytes/s"]  # each way, host included
-    work: PublishedPower | None = None
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A published figure of a chip beside the model's."""
-
-    name: str
-    what: str  # "area_mm2" or "power_w"
-    published: float
-    predicted: float
-    source: str
-
-    @property
-    def error(self) -> float:
-        """Prediction over publication, less one."""
-        return self.predicted / self.published - 1
+    powers: tuple[PublishedPower, ...] = ()
+    floor_plan: tuple[FloorPlanPart, ...] = ()
 
 
 def load_die(name_or_path: str) -> PublishedDie:
@@ -94,6 +101,10 @@ def load_die(name_or_path: str) -> PublishedDie:
     known = {BASE_FORMAT, *die_process(load_technology(die.technology)).formats} & BYTES.keys()
     if die.product_format not in known:
         raise InputError(f"{path}: product_format is {die.product_format!r}; {die.technology} has {', '.join(sorted(known))}")
+    if (die.area is None) != (die.evidence is Evidence.UNPUBLISHED):
+        raise InputError(f"{path}: evidence is {die.evidence}; a die without an area is unpublished, and no other is")
+    for unknown in (name for part in die.floor_plan for name in part.parts if name not in PARTS):
+        raise InputError(f"{path}: floor_plan names the part {unknown!r}; the model has {', '.join(PARTS)}")
     return die
 
 
@@ -153,28 +164,3 @@ def published_power_w(published: PublishedDie, work: PublishedPower) -> FloatArr
     off_chip_j = work.memory_traffic.value * memory.memory.energy.value * JOULES_PER_PJ
     clock = at_frequency(die, work.frequency.value)
     return average_power_w(on_chip_j, 1.0, published_parts(published), die, clock, memory, off_chip_j)
-
-
-def compare_dies() -> tuple[Compared, ...]:
-    """Area of every published die, and power where it is published, beside the model's."""
-    return tuple(each for die in published_dies() for each in _compared(die))
-
-
-def _compared(die: PublishedDie) -> Iterator[Compared]:
-    area = float(published_parts(die).total_mm2[0])
-    yield Compared(die.title, "area_mm2", die.area.value, area, die.area.source)
-    if die.work is not None:
-        power = float(published_power_w(die, die.work)[0])
-        yield Compared(die.title, "power_w", die.work.power.value, power, die.work.power.source)
-
-
-def comparison_table() -> str:
-    """``compare_dies`` as the table of the manual (Markdown)."""
-    rows = ["| chip | what | published | model | error |", "| --- | --- | ---: | ---: | ---: |"]
-    units = {"area_mm2": ("area", "mm2"), "power_w": ("power", "W")}
-    for each in compare_dies():
-        what, unit = units[each.what]
-        rows.append(
-            f"| {each.name} | {what} | {each.published:.0f} {unit} | {each.predicted:.0f} {unit} | {100 * each.error:+.1f} % |"
-        )
-    return "\n".join(rows)

@@ -1,6 +1,7 @@
 """Dollars and carbon of chips: yields and dies by hand, what more memory costs, prices that make no sense."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,13 @@ from Estimator.chips.cost import (
     operational_carbon_kg,
     switches_usd,
 )
-from Estimator.chips.die import die_parts, die_process
+from Estimator.chips.die import PARTS, die_parts, die_process
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory, memory_system
 from Estimator.chips.power import average_power_w
+from Estimator.chips.published import load_die, published_parts
 from Estimator.hardware_files import HARDWARE, hardware_names, load_platform, load_technology, load_vector_functions
+from Estimator.quantity import UncertainQuantity
 
 PRICES = "datacenter_2025"
 
@@ -44,6 +47,35 @@ def test_yield_and_cost_of_an_a100_die_by_hand() -> None:
     assert 9346 / dies < cost < 9346 / dies / whole  # no defect, or every defect, costs a die: 150 and 291 USD
     smaller = float(die_cost_usd(610.0, die, prices))  # CSET 2020 has 233 USD, at 40 good dies on a wafer
     assert 120 < smaller < 233
+
+
+def test_costs_of_known_dies_beside_published_estimates() -> None:
+    """Dollars worked out by hand; published: LLMCompass (ISCA 2024, table IV), CSET 2020, and the press of an H100."""
+    prices, dies = load_prices(PRICES), {node: die_process(load_technology(f"foundry_{node}nm")) for node in (7, 5)}
+    a100, h100 = float(die_cost_usd(826.0, dies[7], prices)), float(die_cost_usd(814.0, dies[5], prices))
+    assert a100 == pytest.approx(204.4, abs=0.1)
+    assert 151 < a100 < 233 * 826 / 610  # LLMCompass, where no defect costs; CSET by area
+    flawless = replace(dies[7], defect_density=nothing(dies[7].defect_density))
+    untested = replace(prices, die_test=nothing(prices.die_test))
+    for area, published in ((826.0, 151.0), (478.0, 80.0), (787.0, 142.0)):
+        assert float(die_cost_usd(area, flawless, untested)) == pytest.approx(published, rel=0.01)
+    assert h100 == pytest.approx(366.8, abs=0.1) and h100 > 300  # beyond the press, who have a cheaper wafer
+    assert 200 < (13400 / 63.479 + 5) / (0.48666 + 0.5 * (1 - 0.48666)) < 300  # at the press's price of one
+
+
+def nothing(constant: UncertainQuantity) -> UncertainQuantity:
+    return replace(constant, value=0.0, low=0.0, high=0.0)
+
+
+def test_price_of_an_h100_package_by_hand() -> None:
+    die, prices, memory = die_process(load_technology("foundry_5nm")), load_prices(PRICES), memory_system("hbm3:5")
+    made = 814 * 0.04 + (814 + 5 * 125) * 0.08 + 6 * 12
+    by_hand = (366.79 + 80 * 12 + made) / 0.995**6
+    assert by_hand == pytest.approx(1593.7, abs=0.1)  # Raymond James (2023) have 3,320 with more for assembly, test and memory
+    parts = published_parts(load_die("h100"))
+    scale = 814 / float(parts.total_mm2[0])
+    whole = replace(parts, **{name: scale * getattr(parts, name) for name in PARTS})
+    assert float(chip_price(whole, die, memory, 0.0, prices).chip_usd[0]) == pytest.approx(by_hand, abs=0.1)
 
 
 @pytest.mark.parametrize("node", [28, 22, 16, 7, 5, 3])
