@@ -295,6 +295,10 @@ class DesignedChips(Hardware):
         kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
         return replace(self, cluster=cluster, _scheduled=kept)
 
+    def some(self, rows: IntArray) -> DesignedChips:
+        """The same with the accelerators ``rows`` alone."""
+        return replace(self, accelerators=self.accelerators.some(rows), known_figures=None, _scheduled={})
+
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
         return replace(self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={})

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -11,12 +12,12 @@ from Common.arrays import read_arrays, write_arrays
 from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
-from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
+from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform, TensorCores
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
 from Estimator.chips.technology import FloatArray
-from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel
+from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate, CorePrices, TensorCoreModel, TensorWork
 from Estimator.chips.vector_core import VectorCoreModel
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators, collective_positions
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
@@ -162,13 +163,18 @@ class LatencyTable(OperatorCostModel):
             )
         )
 
-    def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
-        """Joules a device spends on what operators send, (operators, 1 or accelerators): it leaves one HBM for another."""
+    @property
+    def sent_j_per_byte(self) -> FloatArray:
+        """Joules a device spends on a byte that it sends, which leaves one HBM for another; shape (variants,)."""
         technologies = [self.platform.at(variant).technology for variant in self.accelerators.variants]
-        pj_per_byte = np.array([each.network_energy.value + 2 * each.hbm_energy.value for each in technologies])
+        return np.array([each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]) * JOULES_PER_PJ
+
+    def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
+        """Joules a device spends on what operators send, (operators, 1 or accelerators)."""
+        per_byte = self.sent_j_per_byte
         sent = np.array([sent_bytes(operator) for operator in graph.operators], dtype=np.float64)
-        of_rows = pj_per_byte if len(technologies) == 1 else pj_per_byte[self.accelerators.variant[rows]]
-        joules: FloatArray = sent[:, None] * of_rows * JOULES_PER_PJ
+        of_rows = per_byte if len(per_byte) == 1 else per_byte[self.accelerators.variant[rows]]
+        joules: FloatArray = sent[:, None] * of_rows
         return joules
 
 
@@ -179,7 +185,7 @@ def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
 
 def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
     """Price all distinct operators of ``graphs`` on all distinct core configurations of ``accelerators``."""
-    return _priced_work(distinct_work(graphs), accelerators, platform)
+    return priced_parts(distinct_work(graphs), accelerators, platform, TensorCoreModel)
 
 
 def load_or_populate(
@@ -202,12 +208,24 @@ def load_or_populate(
     stored = load_or_set_aside(path, load)
     if stored is not None:
         return stored
-    table = _priced_work(work, accelerators, platform)
+    table = priced_parts(work, accelerators, platform, TensorCoreModel)
     _store(path, table)
     return table
 
 
-def _priced_work(work: DistinctWork, accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:
+class TensorPrices(Protocol):
+    """What prices products on tensor cores: ``TensorCoreModel``, or a bound of it."""
+
+    def __init__(self, cores: TensorCores, platform: Platform) -> None: ...
+
+    def estimate(self, work: TensorWork) -> CoreEstimate:
+        """Prices of one piece of work; arrays of shape (cores,)."""
+
+
+def priced_parts(
+    work: DistinctWork, accelerators: AcceleratorSet, platform: Platform, tensor_prices: type[TensorPrices]
+) -> LatencyTable:
+    """Prices of ``work`` on all distinct cores of ``accelerators``, its products by ``tensor_prices``."""
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
     tensor_cores, vector_cores = accelerators.tensor_cores, accelerators.vector_cores
     tensor = _no_prices(len(work.tensor), len(tensor_cores))
@@ -216,7 +234,7 @@ def _priced_work(work: DistinctWork, accelerators: AcceleratorSet, platform: Pla
         of_variant = platform.at(variant)
         products, lanes = (np.flatnonzero(cores.variant == place) for cores in (tensor_cores, vector_cores))
         if len(products):
-            tensor_model = TensorCoreModel(tensor_cores.some(products), of_variant)
+            tensor_model = tensor_prices(tensor_cores.some(products), of_variant)
             _fill(tensor, products, [tensor_model.estimate(each) for each in work.tensor])
         if len(lanes):
             vector_model = VectorCoreModel(vector_cores.some(lanes), of_variant)

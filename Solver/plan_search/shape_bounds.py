@@ -24,13 +24,13 @@ def least_iteration_s(space: PlanSpace, shape: UniformPlan, model: StageTimes, s
     A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that all layers on one stage take no
     longer than the same on several.
     """
-    groups = min(space.devices // shape.inner_devices, _most_groups(space, shape))
+    groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
     passes = (model.forward, model.recompute, model.backward)
     work_s: FloatArray = np.sum([_least_pass_s(each, shape, software) for each in passes], axis=0)
     return work_s * shape.global_batch_size / (shape.micro_batch_size * groups)
 
 
-def _most_groups(space: PlanSpace, shape: UniformPlan) -> int:
+def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
     """Groups of devices that plans with the degrees of ``space`` occupy at most."""
     if space.dp_degrees is None or space.pp_degrees is None:
         return space.devices

@@ -183,6 +183,23 @@ class ShapePlans:
         least: FloatArray = mean + self.machine.software.reserved_memory.value
         return least
 
+    @cached_property
+    def relaxed_bytes(self) -> FloatArray:
+        """What the fullest stage holds at least were parameters and activations divisible at will, shape (plans,).
+
+        The s-th stage from the end keeps k = min(s, micro-batches) of its activations a: no more than M - f of M bytes where its
+        parameters take f. So all activations A are at most the sum of (M - f) / k, and the parameters, F in all, at best lie
+        where k is largest: M >= (A + F / max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told.
+        """
+        reserved = self.machine.software.reserved_memory.value
+        saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
+        pp, held = self.plans.pp, np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64)
+        inverse = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1.0, pp.max(initial=1) + 1.0))])
+        inverses = inverse[held.astype(np.int64)] + (pp - held) / held
+        state = (self.parameter_bytes - reserved) * pp
+        relaxed = (saved + state / held) / inverses + reserved
+        return np.where(self.interleaved, self.parameter_bytes, np.maximum(self.parameter_bytes, relaxed))
+
     def fit(self, memory_bytes: float) -> bool:
         """Whether some plan has a cut that fits, known exactly but for interleaved ones; ``least_bytes`` of those seen are."""
         if memory_bytes not in self._fit:
@@ -215,6 +232,12 @@ class ShapePlans:
         most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]  # replicas of each kind
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
         return fixed + self.stages.sizes.saved_bytes
+
+    def may_fit(self, index: int, memory_bytes: float) -> bool:
+        """Whether a plan has a cut that fits, exactly; of interleaved plans by their parameters alone."""
+        if not self.interleaved[index]:
+            self.least_bytes[index] = self._least_fullest_bytes(index)
+        return bool(self.least_bytes[index] <= memory_bytes * (1.0 + ROUNDING))
 
     def _found_fit(self, memory_bytes: float) -> bool:
         for index in np.argsort(self.least_bytes, kind="stable"):

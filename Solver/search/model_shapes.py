@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from Estimator.coverage import check_functions
 from GraphExtractor.many import load_or_extract_all
+from Plans.plan import UniformPlan
 from Solver.problem import ModelProblem
 from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, PricedShapes, Shape
 from Solver.search.run import Run
 from Solver.search.screening import screened
 
 
-def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
+def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | None = None) -> list[ModelShapes]:
     """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
 
-    None where its space holds no plan.
+    None where its space holds no plan. With some ``chosen`` the others are not looked at.
 
     Raises:
         InputError: the model cannot be traced, or has operators without a price and the problem is strict.
     """
-    plans = list(model.space.shapes())
+    plans = list(model.space.shapes() if chosen is None else chosen)
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
         problem = run.problem

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
+from Plans.plan import UniformPlan
+from Solver.plan_search.best_plan import FIRST_STEPS
 from Solver.plan_search.space import PlanSpace
+from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.best_designs import model_plan
 from Solver.search.confirmed_schedules import LayerSchedule, schedule_layers
@@ -91,6 +94,16 @@ def priced(run: Run, hardware: Hardware) -> PricedHardware:
     alone = replace(run.on(hardware), progress=SilentProgress())
     shapes = [proven_shapes(alone, each) for model in run.problem.models for each in model_shapes(alone, model)]
     return PricedHardware(alone, tuple(shapes))
+
+
+def groups_of_shapes(
+    run: Run, model: ModelProblem, shapes: Sequence[UniformPlan], memory_bytes: int
+) -> list[PointGroup]:
+    """Points of some ``shapes`` of one model, their schedules and cuts as they are found at first sight."""
+    quiet = replace(run, progress=SilentProgress())
+    found = model_shapes(quiet, model, shapes)
+    steps = FIRST_STEPS
+    return [PointGroup.of(each, memory_bytes, run.hardware.figures, PointStore(None), most_steps=steps) for each in found]
 
 
 def with_spaces(run: Run, changes: Sequence[PlanSpace]) -> Run:
