@@ -115,6 +115,18 @@ class Objective(StrEnum):
     CARBON_PER_TOKEN = "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
 
 
+class FrontAxis(StrEnum):
+    """What a Pareto front may be of; all but throughput the less the better, and a front of nothing is none."""
+
+    THROUGHPUT = "throughput"  # samples per second of the cluster, always among them
+    AREA = "area"  # mm2 of one chip
+    ENERGY = "energy"  # joules of a sample, with what is drawn all the time
+    POWER = "power"  # watts of one chip with everything on it busy
+    COST = "cost"  # US dollars of a device with its share of servers and network
+    CARBON = "carbon"  # kilograms embodied in a device
+    NONE = "none"  # alone: no front is asked for
+
+
 class Combine(StrEnum):
     """What decides between designs for several models. A model's share is its objective over the best it reaches alone."""
 

@@ -30,7 +30,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
         *("heterogeneous", "stage_cuts", "offload"),
     ),
     "training": ("global_batch_size", "optimizer", "precision", "attention"),
-    "search": ("objective", "combine", "solver", "strict"),
+    "search": ("objective", "front", "combine", "solver", "strict"),
     "files": ("name", "output", "csv", "force_reextract_model"),
 }
 

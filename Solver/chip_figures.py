@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 J_PER_KWH = 3.6e6
-OF_ENERGY = frozenset(Objective) - {Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA}
 OF_WHOLE_CHIPS = frozenset({Objective.THROUGHPUT_PER_DOLLAR, Objective.COST_PER_TOKEN, Objective.CARBON_PER_TOKEN})
 
 
@@ -36,7 +37,8 @@ class UseCosts:
 class ChipFigures:
     """Figures of configurations, arrays of shape (configurations,), and of the cluster of ``devices`` that is made of one.
 
-    ``static_w`` is drawn whatever is computed; ``owning_usd`` and ``embodied_kg`` are what one device costs besides energy.
+    ``static_w`` is drawn whatever is computed, ``peak_w`` with everything busy; ``owning_usd`` and ``embodied_kg`` are what one
+    device costs besides energy.
     ``memory_bytes`` is what memory as it is sold holds, None where the problem says how much there may be. What is not known is
     0.
     """
@@ -45,6 +47,7 @@ class ChipFigures:
     static_w: FloatArray
     owning_usd: FloatArray
     embodied_kg: FloatArray
+    peak_w: FloatArray
     stream_bytes_per_s: FloatArray
     memory_bytes: FloatArray | None = None
     devices: int = 1
@@ -54,7 +57,7 @@ class ChipFigures:
     def of_areas(cls, area_mm2: FloatArray) -> ChipFigures:
         """Of configurations of which nothing but the area is known."""
         nothing = np.zeros(len(area_mm2))
-        return cls(area_mm2, nothing, nothing, nothing, nothing)
+        return cls(area_mm2, nothing, nothing, nothing, nothing, nothing)
 
     @classmethod
     def of(cls, chips: AcceleratorSet, space: DesignSpace | None, bandwidth: FloatArray, cluster: Cluster) -> ChipFigures:
@@ -64,7 +67,7 @@ class ChipFigures:
         """
         nothing = np.zeros(len(chips))
         if space is None or not space.platform.memories or any(each.memory is None for each in chips.variants):
-            return cls(chips.area_mm2, nothing, nothing, nothing, bandwidth)
+            return cls(chips.area_mm2, nothing, nothing, nothing, nothing, bandwidth)
         switches = 0.0 if space.prices is None else cluster_switches_usd(cluster, cluster.num_devices, space.prices)
         whole, sizes = space.whole(chips), [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
         return cls(
@@ -72,6 +75,7 @@ class ChipFigures:
             whole.static_w,
             whole.owning_usd + switches,
             whole.embodied_kg,
+            whole.peak_w,
             bandwidth,
             np.array(sizes, dtype=np.float64)[chips.variant],
             cluster.num_devices,
@@ -83,16 +87,9 @@ class ChipFigures:
 
     def some(self, rows: IntArray) -> ChipFigures:
         """Those of ``rows``."""
-        return ChipFigures(
-            self.area_mm2[rows],
-            self.static_w[rows],
-            self.owning_usd[rows],
-            self.embodied_kg[rows],
-            self.stream_bytes_per_s[rows],
-            None if self.memory_bytes is None else self.memory_bytes[rows],
-            self.devices,
-            self.use,
-        )
+        every = {each.name: getattr(self, each.name) for each in fields(self)}
+        chosen: dict[str, Any] = {name: each[rows] for name, each in every.items() if isinstance(each, np.ndarray)}
+        return replace(self, **chosen)
 
     def holding(self, memory_bytes: int) -> NDArray[np.bool_]:
         """Which configurations have, or may have, so much memory; shape (configurations,)."""
@@ -113,19 +110,17 @@ class ChipFigures:
         return np.searchsorted(self.stream_bytes_per_s[self.machines], self.stream_bytes_per_s)
 
     @cached_property
-    def criteria(self) -> FloatArray:
-        """What a configuration may be better in than another, smaller is better: shape (configurations, 1 to 5)."""
-        others = (self.static_w, self.owning_usd, self.embodied_kg, -self.stream_bytes_per_s)
-        return np.column_stack([self.area_mm2, *(each for each in others if np.ptp(each) > 0.0)])
+    def of_plans(self) -> FloatArray:
+        """What the seconds of plans depend on besides those of layers, smaller is better: shape (configurations, 0 or 1).
 
-    def criteria_of(self, objective: Objective) -> FloatArray:
-        """Those of ``criteria`` that ``objective`` depends on, or the seconds of plans: shape (configurations, 0 to 5)."""
-        if objective in OF_WHOLE_CHIPS:
-            return self.criteria
-        chosen = [-self.stream_bytes_per_s] if np.ptp(self.stream_bytes_per_s) > 0.0 else []
-        chosen += [self.area_mm2] if objective is Objective.THROUGHPUT_PER_AREA else []
-        chosen += [self.static_w] if objective is Objective.THROUGHPUT_PER_JOULE and self.static_w.any() else []
-        return np.column_stack(chosen) if chosen else np.empty((len(self), 0))
+        Whatever is asked, no configuration dominates one that is better in these.
+        """
+        return _differing([-self.stream_bytes_per_s], len(self))
+
+    def criteria(self, columns: Collection[str]) -> FloatArray:
+        """Fields in ``columns`` that differ, and ``of_plans``; smaller is better: shape (configurations, criteria)."""
+        chosen = [getattr(self, each.name) for each in fields(self) if each.name in columns]
+        return np.hstack([_differing(chosen, len(self)), self.of_plans])
 
     def sample_joules(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
         """Joules of a sample with those that are drawn all the time, of all devices."""
@@ -135,18 +130,12 @@ class ChipFigures:
             total: FloatArray = joules + self.static_w * self.devices / throughput
         return total
 
-    def larger_is_better(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
-        """What every objective is monotone in, shape (configurations, 3 to 5): a design that is worse in none is as good."""
-        columns = [throughput, -self.area_mm2, -self.sample_joules(joules, throughput)]
-        columns += [-each for each in (self.owning_usd, self.embodied_kg) if each.any()]
-        return np.ascontiguousarray(np.stack(columns, axis=1))
-
     def value(self, objective: Objective, throughput: FloatArray, joules: FloatArray, sample_tokens: int) -> FloatArray:
         """What is maximised, of configurations with this throughput in samples per second and joules per sample.
 
-        Monotone in what ``larger_is_better`` says, which pruning relies on. Per dollar are samples over what all devices cost in
-        the time that a sample takes, written off over the years of service, and the electricity of a sample; costs and carbon
-        per token are told as tokens per dollar and per kilogram.
+        Monotone in the criteria that ``Solver.search.pursuit`` names for it, which pruning relies on. Per dollar are samples over
+        what all devices cost in the time that a sample takes, written off over the years of service, and the electricity of a
+        sample; costs and carbon per token are told as tokens per dollar and per kilogram.
         """
         if objective is Objective.THROUGHPUT:
             return throughput
@@ -163,6 +152,12 @@ class ChipFigures:
             of_sample = self.devices * owned / self.use.service_s / throughput + per_j * (total_j + hosts_j)
             per_sample: FloatArray = np.where(throughput > 0.0, 1.0 / of_sample, 0.0)
         return per_sample if objective is Objective.THROUGHPUT_PER_DOLLAR else per_sample * sample_tokens
+
+
+def _differing(columns: Collection[FloatArray], count: int) -> FloatArray:
+    """Those of ``columns`` (count,) in which any two configurations differ, shape (count, columns)."""
+    kept = [each for each in columns if np.ptp(each) > 0.0]
+    return np.column_stack(kept) if kept else np.empty((count, 0))
 
 
 def use_costs(prices: Prices | None) -> UseCosts | None:

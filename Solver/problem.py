@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from Common.choices import Combine
+from Common.choices import Combine, FrontAxis
 from Common.choices import Objective as Objective
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.permission import CodePermission
@@ -29,6 +29,7 @@ class ModelProblem:
 class SearchProblem:
     """Models to be trained, bytes of memory a device may have, and the objective; ``name`` is that of the study.
 
+    ``front`` are the axes of the Pareto front that is asked for besides, throughput among them; empty: none is.
     ``combine`` says what decides for several models; ``own_best`` is what each of them reaches alone, once that is known.
     ``strict`` refuses operators without a price of their own, ``force_reextract`` traces models anew, as far as ``code``
     lets theirs be run.
@@ -39,6 +40,7 @@ class SearchProblem:
     memory_bytes: tuple[int, ...]
     objective: Objective
     combine: Combine = Combine.RELATIVE
+    front: tuple[FrontAxis, ...] = ()
     own_best: Mapping[str, float] = field(default_factory=dict)
     strict: bool = False
     force_reextract: bool = False

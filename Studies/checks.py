@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from Common.choices import KeyExchange, LayoutName, OffloadKind, Precision, StageCuts
+from Common.choices import FrontAxis, KeyExchange, LayoutName, OffloadKind, Precision, StageCuts
 from Common.errors import InputError
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
@@ -21,6 +21,7 @@ from Studies.annotations import Mode
 from Studies.folders import check_name, check_output, check_readable
 from Studies.request import Request
 
+OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)
 SHOWN = 12  # values listed in a refusal
 
 
@@ -66,6 +67,13 @@ def _check_whole_chips(request: Request) -> None:
         raise InputError(
             f"the objective {request.objective} needs to know what chips cost, which takes memory as it is sold and a technology "
             "that describes whole dies; give --memory and --technology, as hbm2e:4 and foundry_7nm, or another objective"
+        )
+    unknown = [axis for axis in request.front or () if axis in OF_WHOLE_DIES]
+    if not whole and unknown:
+        raise InputError(
+            f"a front of {' and '.join(unknown)} needs to know what chips draw and cost, which takes memory as it is sold and a "
+            "technology that describes whole dies; give --memory and --technology, as hbm2e:4 and foundry_7nm, or leave "
+            f"{'it' if len(unknown) == 1 else 'them'} out of --front"
         )
     if not whole and request.prices is not None:
         raise InputError(

@@ -1,6 +1,9 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
-from Common.choices import Combine, LayoutName, PipelineSchedule, StageCuts
+import logging
+
+from Common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
+from Common.numbers import number
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
@@ -13,10 +16,13 @@ from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.results import HardwareRecords, HardwareReport, SpaceSize
 from Solver.schedule import solver_named
+from Solver.search.pursuit import USUAL
 from Studies.annotations import Mode
 from Studies.hardware import CHIP_SOFTWARE, design_space_of, designed_accelerators
 from Studies.layouts import other_layouts
 from Studies.request import Request
+
+logger = logging.getLogger(__name__)
 
 SEARCHED = (  # what a plan and a request call alike, of which a request may hold several values
     *("tp2", "panels", "exchange"),
@@ -25,8 +31,12 @@ SEARCHED = (  # what a plan and a request call alike, of which a request may hol
 )
 
 
+MOST_WITH_FRONT = 20_000  # whole chips, of more of which a front is certified only where it is asked for
+OF_WHOLE_CHIPS = (FrontAxis.THROUGHPUT, FrontAxis.COST)
+
+
 def search_problem(request: Request) -> SearchProblem:
-    """The problem of ``request``."""
+    """The problem of ``request``, of which the best is asked alone."""
     return SearchProblem(
         name=request.name,
         models=tuple(ModelProblem(model.name, model.weight, plan_space(request, model.name)) for model in request.models),
@@ -37,6 +47,24 @@ def search_problem(request: Request) -> SearchProblem:
         force_reextract=request.force_reextract_model,
         code=request.code,
     )
+
+
+def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
+    """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what is usual; empty: none."""
+    if request.front is not None:
+        return () if FrontAxis.NONE in request.front else request.front
+    if request.on_devices:
+        return (FrontAxis.THROUGHPUT,)
+    if hardware.figures.memory_bytes is None:
+        return USUAL.front
+    if hardware.configurations <= MOST_WITH_FRONT:
+        return OF_WHOLE_CHIPS
+    logger.info(
+        "no Pareto front of %s chips is certified unless it is asked for, as --front %s",
+        number(hardware.configurations),
+        FrontAxis.COST,
+    )
+    return ()
 
 
 def memory_sizes(request: Request) -> tuple[int, ...]:

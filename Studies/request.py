@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from Common.choices import (
     Attention,
     Combine,
+    FrontAxis,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -77,7 +78,7 @@ class Request:
     are possible together with the others are searched. ``sequence_length`` has an entry per model, ``hbm_size`` is in GiB (empty
     where the device is given). ``hardware`` are the records behind the names, each read once. ``run_folder`` replaces the folder
     of the run where it is neither ``output`` nor the one that follows from ``name``, which was given or is made from the inputs.
-    ``combine`` is None where there is one model.
+    ``combine`` is None where there is one model, ``front`` where nobody says what it is of.
     ``chunk_layers`` are the layers of each chunk of a plan that a search found; of a plan whose ``stages`` differ the settings
     are those of the first.
     ``code`` says which models of the user's own may be run.
@@ -474,6 +475,17 @@ class Request:
     objective: Annotated[Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)] = (
         Objective.THROUGHPUT
     )
+    front: Annotated[
+        tuple[FrontAxis, ...] | None,
+        About(
+            "what the Pareto front is of that is certified besides, throughput always among it: mm2, joules per sample, watts at "
+            "the peak, US dollars or embodied carbon of a device (the last three of whole dies); 'none' for no front, which is "
+            "the fastest",
+            "throughput, area and energy; of whole dies throughput and cost, and none of more than 20,000",
+            modes=SEARCH,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
     combine: Annotated[
         Combine | None,
         About(

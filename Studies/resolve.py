@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from Common.choices import Combine
+from Common.choices import Combine, FrontAxis
 from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
@@ -90,6 +90,7 @@ def resolve(
             **names,
             **plans,
             "models": models,
+            "front": _front(values.get("front")),
             "combine": _combine(values.get("combine"), models),
             "sequence_length": _sequence_lengths(stated.get("sequence_length"), models, families),
             "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
@@ -157,6 +158,16 @@ def _combine(stated: Combine | None, models: tuple[WeightedModel, ...]) -> Combi
             f"--combine {stated} is about several models, and one is given; name others with --model, or leave it out"
         )
     return None
+
+
+def _front(stated: tuple[FrontAxis, ...] | None) -> tuple[FrontAxis, ...] | None:
+    """The axes of a front in one order, throughput first."""
+    if stated is None or stated == (FrontAxis.NONE,):
+        return stated
+    if FrontAxis.NONE in stated:
+        others = " ".join(axis for axis in stated if axis is not FrontAxis.NONE)
+        raise InputError(f"front is none and {others} too; give none alone, or leave it out")
+    return tuple(axis for axis in FrontAxis if axis in {FrontAxis.THROUGHPUT, *stated})
 
 
 def _model(text: str) -> WeightedModel:

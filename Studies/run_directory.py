@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from Common.choices import FrontAxis
 from Common.errors import InputError
 from Common.files import pack, parse_json, refuse_replacing, write_atomically
 from Common.records import to_json
@@ -39,6 +40,7 @@ RUN_FILES = (
     "plans.csv",
     "schedules.json.gz",
 )
+BEFORE = (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY)  # axes of the front of runs that do not state them
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model (micro-batch size, tp, cp, "
     "ep, sequence parallelism, recomputation), with the best of all its plans (pp, dp, ZeRO stage, order of the groups, "
@@ -68,7 +70,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Manifest(Origin):
-    """Provenance of a run; ``files`` are digests of its own."""
+    """Provenance of a run; ``front`` are the axes of the front that it certified, ``files`` digests of its own."""
 
     schedule_solver: str
     confirmation_solvers: tuple[str, ...]
@@ -76,6 +78,7 @@ class Manifest(Origin):
     point_meaning: str
     counts: Counts
     pareto_front_points: int
+    front: tuple[FrontAxis, ...] = BEFORE
     files: dict[str, str] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from Studies.file_contents import file_contents
 from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
-from Studies.problem import hardware_of, hardware_report, search_problem
+from Studies.problem import front_of, hardware_of, hardware_report, search_problem
 from Studies.request import Request
 from Studies.run_directory import (
     POINT_MEANING,
@@ -77,12 +77,14 @@ def search_context(request: Request, progress: Progress) -> Run:
     """The context of the search that ``request`` asks for."""
     folders = request.folders
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
-    return Run(search_problem(request), hardware_of(request), stores, progress)
+    hardware = hardware_of(request)
+    problem = replace(search_problem(request), front=front_of(request, hardware))
+    return Run(problem, hardware, stores, progress)
 
 
 def _files(request: Request, run: Run, searched: Searched, contents: dict[str, str]) -> RunFiles:
     result, hardware = searched.result, run.hardware
-    designs = designs_table(searched.groups, hardware)
+    designs = designs_table(searched.groups, hardware, run.problem.front)
     confirmed = [item for one in searched.scored if one.point.certificate for item in one.point.certificate.schedules]
     manifest = Manifest.of(
         contents,
@@ -91,6 +93,7 @@ def _files(request: Request, run: Run, searched: Searched, contents: dict[str, s
         phases=tuple(run.phases),
         point_meaning=POINT_MEANING,
         counts=result.counts,
+        front=run.problem.front,
         pareto_front_points=int(designs["on_front"].sum()),
     )
     schedules = KeptSchedules(

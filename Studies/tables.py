@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName, Recompute
+from Common.choices import FrontAxis, KeyExchange, LayoutName, Recompute
 from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
 from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
@@ -37,6 +37,15 @@ OF_DESIGNS = (
     *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
     *("pp", "dp", "on_front"),
 )
+TOTAL_ENERGY = "total_energy_per_sample_j"  # of whole chips: with what they draw all the time
+AXIS_COLUMNS: Mapping[FrontAxis, str] = {
+    FrontAxis.THROUGHPUT: "throughput_samples_per_s",
+    FrontAxis.AREA: "area_mm2",
+    FrontAxis.ENERGY: "energy_per_sample_j",
+    FrontAxis.POWER: "peak_w",
+    FrontAxis.COST: "owning_usd",
+    FrontAxis.CARBON: "embodied_kg",
+}
 OF_PLANS = (
     *("model", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel"),
     *("recompute", "pp", "dp", "zero_stage"),
@@ -99,14 +108,19 @@ def _kind_of(column: pd.Series[Any]) -> str:
     return "numbers" if types.is_numeric_dtype(column.dtype) else "texts"
 
 
-def designs_table(groups: Sequence[PointGroup], hardware: Hardware) -> pd.DataFrame:
-    """One row per design point, with its status, its best plan's degrees, and whether it is on the Pareto front."""
+def axis_column(designs: pd.DataFrame, axis: FrontAxis) -> str:
+    """The column of ``designs`` that holds what they have of an axis of fronts."""
+    return TOTAL_ENERGY if axis is FrontAxis.ENERGY and TOTAL_ENERGY in designs else AXIS_COLUMNS[axis]
+
+
+def designs_table(groups: Sequence[PointGroup], hardware: Hardware, front: Sequence[FrontAxis]) -> pd.DataFrame:
+    """One row per design point, with its status, its best plan's degrees, and whether it is on the Pareto front of these axes."""
     import pandas as pd
 
     models = list(dict.fromkeys(group.key.model for group in groups))
     accelerators = hardware.accelerators if isinstance(hardware, DesignedChips) else None
     table = pd.concat([_group_frame(group, accelerators, models) for group in groups], ignore_index=True)
-    table["on_front"] = _on_front(table)
+    table["on_front"] = _on_front(table, front)
     return table
 
 
@@ -165,6 +179,9 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
         chip = {name: getattr(accelerators, name)[rows] for name in COLUMNS}
         if accelerators.variants != (STANDARD,):
             chip |= {name: np.array(getattr(accelerators, name))[rows] for name in VARIED}
+        if group.figures.memory_bytes is not None:
+            chip |= {name: getattr(group.figures, name) for name in ("peak_w", "owning_usd", "embodied_kg")}
+            chip[TOTAL_ENERGY] = group.figures.sample_joules(group.energy_j, group.batch_samples / iteration_s)
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
     lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
 
@@ -201,15 +218,16 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
     return frame if not group.absent.any() else frame[~group.absent]
 
 
-def _on_front(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Pareto front of throughput, area and energy per model and memory size, over all its micro-batch sizes and plans."""
-    front = np.zeros(len(table), dtype=bool)
+def _on_front(table: pd.DataFrame, front: Sequence[FrontAxis]) -> NDArray[np.bool_]:
+    """The Pareto front of these axes per model, over all its micro-batch sizes and plans; nothing where there is no axis.
+
+    Where chips bring their memory it is over all memory sizes, else per size.
+    """
+    on_front = np.zeros(len(table), dtype=bool)
     evaluated = (table["status"] == "evaluated").to_numpy()
-    nothing = np.zeros(len(table))
-    area = table["area_mm2"].to_numpy() if "area_mm2" in table else nothing
-    energy = np.nan_to_num(table["energy_per_sample_j"].to_numpy())
-    for _, part in table[evaluated].groupby(["model", "hbm_bytes"], observed=True):
-        rows = part.index.to_numpy()
-        values = better_is_larger(part["throughput_samples_per_s"].to_numpy(), area[rows], energy[rows])
-        front[rows[nondominated(values)]] = True
-    return front
+    same = ["model"] if TOTAL_ENERGY in table else ["model", "hbm_bytes"]
+    throughput, *others = (axis_column(table, axis) for axis in front) if front else ("",)
+    for _, part in table[evaluated].groupby(same, observed=True) if front else ():
+        values = better_is_larger(part[throughput].to_numpy(), *(part[name].to_numpy() for name in others))
+        on_front[part.index.to_numpy()[nondominated(values)]] = True
+    return on_front

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import Combine, KeyExchange, Objective, TensorLayout
+from Common.choices import Combine, FrontAxis, KeyExchange, Objective, TensorLayout
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.devices.device import Software
@@ -47,6 +47,7 @@ from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.schedule.solver import Effort
+from Solver.search.pursuit import USUAL
 from Solver.search.run import Run, Stores
 
 FloatArray = NDArray[np.float64]
@@ -186,11 +187,12 @@ class RandomHardware(Hardware):
         if not self.memories:
             return ChipFigures.of_areas(area)
         static_w, owning_usd, embodied_kg = random.integers(1, 4, (3, self.count)) * np.array([[1.0], [100.0], [10.0]])
+        peak_w = static_w + np.random.default_rng([self.seed, 8]).integers(1, 4, self.count)
         streams = random.choice([1000.0, 3000.0], self.count) * STREAM_BYTES_PER_S
         held = random.choice(np.array(self.memories, dtype=np.float64), self.count)
         use = UseCosts(service_s=1e4, usd_per_j=0.1, kg_per_j=0.01, host_w=0.5)
         devices = self.cluster.num_devices
-        return ChipFigures(area, static_w, owning_usd, embodied_kg, streams, held, devices, use)
+        return ChipFigures(area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use)
 
     @property
     def fingerprint(self) -> str:
@@ -580,6 +582,7 @@ def case_of_seed(
     excess: float = 1.0,
     tables: bool = False,
     sold: bool = False,
+    front: tuple[FrontAxis, ...] = USUAL.front,
 ) -> Case:
     """Chips if there are several configurations, else a device; memory from too little to ample, of chips as it is ``sold``."""
     random = np.random.default_rng(seed)
@@ -598,7 +601,7 @@ def case_of_seed(
     own = tuple(sizes) if sold else ()
     hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst, own)
     how = list(Combine)[seed % len(Combine)]
-    return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective, how), hardware, named)
+    return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective, how, front), hardware, named)
 
 
 def together(how: Combine, values: Sequence[np.ndarray], weights: Sequence[float], own: Sequence[float]) -> np.ndarray:

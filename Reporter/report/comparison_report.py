@@ -12,6 +12,7 @@ from Reporter.report.charts import SAMPLES, sized
 from Reporter.report.design_points import front_rows, memory_rows
 from Reporter.report.figures import Figure, KeyNumber, PageTable, Part, Reasons, Report, Section, inline_data, table
 from Reporter.report.formats import duration
+from Reporter.report.front_axes import front_words
 from Reporter.report.theme import colour
 from Reporter.report.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
 from Solver.results import ModelPlan
@@ -209,7 +210,8 @@ def _scatter(
         rings.encode(x=x, y=y, color=coded["color"], tooltip=tooltip),
         *texts,
     )
-    drawn = "Pareto fronts of throughput, area and energy" if designed else "Evaluated design points"
+    fronts = list(dict.fromkeys(front_words(run.manifest.front) for run in runs))
+    drawn = f"Pareto fronts of {', and of '.join(fronts)}" if designed else "Evaluated design points"
     caption = f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima."
     return Figure(f"designs-of-both{_suffix(model, answers)}", "The designs of both runs", caption, sized(chart, 380), len(rows))
 

@@ -24,7 +24,7 @@ from Reporter.report.memory_figures import memory_over_time
 from Reporter.report.pipeline_figures import pipeline_figures
 from Reporter.report.provenance import provenance
 from Reporter.report.robust_figure import robust_figure
-from Reporter.report.scatter_figure import scatter
+from Reporter.report.scatter_figure import scatter, scatter_title
 from Reporter.report.schedule_figures import schedule_figures
 from Reporter.report.stages import stages_of
 from Reporter.report.training.run_sections import measured_sections, trainings_of
@@ -97,7 +97,8 @@ def _sections(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel], 
 
     chip = best.accelerator
     if chip is not None:
-        yield Section("design-space", "Throughput, area and energy", of_each(lambda each, name: Part(name, (), (scatter(each),))))
+        title = scatter_title(run.manifest.front)
+        yield Section("design-space", title, of_each(lambda each, name: Part(name, (), (scatter(each),))))
         of_the_chip = tuple(axis for axis in best.axes if axis.model is None)
         if of_the_chip:
             designs = Sensitivity(of_the_chip, "design", unit_of(best))

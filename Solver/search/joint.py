@@ -49,8 +49,9 @@ def joint_optimum(
     evaluated first, so that the answer does not depend on which points are evaluated already, by a run that was killed for
     instance.
     """
+    alone = len(groups) == 1
     while True:
-        bests = {model: _best_points(mine, objective, alone=len(groups) == 1) for model, mine in groups.items()}
+        bests = {model: _best_points(mine, objective, alone=alone) for model, mine in groups.items()}
         most = combination.of({model: best.bound for model, best in bests.items()})
         if not np.isfinite(most.max()):
             return None
@@ -63,18 +64,20 @@ def joint_optimum(
                 best.evaluate(order[:CANDIDATES_AT_ONCE])
             continue
         rivals = np.flatnonzero(most >= most[top] * (1.0 - ROUNDING))
-        if not sum(best.evaluate_rivals(rivals) for best in bests.values()):
+        if sum(best.evaluate_rivals(rivals) for best in bests.values()):
+            continue
+        energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
+        better = -most[rivals] if alone else np.zeros(len(rivals))  # of several, what differs so little is how it was combined
+        row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
+        enough, area, energy = float(most[top]) * (1.0 - ROUNDING), float(area_mm2[row]), float(energy_j[row])
+        every = [group for mine in groups.values() for group in mine]
+        if not alone or not sum(group.evaluate_smaller(objective, enough, area, energy) for group in every):
             break
-    energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
-    alone = len(groups) == 1
-    better = -most[rivals] if alone else np.zeros(len(rivals))  # of several, what differs by so little is how it was combined
-    row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
     ceiling = combination.of({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()})
     unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
     open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
     choices = {model: best.choice(row) for model, best in bests.items()}
     values = combination.of({model: best.value for model, best in bests.items()})
-    every = [group for mine in groups.values() for group in mine]
     return JointOptimum(
         row=row,
         value=float(values[row]),

@@ -11,7 +11,8 @@ from Solver.problem import Objective
 from Solver.search.costs import pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.joint import Choice
-from Solver.search.points import PointGroup, PointStatus, deciding_columns
+from Solver.search.points import PointGroup, PointStatus
+from Solver.search.shape_dominance import deciding_columns
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Pareto dominance over criteria of which more is better: throughput, less area, less energy, and less money and carbon."""
+"""Pareto dominance over criteria of which more is better: throughput, and less area, energy, power, money or carbon."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 

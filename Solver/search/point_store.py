@@ -34,7 +34,7 @@ class StoredPoints:
 
 @dataclass(frozen=True, eq=False)
 class StoredBounds:
-    """Lower bounds on the iteration seconds of all points of a group, shape (points,)."""
+    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where none is asked for."""
 
     bound_s: NDArray[np.float64]
 
@@ -53,14 +53,19 @@ class PointStore:
         """The hash; empty without a folder."""
         return "" if self._folder is None else self._folder.name
 
-    def bounds(self, compute: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
-        """The group's bounds: stored ones, else ``compute()``, which are then stored."""
+    def bounds(
+        self, asked: NDArray[np.bool_], compute: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which are then stored.
+
+        Of which points there are bounds follows from the objective and the front, which a later run may change.
+        """
         if self._folder is None:
-            return compute()
-        path = self._folder / "bounds.npz"
+            return compute(asked)
+        path = self._folder / f"bounds-{content_key(np.packbits(asked).tobytes().hex())}.npz"
         stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
         if stored is None:
-            stored = StoredBounds(compute())
+            stored = StoredBounds(compute(asked))
             store_arrays(path, stored)
         return stored.bound_s
 

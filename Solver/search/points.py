@@ -1,10 +1,10 @@
 """Design points of one model, micro-batch size and memory size: evaluated, dominated, pruned by a bound, or infeasible.
 
 A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism, recomputation), with the best of all
-plans and cuts there are. It is closed only by an evaluated point at least as good as its *bound* in throughput, area and energy
-together, or by a configuration that dominates it under the same shape; so neither the Pareto front nor the optimum of any
-objective that is monotone in them can be lost. Where layers branch so much that ``omitted`` names plans that are not considered,
-all of this holds among the others.
+plans and cuts there are. It is closed only by an evaluated point at least as good as its *bound* in all axes of the front that is
+asked for and, unless the objective is monotone in these, under the objective; or by a configuration that dominates it under the
+same shape in whatever these depend on (``Pursuit``). So neither the front nor the optimum can be lost. Where layers branch so
+much that ``omitted`` names plans that are not considered, all of this holds among the others.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from Plans.iteration import sample_joules
-from Plans.layer_costs import LayerCosts
 from Plans.plan import UniformPlan
-from Solver.chip_figures import OF_ENERGY, ChipFigures
+from Solver.chip_figures import ChipFigures
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, Shape, pass_seconds
+from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, Shape
 from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
+from Solver.search.pursuit import USUAL, Pursuit
+from Solver.search.shape_dominance import plan_columns, sample_joules_of, shape_dominators
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+OF_OBJECTIVE = 4  # points evaluated at once because of what they may reach under the objective alone
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
 PROVEN = 1e-9  # relative gap below which a value is said to be proven
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
@@ -75,16 +76,19 @@ class PointGroup:
         most_steps: int | None = None,
         closed: ClosedShapes = NONE_CLOSED,
         sample_tokens: int = 1,
+        pursuit: Pursuit = USUAL,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
-        self._most_steps = most_steps
+        self._most_steps, self.pursuit, self._chips = most_steps, pursuit, figures
         self.key, self.shapes, self.closed, self.batch_samples = key, tuple(shapes), closed, batch_samples
         self.configurations, self.sample_tokens = len(figures), sample_tokens
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
         self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
         if not self.held.all():
             roomier = None  # others hold as much
-        found, least = ([_joules(costs(shape), self.configurations) for shape in self.shapes] for costs in (_found, _least))
+        found, least = (
+            [sample_joules_of(shape, self.configurations, least=each) for shape in self.shapes] for each in (False, True)
+        )
         self.energy_j, self.least_j = np.concatenate(found), np.concatenate(least)
         self.omitted = next((part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), "")
         self._store, self._roomier = store, roomier
@@ -92,6 +96,7 @@ class PointGroup:
         self.dominator = np.full(count, -1, dtype=np.int64)
         self.status = np.full(count, PointStatus.OPEN, dtype=np.int8)
         self.iteration_s, self.least_s = np.full(count, np.inf), np.full(count, np.inf)
+        self._own_bound_s = np.zeros(count)  # of what is dominated, as far as it was asked
         self.memory_bytes = np.zeros(count)
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
@@ -99,7 +104,8 @@ class PointGroup:
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
             self._close_dominated(figures)
-            self.bound_s = store.bounds(self._bounds)
+            asked = (self.dominator < 0) & np.repeat(self._fits, self.configurations) & np.tile(self.held, len(self.shapes))
+            self.bound_s = store.bounds(asked, self._bounds)
         else:
             self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
@@ -115,13 +121,14 @@ class PointGroup:
         memory_bytes: int,
         figures: ChipFigures,
         store: PointStore,
+        pursuit: Pursuit,
         roomier: PointGroup | None = None,
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
         key, space = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes), shapes.model.space
         samples, tokens = space.base.global_batch_size, space.sequence_length
-        return cls(key, shapes.shapes, figures, samples, store, roomier, most_steps, shapes.closed, tokens)
+        return cls(key, shapes.shapes, figures, samples, store, roomier, most_steps, shapes.closed, tokens, pursuit)
 
     @property
     def throughput_bound(self) -> FloatArray:
@@ -129,7 +136,7 @@ class PointGroup:
         known = self.status == PointStatus.EVALUATED
         bound_s = np.where(known, self.least_s, np.where(self.status == PointStatus.INFEASIBLE, np.inf, self.bound_s))
         followers = np.flatnonzero(self.status == PointStatus.DOMINATED)
-        bound_s[followers] = bound_s[self.dominator[followers]]
+        bound_s[followers] = np.maximum(bound_s[self.dominator[followers]], self._own_bound_s[followers])
         bound: FloatArray = self.batch_samples / bound_s
         return bound
 
@@ -166,9 +173,7 @@ class PointGroup:
             self._prune()  # by what an earlier run evaluated, or the round before
             still_open = np.flatnonzero(self.status == PointStatus.OPEN)
             if len(still_open):
-                front = still_open[nondominated(self._values(still_open))]
-                promising = np.argsort(self.bound_s[front], kind="stable")
-                self.evaluate(front[promising][:ROUND_LIMIT])
+                self.evaluate(self._promising(still_open))
                 still_open = np.flatnonzero(self.status == PointStatus.OPEN)
             on_progress(before - len(still_open))
 
@@ -192,15 +197,45 @@ class PointGroup:
         while True:
             values = self.objective(objective)
             unknown = (self.status == PointStatus.OPEN) | (self.status == PointStatus.PRUNED)
+            if not self.pursuit.decides(objective):
+                unknown |= self.status == PointStatus.DOMINATED
             bounds = self.objective_bound(objective)
             rivals = np.flatnonzero(unknown & np.isfinite(bounds) & (bounds >= values.max() * (1.0 - ROUNDING)))
             if not len(rivals):
-                return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0]) if np.isfinite(values.max()) else None
+                if not np.isfinite(values.max()):
+                    return None
+                best = int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
+                enough = float(values[best]) * (1.0 - ROUNDING)
+                if not self.evaluate_smaller(objective, enough, float(self.area_mm2[best]), float(self.energy_j[best])):
+                    return best
+                continue
             self.evaluate(rivals[np.argsort(-bounds[rivals], kind="stable")][:ROUND_LIMIT])
+
+    def evaluate_smaller(self, objective: Objective, enough: float, area_mm2: float, energy_j: float) -> int:
+        """Evaluate what is dominated, might reach ``enough`` and would be preferred to a point of this area and energy.
+
+        Dominance asks for what is pursued alone: what it closed may be as good where what it is slower in does not matter, on a
+        smaller chip or with less energy. Returns how many points were evaluated.
+        """
+        if self.pursuit.breaks_ties:
+            return 0
+        preferred = (self.area_mm2 < area_mm2) | ((self.area_mm2 == area_mm2) & (self.energy_j < energy_j))
+        evaluated = 0
+        while True:
+            closed = preferred & (self.status == PointStatus.DOMINATED)
+            points = np.flatnonzero(closed & (self.objective_bound(objective) >= enough))
+            if not len(points):
+                return evaluated
+            of_shape = points // self.configurations
+            fastest = self._tighten(points[of_shape == of_shape[0]])
+            rivals = fastest[self.objective_bound(objective)[fastest] >= enough]
+            self.evaluate(rivals)
+            evaluated += len(rivals)
 
     def undominated_bound(self, objective: Objective) -> FloatArray:
         """``objective_bound`` without what is dominated under its shape, which is never better than what dominates it."""
-        return np.where(self.status == PointStatus.DOMINATED, -np.inf, self.objective_bound(objective))
+        bound = self.objective_bound(objective)
+        return np.where(self.status == PointStatus.DOMINATED, -np.inf, bound) if self.pursuit.decides(objective) else bound
 
     def is_best(self, point: int, objective: Objective) -> bool:
         """Whether no plan on any configuration can be better than that of ``point``."""
@@ -259,21 +294,32 @@ class PointGroup:
         for place, shape in enumerate(self.shapes):
             if not self._fits[place]:
                 continue
-            found = shape_dominators(shape, figures, self.held)
+            found = shape_dominators(shape, figures, self.held, self.pursuit)
             first = place * self.configurations
             self.dominator[first : first + self.configurations] = np.where(found < 0, -1, found + first)
 
-    def _bounds(self) -> FloatArray:
-        """Least seconds of every point that nothing dominates, shape (points,); infinite elsewhere."""
+    def _bounds(self, asked: NDArray[np.bool_]) -> FloatArray:
+        """Least seconds of every point that is ``asked``, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        asked = (self.dominator < 0) & np.repeat(self._fits, self.configurations) & np.tile(self.held, len(self.shapes))
-        for place, shape in enumerate(self.shapes):
+        for place in range(len(self.shapes)):
             first = place * self.configurations
             for row in np.flatnonzero(asked[first : first + self.configurations]).tolist():
                 bounds[first + row] = self.least_seconds(first + row)
-            for part in shape.parts if len(self.shapes) > MANY_SHAPES else ():
+            for part in self.shapes[place].parts if len(self.shapes) > MANY_SHAPES else ():
                 part.forget()
         return bounds
+
+    def _tighten(self, points: IntArray) -> IntArray:
+        """Bound those of ``points``, dominated ones of one shape, that none of them is faster than, and with them the slower.
+
+        Returns those that now have bounds of their own.
+        """
+        columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
+        fastest = np.flatnonzero(dominators(columns) < 0)
+        for place in fastest.tolist():
+            slower = points[(columns >= columns[place]).all(axis=1)]
+            self._own_bound_s[slower] = np.maximum(self._own_bound_s[slower], self.least_seconds(int(points[place])))
+        return points[fastest]
 
     def least_seconds(self, point: int) -> float:
         """Seconds that no plan of one point is below; infinite where none fits."""
@@ -281,17 +327,31 @@ class PointGroup:
         plans = (ConfigurationPlans(part.plans_on(row), part.least, row, float(self.key.memory_bytes)) for part in shape.parts)
         return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
 
+    def _promising(self, still_open: IntArray) -> IntArray:
+        """What to evaluate next: what might be on the front and, unless the best is there too, what might be it."""
+        front = still_open[nondominated(self._values(still_open))] if self.pursuit.front else still_open[:0]
+        chosen = front[np.argsort(self.bound_s[front], kind="stable")][:ROUND_LIMIT]
+        if self.pursuit.front_decides:
+            return chosen
+        bound = self.objective_bound(self.pursuit.objective)[still_open]
+        return np.union1d(chosen, still_open[np.argsort(-bound, kind="stable")[:OF_OBJECTIVE]])
+
     def _values(self, points: IntArray) -> Values:
-        return self.figures.some(points).larger_is_better(self.least_j[points], self.throughput_bound[points])
+        return self.pursuit.values(self.figures.some(points), self.least_j[points], self.throughput_bound[points])
 
     def _prune(self) -> None:
         known = np.flatnonzero(self.status == PointStatus.EVALUATED)
         if not len(known):
             return
-        throughput = self.batch_samples / self.iteration_s[known]  # found, which an unproven point's bound may be above
-        evaluated = self.figures.some(known).larger_is_better(self.energy_j[known], throughput)
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
-        closed = dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
+        closed = np.ones(len(still_open), dtype=np.bool_)
+        if self.pursuit.front:
+            throughput = self.batch_samples / self.iteration_s[known]  # found, which an unproven point's bound may be above
+            evaluated = self.pursuit.values(self.figures.some(known), self.energy_j[known], throughput)
+            closed &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
+        if not self.pursuit.front_decides:
+            objective = self.pursuit.objective
+            closed &= self.objective_bound(objective)[still_open] <= self.objective(objective).max()
         self.status[still_open[closed]] = PointStatus.PRUNED
 
     def _fill(self, batch: StoredPoints) -> None:
@@ -311,56 +371,3 @@ class Evaluated:
     memory_bytes: float
     dp: int
     pp: int
-
-
-def shape_dominators(shape: Shape, figures: ChipFigures, chosen: NDArray[np.bool_]) -> IntArray:
-    """For every configuration that is ``chosen`` one of them that dominates it under ``shape``, or -1: (configurations,)."""
-    rows = np.flatnonzero(chosen)
-
-    def columns(costs: Sequence[LayerCosts]) -> FloatArray:
-        joules = _joules(costs, len(figures))[rows, None]
-        return np.concatenate([*(pass_seconds(each, rows) for each in costs), figures.criteria[rows], joules], axis=1)
-
-    found = np.full(len(figures), -1, dtype=np.int64)
-    among = dominators(columns(_found(shape)), columns(_least(shape)) if (shape.excess > 1.0).any() else None)
-    found[rows] = np.where(among < 0, -1, rows[among])
-    return found
-
-
-def deciding_columns(shape: Shape, figures: ChipFigures, objective: Objective, rows: IntArray, *, least: bool) -> FloatArray:
-    """What ``objective`` depends on under ``shape``, smaller is better: shape (configurations ``rows``, criteria).
-
-    With ``least`` as little as layers may take where their schedules are not proven shortest.
-    """
-    costs, chosen = _least(shape) if least else _found(shape), figures.criteria_of(objective)[rows]
-    joules = _joules(costs, len(figures))[rows, None]
-    if objective is Objective.THROUGHPUT_PER_JOULE and not figures.static_w.any():
-        return joules
-    seconds = [pass_seconds(each, rows) for each in costs]
-    return np.concatenate([*seconds, chosen, *([joules] if objective in OF_ENERGY else [])], axis=1)
-
-
-def undominated(shape: Shape, figures: ChipFigures) -> NDArray[np.bool_]:
-    """Configurations that could matter under ``shape`` among those with as much memory, shape (configurations,)."""
-    alive = np.zeros(len(figures), dtype=np.bool_)
-    sizes = [0] if figures.memory_bytes is None else np.unique(figures.memory_bytes).tolist()
-    for size in sizes:
-        held = figures.holding(size)
-        alive |= held & (shape_dominators(shape, figures, held) < 0)
-    return alive
-
-
-def _found(shape: Shape) -> list[LayerCosts]:
-    return [part.costs for part in shape.parts]
-
-
-def _least(shape: Shape) -> list[LayerCosts]:
-    return [part.least for part in shape.parts]
-
-
-def _joules(costs: Sequence[LayerCosts], configurations: int) -> FloatArray:
-    """Joules per sample, the least of the parts of a shape; ones where the energy is not known."""
-    if not costs or costs[0].joules is None:
-        return np.ones(configurations)
-    joules: FloatArray = np.min([sample_joules(each) for each in costs], axis=0)
-    return joules

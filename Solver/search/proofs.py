@@ -1,8 +1,8 @@
 """Schedules that are worth a proof: those of configurations that could matter even if theirs were as short as can be.
 
-All configurations are scheduled with little effort first. What the schedules found on another one beat in every layer, in area
-and in energy, however short its own could be, is left without a proof, since dominance closes it; the others are scheduled with
-more effort, those alone that could still be the best with the most.
+All configurations are scheduled with little effort first. What the schedules found on another one beat in every layer and in
+whatever else is pursued, however short its own could be, is left without a proof, since dominance closes it; the others are
+scheduled with more effort, those alone that could still be the best with the most.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from Common.numbers import number
 from GraphExtractor.graph import GraphKey
 from Plans.groups import LayerGroups
-from Solver.chip_figures import OF_ENERGY
 from Solver.hardware import PricedGraph
 from Solver.schedule.solver import Effort
 from Solver.search.costs import ModelShapes
 from Solver.search.point_store import PointStore
-from Solver.search.points import ROUNDING, PointGroup, undominated
+from Solver.search.points import ROUNDING, PointGroup
+from Solver.search.pursuit import Pursuit
 from Solver.search.run import Run
+from Solver.search.shape_dominance import undominated
 
 logger = logging.getLogger(__name__)
 INCUMBENTS = 64  # points evaluated to know what has to be beaten
@@ -45,14 +46,14 @@ def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
 
 def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
     """Configurations whose schedules are not proven shortest, could matter and are worth so much ``effort``."""
-    roomiest, several = max(run.problem.memory_bytes), len(run.problem.models) > 1
+    roomiest, several, pursuit = max(run.problem.memory_bytes), len(run.problem.models) > 1, Pursuit.of(run.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(roomiest) for shape in shapes.shapes])
     if several and effort is Effort.QUICK:  # what one model's best dominates may be the best of all
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
-            rows &= undominated(shape, run.hardware.figures)
-    alone = not several and run.problem.objective not in OF_ENERGY
+            rows &= undominated(shape, run.hardware.figures, pursuit)
+    alone = not several and not pursuit.of_energy
     if effort is Effort.THOROUGH and alone and unproven.any():
         unproven &= _could_be_best(run, shapes)
     return unproven
@@ -63,7 +64,7 @@ def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
     objective, could = run.problem.objective, np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
     roomier = None
     for size in sorted(run.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(shapes, size, run.hardware.figures, PointStore(None), roomier)
+        group = PointGroup.of(shapes, size, run.hardware.figures, PointStore(None), Pursuit.of(run.problem), roomier)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         could |= group.undominated_bound(objective) >= group.objective(objective).max() * (1.0 - ROUNDING)
         roomier = group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from Common.choices import FrontAxis
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
@@ -21,6 +22,7 @@ from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
 from Solver.search.proofs import proven_shapes
+from Solver.search.pursuit import Pursuit
 from Solver.search.run import Run
 
 
@@ -40,8 +42,9 @@ class PricedHardware:
 
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
+        figures, pursuit = self.run.hardware.figures, Pursuit.of(self.run.problem)
         return [
-            PointGroup.of(each, memory_bytes, self.run.hardware.figures, PointStore(None), most_steps=self.most_steps)
+            PointGroup.of(each, memory_bytes, figures, PointStore(None), pursuit, most_steps=self.most_steps)
             for each in self.shapes
         ]
 
@@ -89,9 +92,9 @@ class PricedHardware:
         return point, tuple(schedules)
 
 
-def priced(run: Run, hardware: Hardware) -> PricedHardware:
-    """Price ``hardware`` for the problem of ``run``."""
-    alone = replace(run.on(hardware), progress=SilentProgress())
+def priced(run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = ()) -> PricedHardware:
+    """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a ``front`` is too."""
+    alone = replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front))
     shapes = [proven_shapes(alone, each) for model in run.problem.models for each in model_shapes(alone, model)]
     return PricedHardware(alone, tuple(shapes))
 

@@ -27,6 +27,7 @@ from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
+from Solver.search.pursuit import Pursuit
 from Solver.search.references import expert_of, reference_points
 from Solver.search.run import Run
 
@@ -119,7 +120,7 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
         times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
         folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
-    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier)
+    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), Pursuit.of(run.problem), roomier)
 
 
 def scored_point(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from Common.choices import FrontAxis
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Solver.hardware import DesignedChips
 from Solver.search.points import PointStatus
@@ -19,6 +20,7 @@ from Studies.robust.uncertain import Physics
 
 FloatArray = NDArray[np.float64]
 
+EVERY = tuple(axis for axis in FrontAxis if axis is not FrontAxis.NONE)
 PRICED = 2  # times as many designs as are taken are priced, by bound and by value
 
 
@@ -68,7 +70,7 @@ def values_of(run: Run, chips: Sequence[Accelerator], physics: Physics) -> Float
         known_figures=None,
         _scheduled={},
     )
-    asked, problem = priced(run, hardware), run.problem
+    asked, problem = priced(run, hardware, EVERY), run.problem  # each one's own value is told, not that of the best alone
     best: dict[str, FloatArray] = {model.name: np.full(len(chips), -np.inf) for model in problem.models}
     for size in problem.memory_bytes:
         for group in asked.groups(size):

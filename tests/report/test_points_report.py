@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from Common.choices import FrontAxis
 from Common.errors import InputError
 from Common.numbers import number, rate
 from Reporter.report.export import figure_tables, write_figures
@@ -231,7 +232,10 @@ def test_points_that_are_as_good_are_named(plans: PointSet) -> None:
 
 def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chips: Report) -> None:
     designs = {each.point.number: each.front for each in details_of(chips)}
-    for name, of in (("area", lambda each: each.area_mm2), ("energy", lambda each: each.energy_per_sample_j)):
+    for name, of in (
+        ("area", lambda each: each.amounts[FrontAxis.AREA]),
+        ("energy", lambda each: each.amounts[FrontAxis.ENERGY]),
+    ):
         rows = data_of(figure_of(of_chips, f"fronts-{name}"), "series")
         assert len({row["series"] for row in rows}) == 2
         for series in {row["series"] for row in rows}:
@@ -251,7 +255,7 @@ def test_a_front_has_what_nothing_beats_and_nothing_else(chips: PointSet, of_chi
                 if not any(other[0] <= each[0] and other[1] >= each[1] and other != each for other in everything)
             }
             assert set(mine) == unbeaten
-    assert front_of({}, lambda each: each.area_mm2) == []
+    assert front_of({}, lambda each: each.amounts[FrontAxis.AREA]) == []
 
 
 @pytest.mark.thorough

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from random_searches import Case
 
-from Common.choices import Objective
+from Common.choices import FrontAxis, Objective
 from Solver.search.points import PointGroup
 
 
@@ -23,11 +25,18 @@ def true_seconds(case: Case, group: PointGroup, *, least: bool = False) -> np.nd
     )
 
 
-def criteria_of(group: PointGroup, seconds: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-    """Samples per second, mm2, joules and, of chips that are sold, what owning and making one costs."""
-    figures, joules = group.figures, joules_of(group, seconds)
-    criteria = (group.batch_samples / seconds, figures.area_mm2, joules, figures.owning_usd, figures.embodied_kg)
-    return [each[rows] for each in criteria]
+def criteria_of(group: PointGroup, seconds: np.ndarray, rows: np.ndarray, front: Sequence[FrontAxis]) -> list[np.ndarray]:
+    """What points have of the axes of a front, throughput first."""
+    figures = group.figures
+    every = {
+        FrontAxis.THROUGHPUT: group.batch_samples / seconds,
+        FrontAxis.AREA: figures.area_mm2,
+        FrontAxis.ENERGY: joules_of(group, seconds),
+        FrontAxis.POWER: figures.peak_w,
+        FrontAxis.COST: figures.owning_usd,
+        FrontAxis.CARBON: figures.embodied_kg,
+    }
+    return [every[axis][rows] for axis in front]
 
 
 def joules_of(group: PointGroup, seconds: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from exact_values import criteria_of, objective_of, true_seconds
 from random_searches import OBJECTIVES, Case, random_case, together
 from samples import sampled
 
-from Common.choices import Objective
+from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
 from Plans.results import Status
 from Solver.plan_search import best_plan
@@ -38,7 +38,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
 
 
 def check_group(group: PointGroup, true_s: np.ndarray) -> None:
-    """Bounds hold at every point, what is evaluated or infeasible is exactly so, and the front is whole."""
+    """Bounds hold at every point, what is evaluated or infeasible is exactly so, and the front that was asked for is whole."""
     evaluated = group.status == PointStatus.EVALUATED
     assert group.iteration_s[evaluated] == pytest.approx(true_s[evaluated], rel=1e-9)
     assert group.least_s[evaluated] == pytest.approx(true_s[evaluated], rel=1e-9)
@@ -46,9 +46,10 @@ def check_group(group: PointGroup, true_s: np.ndarray) -> None:
     assert not np.any(group.status == PointStatus.OPEN)
     true = group.batch_samples / true_s
     assert np.all(group.throughput_bound >= true * (1 - 1e-9))
-    possible = np.flatnonzero(np.isfinite(true_s))
-    found = np.flatnonzero(evaluated)
-    every, front = (better_is_larger(*criteria_of(group, true_s, rows)) for rows in (possible, found))
+    if not group.pursuit.front:
+        return
+    possible, found, axes = np.flatnonzero(np.isfinite(true_s)), np.flatnonzero(evaluated), group.pursuit.front
+    every, front = (better_is_larger(*criteria_of(group, true_s, rows, axes)) for rows in (possible, found))
     every[:, 0], front[:, 0] = (np.round(values, 9) for values in (every[:, 0], front[:, 0]))
     assert {tuple(each) for each in every[nondominated(every)]} == {tuple(each) for each in front[nondominated(front)]}
 
@@ -134,6 +135,25 @@ def test_the_best_of_chips_with_memory_as_it_is_sold_is_that_of_enumeration(
     """Each has a memory, a bandwidth, power that it draws all the time, a price and carbon of its own."""
     case = random_case(seed, configurations=6, memories=2, most_layers=3, objective=objective, sold=True, models=1 + seed % 2)
     check_answer(case, searched(case))
+
+
+def some_front(seed: int) -> tuple[FrontAxis, ...]:
+    """Throughput with any others."""
+    others = [axis for axis in FrontAxis if axis not in (FrontAxis.THROUGHPUT, FrontAxis.NONE)]
+    kept = np.random.default_rng(seed).random(len(others)) < 0.4
+    return (FrontAxis.THROUGHPUT, *(axis for axis, chosen in zip(others, kept, strict=True) if chosen))
+
+
+@pytest.mark.parametrize(
+    ("seed", "objective"), sampled(product(range(710, 716), Objective), list(zip(range(710, 716), Objective, strict=False)))
+)
+def test_any_front_and_none_are_those_of_enumeration_whatever_the_objective(
+    seed: int, objective: Objective, searched: Searching
+) -> None:
+    case = random_case(seed, configurations=9, memories=1 + seed % 2, most_layers=2, sold=True, models=1 + seed % 3 // 2)
+    for front in ((), some_front(seed), some_front(seed + 100)):
+        asked = replace(case, problem=replace(case.problem, objective=objective, front=front))
+        check_answer(asked, searched(asked))
 
 
 @pytest.mark.parametrize("seed", sampled(range(200, 212), (202, 203, 204, 207)))

@@ -26,6 +26,7 @@ VALUES = {
     "frequency": "2x",
     "hbm_bandwidth": "2x",
     "objective": "throughput",
+    "front": "none",
     "combine": "worst",
     "solver": "native",
     "software": "xla",

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 
+from Common.choices import FrontAxis
 from Common.units import GIB
 from Reporter.report.design_points import chip_text
+from Reporter.report.front_axes import other_axes
 from Reporter.report.stages import stages_of
 from Solver.results import DesignPoint
 from Studies.finished_run import FinishedRun
 from Studies.sweep.points_read import PointSet, ReadPoint
+from Studies.tables import axis_column
 
 
 @dataclass(frozen=True)
 class FrontDesign:
-    """A design on the front of throughput, area and energy of a point, for one model."""
+    """A design on the front of a point, for one model, with what it has of the axes of the front besides throughput."""
 
     model: str
-    area_mm2: float
     throughput_samples_per_s: float
-    energy_per_sample_j: float
+    amounts: Mapping[FrontAxis, float]
     hbm_gib: float
     chip: str
 
@@ -54,10 +57,10 @@ def _details(point: ReadPoint, run: FinishedRun, best: DesignPoint) -> Details:
 
 
 def _front(run: FinishedRun) -> tuple[FrontDesign, ...]:
-    front = run.designs[run.designs["on_front"]]
-    columns = ("model", "area_mm2", "throughput_samples_per_s", "energy_per_sample_j", "hbm_bytes")
-    rows = zip(*(front[column].tolist() for column in columns), chip_text(front), strict=True)
+    front, axes = run.designs[run.designs["on_front"]], other_axes(run.manifest.front)
+    amounts = zip(*(front[axis_column(front, axis)].tolist() for axis in axes), strict=True) if axes else repeat(())
+    columns = (front[column].tolist() for column in ("model", "throughput_samples_per_s", "hbm_bytes"))
     return tuple(
-        FrontDesign(str(model), area, throughput, energy, size / GIB, chip)
-        for model, area, throughput, energy, size, chip in rows
+        FrontDesign(str(model), throughput, dict(zip(axes, mine, strict=True)), size / GIB, chip)
+        for model, throughput, size, chip, mine in zip(*columns, chip_text(front), amounts, strict=bool(axes))
     )

@@ -1,14 +1,17 @@
-"""Fronts of several models, runs or settings over each other: the most throughput for an area, and for energy."""
+"""Fronts of several models, runs or settings over each other: the most throughput for an area, for energy, or for other axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from Common.choices import FrontAxis
 from Common.numbers import number, rate
 from GraphExtractor.names import label
 from Reporter.report.charts import SAMPLES, series_legend, sized, with_names
 from Reporter.report.figures import Figure, PageTable, inline_data, table
+from Reporter.report.front_axes import WORDS
 from Reporter.report.points.details import Details, FrontDesign
 from Reporter.report.points.labels import MODEL, QUESTION, fewer_axes, settings_label
 from Reporter.report.theme import SERIES, colour
@@ -29,28 +32,20 @@ class FrontStep:
     design: FrontDesign
 
 
-@dataclass(frozen=True)
-class _Way:
-    """What a front is over."""
-
-    name: str
-    title: str
-    axis: str
-    of: Callable[[FrontDesign], float]
-
-
-WAYS = (
-    _Way("area", "Most throughput for an area", "area of a chip, mm²", lambda design: design.area_mm2),
-    _Way("energy", "Most throughput for energy", "joules per sample", lambda design: design.energy_per_sample_j),
-)
-
-
 def front_figures(points: PointSet, details: Sequence[Details]) -> tuple[Figure, ...]:
-    """Fronts over area and over energy; none of points on devices that exist, whose area nobody states."""
+    """Fronts over each axis that all points have fronts of; none of points on devices that exist, whose area nobody states."""
     series = _series(points, details)
-    if not series:
-        return ()
-    return tuple(_figure(front_of(series, way.of), way) for way in WAYS)
+    return tuple(_figure(front_of(series, partial(_amount, axis)), axis) for axis in axes_of(details))
+
+
+def axes_of(details: Sequence[Details]) -> tuple[FrontAxis, ...]:
+    """The axes besides throughput that the fronts of all points have."""
+    fronts = [design.amounts.keys() for each in details for design in each.front[:1]]
+    return tuple(axis for axis in WORDS if fronts and all(axis in front for front in fronts))
+
+
+def _amount(axis: FrontAxis, design: FrontDesign) -> float:
+    return design.amounts[axis]
 
 
 def front_of(series: dict[str, list[tuple[int, FrontDesign]]], of: Callable[[FrontDesign], float]) -> list[FrontStep]:
@@ -80,9 +75,10 @@ def _series(points: PointSet, details: Sequence[Details]) -> dict[str, list[tupl
     return found
 
 
-def _figure(steps: Sequence[FrontStep], way: _Way) -> Figure:
+def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
     import altair as alt
 
+    title = WORDS[axis].title
     labels = list(dict.fromkeys(step.series for step in steps))
     rows = [
         (step.series, step.point, step.across, step.design.throughput_samples_per_s, step.design.chip, step.design.hbm_gib)
@@ -97,13 +93,13 @@ def _figure(steps: Sequence[FrontStep], way: _Way) -> Figure:
     dashes = [DASHES[place % len(DASHES)] for place in range(len(labels))]  # so that equal fronts show through each other
     dash = alt.StrokeDash("series:N", title=None, sort=labels, scale=alt.Scale(domain=labels, range=dashes), legend=legend)
     dashed = {**coded, "strokeDash": dash}
-    x = alt.X("across:Q", title=way.axis, scale=alt.Scale(zero=way.name == "area"))
+    x = alt.X("across:Q", title=title, scale=alt.Scale(zero=axis is FrontAxis.AREA))
     y = alt.Y("throughput:Q", title=SAMPLES, scale=alt.Scale(zero=True))
     tooltip = [
         alt.Tooltip("series:N", title="of"),
         alt.Tooltip("chip:N"),
         alt.Tooltip("throughput:Q", title="samples/s", format=",.5~r"),
-        alt.Tooltip("across:Q", title=way.axis, format=",.4~r"),
+        alt.Tooltip("across:Q", title=title, format=",.4~r"),
         alt.Tooltip("hbm:Q", title="HBM, GiB"),
     ]
     base = alt.Chart(data)
@@ -116,17 +112,21 @@ def _figure(steps: Sequence[FrontStep], way: _Way) -> Figure:
         f"The most samples per second that a design with so much or less reaches, of all on the fronts of the points.{equal}"
     )
     return Figure(
-        f"fronts-{way.name}",
-        way.title,
+        f"fronts-{axis}",
+        _title(axis),
         caption,
         with_names(sized(chart, HEIGHT), labels),
         2 * len(rows),
-        _table(steps, way),
+        _table(steps, axis),
         abreast=2,
     )
 
 
-def _table(steps: Sequence[FrontStep], way: _Way) -> PageTable:
+def _title(axis: FrontAxis) -> str:
+    return f"Most throughput for {WORDS[axis].buys}"
+
+
+def _table(steps: Sequence[FrontStep], axis: FrontAxis) -> PageTable:
     rows = [
         (
             step.series,
@@ -145,8 +145,8 @@ def _table(steps: Sequence[FrontStep], way: _Way) -> PageTable:
     )
     some = "" if kept is rows else f", {len(kept)} of {len(rows):,}"
     return table(
-        f"{way.title}{some}",
-        ("front of", way.axis, "samples/s", "accelerator", "HBM GiB", "point"),
+        f"{_title(axis)}{some}",
+        ("front of", WORDS[axis].title, "samples/s", "accelerator", "HBM GiB", "point"),
         kept,
         words={"front of", "accelerator"},
     )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from Common.numbers import number
 from Reporter.report.figures import Figure, KeyNumber, Part, Reasons, Report, Section
+from Reporter.report.front_axes import front_words
 from Reporter.report.points.bar_figures import memory_figure, time_figure
 from Reporter.report.points.best_points import answer_of, best_points
 from Reporter.report.points.details import Details, details_of
-from Reporter.report.points.front_figures import front_figures
+from Reporter.report.points.front_figures import axes_of, front_figures
 from Reporter.report.points.heat_map import heat_map
 from Reporter.report.points.labels import BATCH, Series, point_label, shown, title_of
 from Reporter.report.points.outcomes import ITERATION, Outcome, outcomes_of
@@ -97,7 +98,7 @@ def _sections(
         yield Section("memory", "Memory of the fullest stage", (Part("", (), (memory,)),))
     fronts = front_figures(points, details)
     if fronts:
-        yield Section("fronts", "Fronts of throughput, area and energy", (Part("", (), fronts),))
+        yield Section("fronts", f"Fronts of {front_words(axes_of(details))}", (Part("", (), fronts),))
     parallel: Figure | None = parallel_figure(points, outcomes)
     if parallel is not None:
         yield Section("parallel", "All axes at once", (Part("", (), (parallel,)),))
