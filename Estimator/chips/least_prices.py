@@ -46,7 +46,8 @@ class LeastTensorPrices:
         every = self._seconds(work, macs / (self._num * self._elements), operands, 1.0)
         single = self._seconds(work, macs / self._elements, operands, self._share)
         energy_pj = (
-            macs * (technology.mac_energy.value + REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element * technology.l1_energy.value)
+            macs
+            * (technology.mac_energy.value + REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element * technology.l1_energy.value)
             + operands * (self._l2_pj + self._glb_pj)
             + hbm_bytes * (self._glb_pj + technology.hbm_energy.value)
         )

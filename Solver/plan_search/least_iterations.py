@@ -40,7 +40,7 @@ class LeastIterations:
     constant_s: FloatArray
 
     def seconds(self, work_s: FloatArray) -> FloatArray:
-        """Seconds that no plan is below where a micro-batch takes ``work_s`` (any shape) of a device; infinite where none fits."""
+        """Seconds that no plan is below where a micro-batch takes ``work_s`` of a device, any shape; infinite where none fits."""
         if not len(self.slope):
             return np.full(work_s.shape, np.inf)
         line = np.searchsorted(self._corners, work_s)

@@ -6,8 +6,8 @@ most 1, so by ``Solver.schedule.bounds``
 
     makespan >= sum_i min(l'_i, rho_i l_i) >= sum_i l'_i / X_i.
 
-``X_i`` needs only how many operators of each core type may run beside i (``Beside``), so that a million chips are bounded by a few
-sums of the prices of their cores.
+``X_i`` needs only how many operators of each core type may run beside i (``Beside``), so that a million chips are bounded by a
+few sums of the prices of their cores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _largest_antichain(order: Order, operators: set[int]) -> int:
     """The most pairwise parallel ones of ``operators``: as many as chains that cover them (Dilworth 1950)."""
     if len(operators) < 2:
         return len(operators)
-    graph = nx.Graph()
+    graph: nx.Graph[tuple[str, int]] = nx.Graph()
     before = [("before", place) for place in operators]
     graph.add_nodes_from(before)
     graph.add_nodes_from(("after", place) for place in operators)

@@ -16,6 +16,7 @@ from Plans.layer_costs import LayerCosts, LayerSizes
 from Plans.plan import UniformPlan
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import Hardware, PricedGraph
+from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
@@ -104,25 +105,6 @@ def _excess(part: Part) -> FloatArray:
     found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
     excess: FloatArray = np.divide(found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0).max(axis=1)
     return excess
-
-
-@dataclass(frozen=True, eq=False)
-class ClosedShapes:
-    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape (shapes,)."""
-
-    plans: tuple[UniformPlan, ...]
-    least_s: FloatArray
-
-    def __len__(self) -> int:
-        return len(self.plans)
-
-    def with_micro_batch_size(self, size: int) -> ClosedShapes:
-        """Those of one micro-batch size."""
-        places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
-        return ClosedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
-
-
-NONE_CLOSED = ClosedShapes((), np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)

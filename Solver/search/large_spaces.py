@@ -1,29 +1,32 @@
 """Of a space of very many chips and shapes of plans those that might be best, found by bounds of all of them.
 
-Three bounds of rising cost and tightness close chips: work at peak rates shared out among all devices; the same under the lines of
-the plans that fit in memory; operators as they are priced, one after another, under these lines. Between them good designs are
-evaluated, so that there is something to beat: what the best plan reaches, for every model, memory and micro-batch size. What
-no bound closes is what the search goes on with, as exactly as in a space of no other chips; the best of what is closed is known
-to be below what was found.
+Three bounds of rising cost and tightness close chips: work at peak rates shared out among all devices; the same under the lines
+of the plans that fit in memory; operators as they are priced, one after another, under these lines. Between them good designs are
+evaluated, so that there is something to beat. What no bound closes is what the search goes on with, as exactly as in a space of no
+other chips; nothing that is closed is better than what was found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.chips.least_prices import least_table
+from Estimator.coverage import check_functions
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.many import load_or_extract_all
 from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
+from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import ModelProblem
-from Solver.search.run import Run
+from Solver.search.costs import MANY_SHAPES
+from Solver.search.run import Kept, Run
 from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds
+from Solver.search.trial_designs import best_of_kept, best_tried
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -57,10 +60,14 @@ SHARED_OUT, UNDER_LINES, PRICED = Level(_peak_rates, False), Level(_peak_rates, 
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by number of the shape on any chip."""
+    """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by number of the shape on any chip.
+
+    ``least_s`` are seconds that no plan of a shape is below on any of them.
+    """
 
     most: FloatArray
     of_shapes: dict[int, float]
+    least_s: dict[int, float]
 
     def best_shapes(self, count: int) -> list[int]:
         """Numbers of so many shapes with the highest bounds."""
@@ -68,7 +75,11 @@ class Bounded:
 
 
 class Screen:
-    """Closes the chips and the shapes of one model that cannot have its best design."""
+    """Closes the chips and the shapes of one model that cannot have its best design.
+
+    ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is below (shapes,) on any chip that
+    was open when the shape was closed, ``beaten`` what the best design found reaches.
+    """
 
     def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem) -> None:
         self.run, self.hardware, self.model = run, hardware, model
@@ -76,38 +87,68 @@ class Screen:
         keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
         with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
             graphs = load_or_extract_all(keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance)
+        if run.first:
+            check_functions(graphs.values(), hardware.known_functions, strict=run.problem.strict)
         self._bounds = ShapeBounds(run, model, graphs, self.shapes)
-        self.beaten = 0.0  # what the best design found reaches
-        self.closed = -np.inf  # what none of the designs that were closed exceeds
+        self.most = np.full(len(hardware.accelerators), np.inf)
+        self.least_s = np.zeros(len(self.shapes))
+        self.beaten = 0.0
 
     def bounded(self, rows: IntArray, numbers: Sequence[int], level: Level) -> Bounded:
         """Bounds of the plans of some shapes on the chips ``rows``."""
         hardware, problem, space = self.hardware.some(rows), self.run.problem, self.model.space
-        figures, most, of_shapes = hardware.figures, np.full(len(rows), -np.inf), dict[int, float]()
+        figures, most = hardware.figures, np.full(len(rows), -np.inf)
         held = {size: figures.holding(size) for size in problem.memory_bytes}
-        for bounds in self._bounds.on(hardware, numbers, level.make_table, of_plans=level.of_plans):
-            for each in bounds:
+        of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
+        for each in self._bounds.on(hardware, numbers, level.make_table, of_plans=level.of_plans):
+            with np.errstate(divide="ignore"):
                 throughput = space.base.global_batch_size / each.seconds
-                values = figures.value(problem.objective, throughput, each.joules, space.sequence_length)
-                values = np.where(held[each.memory_bytes] & (throughput > 0.0), values, -np.inf)
-                np.maximum(most, values, out=most)
-                of_shapes[each.number] = max(of_shapes.get(each.number, -np.inf), float(values.max(initial=-np.inf)))
-        return Bounded(most, of_shapes)
+            values = figures.value(problem.objective, throughput, each.joules, space.sequence_length)
+            values = np.where(held[each.memory_bytes] & (throughput > 0.0), values, -np.inf)
+            np.maximum(most, values, out=most)
+            of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
+            least_s[each.number] = min(least_s[each.number], float(each.seconds.min(initial=np.inf)))
+        return Bounded(most, of_shapes, least_s)
 
-    def _open(self, bounded: Bounded) -> NDArray[np.bool_]:
-        """Which of the chips that were bounded might have the best design."""
-        still = bounded.most >= self._least
-        self.closed = max(self.closed, float(bounded.most[~still].max(initial=-np.inf)))
-        return np.asarray(still)
+    def screen(self) -> tuple[IntArray, list[int]]:
+        """Chips and numbers of shapes that might have the best design."""
+        rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
+        with self.run.progress.phase(f"bounds of chips for {self.model.name}", len(rows)) as advance:
+            self._sample()
+            for level in (SHARED_OUT, UNDER_LINES):
+                rows, numbers = self.narrowed(rows, numbers, level)
+            advance(len(self.most) - len(rows))
+            rows = rows[np.argsort(-self.most[rows], kind="stable")]
+            for first in range(0, len(rows), AT_ONCE):
+                part = rows[first : first + AT_ONCE]
+                self._price(part[self.open(part)], numbers)
+                advance(len(part))
+        return self.narrowed(np.sort(rows[self.open(rows)]), numbers, PRICED)
+
+    def narrowed(self, rows: IntArray, numbers: list[int], level: Level) -> tuple[IntArray, list[int]]:
+        """What a level of bounds leaves of chips and shapes, which are all that are open."""
+        bounded = self.bounded(rows, numbers, level)
+        self.most[rows] = np.minimum(self.most[rows], bounded.most)
+        for number in numbers:
+            self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
+        return rows[self.open(rows)], [number for number in numbers if bounded.of_shapes[number] >= self._least]
+
+    def open(self, rows: IntArray) -> NDArray[np.bool_]:
+        """Which of the chips ``rows`` might have the best design."""
+        still: NDArray[np.bool_] = self.most[rows] >= self._least
+        return still
 
     @property
     def _least(self) -> float:
         """What a design has to reach."""
         return max(self.beaten * (1.0 - ROUNDING), float(np.finfo(float).tiny))
 
-    def _open_shapes(self, bounded: Bounded) -> list[int]:
-        """Numbers of the shapes that might have the best plan on one of the chips that were bounded."""
-        return sorted(number for number, most in bounded.of_shapes.items() if most >= self._least)
+    def _price(self, rows: IntArray, numbers: list[int]) -> None:
+        """Bound chips by the prices of their operators, and look for good designs among them."""
+        if len(rows):
+            bounded = self.bounded(rows, numbers, PRICED)
+            self.most[rows] = np.minimum(self.most[rows], bounded.most)
+            self._try(rows, bounded)
 
     def _sample(self) -> None:
         """Find something to beat among the most promising of a sample of the chips."""
@@ -119,44 +160,87 @@ class Screen:
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
         """Look for the best plans of the most promising of the chips ``rows`` under a few shapes."""
-        from Solver.search.requery import groups_of_shapes
-
-        objective = self.run.problem.objective
         order = np.argsort(-bounded.most, kind="stable")[:TRIED]
         rows = rows[order[bounded.most[order] > self.beaten]]
         shapes = [self.shapes[number] for number in bounded.best_shapes(TRIED_SHAPES)]
         if not len(rows):
             return
         alone = self.run.on(self.hardware.some(rows))
-        for size in self.run.problem.memory_bytes:
-            for group in groups_of_shapes(alone, self.model, shapes, size):
-                promising = np.argsort(-group.undominated_bound(objective), kind="stable")[:EVALUATED]
-                group.evaluate(promising)
-                self.beaten = max(self.beaten, float(group.objective(objective).max()))
+        self.beaten = max(self.beaten, best_tried(alone, self.model, shapes, self._sizes(rows), EVALUATED))
 
-    def screened(self) -> tuple[IntArray, list[int]]:
-        """Chips and numbers of shapes that might have the best design."""
-        import time
-        t0=time.time()
-        self._sample()
-        print('first',time.time()-t0,self.beaten,flush=True)
-        rows, numbers = np.arange(len(self.hardware.accelerators)), list(range(len(self.shapes)))
-        for level in (SHARED_OUT, UNDER_LINES):
-            bounded = self.bounded(rows, numbers, level)
-            still = self._open(bounded)
-            rows, most, numbers = rows[still], bounded.most[still], self._open_shapes(bounded)
-            print(time.time()-t0, level.of_plans, len(rows), len(numbers), self.beaten,flush=True)
-        order = np.argsort(-most, kind="stable")
-        rows, most = rows[order], most[order]
-        kept = []
-        for first in range(0, len(rows), AT_ONCE):
-            part = rows[first : first + AT_ONCE][self._open(Bounded(most[first : first + AT_ONCE], {}))]
-            if not len(part):
-                continue
-            bounded = self.bounded(part, numbers, PRICED)
-            self._try(part, bounded)
-            kept.append(part[self._open(bounded)])
-            print(time.time()-t0,"priced", len(part), len(kept[-1]), self.beaten,flush=True)
-        rows = np.sort(np.concatenate([*kept, rows[:0]]))
-        bounded = self.bounded(rows, numbers, PRICED)
-        return rows[self._open(bounded)], self._open_shapes(bounded)
+    def some_shapes(self, numbers: Sequence[int]) -> tuple[UniformPlan, ...]:
+        """The shapes with these numbers."""
+        return tuple(self.shapes[number] for number in numbers)
+
+    def other_shapes(self, numbers: Sequence[int]) -> ClosedShapes:
+        """All others, with what none of their plans is below."""
+        others = np.setdiff1d(np.arange(len(self.shapes)), numbers)
+        return ClosedShapes(self.some_shapes(others.tolist()), self.least_s[others])
+
+    def _sizes(self, rows: IntArray) -> list[int]:
+        """Bytes of memory that the chips ``rows`` have, or may have."""
+        own = self.hardware.figures.memory_bytes
+        sizes = self.run.problem.memory_bytes
+        return list(sizes) if own is None else [size for size in sizes if (own[rows] == size).any()]
+
+
+def screened(run: Run) -> Run:
+    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or a front is asked for."""
+    hardware, problem = run.hardware, run.problem
+    if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
+        return run
+    shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
+    if hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES:
+        return run
+    screens = [Screen(run, hardware, model) for model in problem.models]
+    left = [screen.screen() for screen in screens]
+    kept = _keeping(run, hardware, screens, left)
+    return kept if len(screens) == 1 else _joint(run, kept, hardware, screens, left)
+
+
+def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left: Sequence[tuple[IntArray, list[int]]]) -> Run:
+    """``run`` with the chips that one of the models might be best on, and for each model the shapes that are left."""
+    rows = np.unique(np.concatenate([rows for rows, _ in left]))
+    problem, figures = run.problem, hardware.figures
+    sizes = tuple(size for size in problem.memory_bytes if figures.holding(size)[rows].any())
+    most = problem.combination.of({screen.model.name: screen.most for screen in screens})
+    closed = np.ones(len(most), np.bool_)
+    closed[rows] = False
+    held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
+    kept = Kept(
+        space=hardware,
+        most=most,
+        closed=float(most[closed].max(initial=-np.inf)),
+        points=held * sum(len(screen.shapes) for screen in screens),
+        shapes={screen.model.name: screen.some_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)},
+        closed_shapes={
+            screen.model.name: screen.other_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)
+        },
+    )
+    problem = replace(problem, memory_bytes=sizes or problem.memory_bytes)
+    return replace(run, problem=problem, hardware=hardware.some(rows), kept=kept)
+
+
+def _joint(
+    run: Run, kept: Run, hardware: DesignedChips, screens: Sequence[Screen], left: Sequence[tuple[IntArray, list[int]]]
+) -> Run:
+    """The same with what might be the best for several models together, though it is the best for none of them alone."""
+    found = best_of_kept(kept)
+    if found is None:
+        return kept
+    combination = replace(run.problem, own_best=found.own_best).combination
+    least = found.value * (1.0 - ROUNDING)
+    rows = np.arange(hardware.configurations)
+    for level in (SHARED_OUT, UNDER_LINES, PRICED):
+        bounds = {screen.model.name: screen.bounded(rows, range(len(screen.shapes)), level).most for screen in screens}
+        rows = rows[combination.of(bounds) >= least]
+    joint = []
+    for screen, (mine, numbers) in zip(screens, left, strict=True):
+        bounds = {each.model.name: each.bounded(rows, range(len(each.shapes)), PRICED).most for each in screens}
+        more = [
+            number
+            for number in range(len(screen.shapes))
+            if (combination.of({**bounds, screen.model.name: screen.bounded(rows, [number], PRICED).most}) >= least).any()
+        ]
+        joint.append((np.union1d(mine, rows), sorted({*numbers, *more})))
+    return _keeping(run, hardware, screens, joint)

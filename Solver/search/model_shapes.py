@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from Estimator.coverage import check_functions
 from GraphExtractor.many import load_or_extract_all
 from Plans.plan import UniformPlan
+from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.problem import ModelProblem
-from Solver.search.costs import MANY_SHAPES, NONE_CLOSED, ClosedShapes, ModelShapes, PricedShapes, Shape
+from Solver.search.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
 from Solver.search.run import Run
 from Solver.search.screening import screened
 

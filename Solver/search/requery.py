@@ -9,15 +9,13 @@ from Common.choices import FrontAxis
 from Common.progress import SilentProgress
 from Plans.results import Status
 from Solver.hardware import Hardware
-from Plans.plan import UniformPlan
-from Solver.plan_search.best_plan import FIRST_STEPS
 from Solver.plan_search.space import PlanSpace
-from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ModelPlan
 from Solver.search.best_designs import model_plan
 from Solver.search.confirmed_schedules import LayerSchedule, schedule_layers
 from Solver.search.costs import ModelShapes
 from Solver.search.joint import JointOptimum, best_for_all_models
+from Solver.search.large_spaces import screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
@@ -94,19 +92,9 @@ class PricedHardware:
 
 def priced(run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = ()) -> PricedHardware:
     """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a ``front`` is too."""
-    alone = replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front))
-    shapes = [proven_shapes(alone, each) for model in run.problem.models for each in model_shapes(alone, model)]
+    alone = screened(replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front)))
+    shapes = [proven_shapes(alone, each) for model in alone.problem.models for each in model_shapes(alone, model)]
     return PricedHardware(alone, tuple(shapes))
-
-
-def groups_of_shapes(
-    run: Run, model: ModelProblem, shapes: Sequence[UniformPlan], memory_bytes: int
-) -> list[PointGroup]:
-    """Points of some ``shapes`` of one model, their schedules and cuts as they are found at first sight."""
-    quiet = replace(run, progress=SilentProgress())
-    found = model_shapes(quiet, model, shapes)
-    steps = FIRST_STEPS
-    return [PointGroup.of(each, memory_bytes, run.hardware.figures, PointStore(None), most_steps=steps) for each in found]
 
 
 def with_spaces(run: Run, changes: Sequence[PlanSpace]) -> Run:

@@ -10,11 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+from numpy.typing import NDArray
+
 from Common.files import content_key
 from Common.progress import Progress
+from Plans.plan import UniformPlan
 from Plans.rates import Machine
-from Solver.hardware import Hardware, pricing_version
+from Solver.hardware import DesignedChips, Hardware, pricing_version
+from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import SearchProblem
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,10 +43,27 @@ class Stores:
 
 
 @dataclass(frozen=True, eq=False)
+class Kept:
+    """What bounds left of a space of very many designs; none of those that they closed exceeds ``closed`` under the objective.
+
+    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others. The ``space`` has
+    so many ``points`` with all memories; no design on one of its chips exceeds ``most`` (chips of the space,).
+    """
+
+    space: DesignedChips
+    most: FloatArray
+    closed: float
+    points: int
+    shapes: Mapping[str, tuple[UniformPlan, ...]]
+    closed_shapes: Mapping[str, ClosedShapes]
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
     """The context of a search; ``phases`` collects the time and memory of each phase.
 
-    ``first`` is false where a problem is asked again, whose models were checked already.
+    ``first`` is false where a problem is asked again, whose models were checked already; ``kept`` is what is left of the space
+    where bounds of all of it were taken before.
     """
 
     problem: SearchProblem
@@ -48,6 +72,7 @@ class Run:
     progress: Progress
     phases: list[PhaseRecord] = field(default_factory=list)
     first: bool = True
+    kept: Kept | None = None
 
     @cached_property
     def machines(self) -> list[Machine]:
@@ -73,7 +98,7 @@ class Run:
 
     def on(self, hardware: Hardware) -> Run:
         """The same run on other hardware, keeping nothing but graphs on disk."""
-        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[], first=False)
+        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[], first=False, kept=None)
 
 
 def peak_bytes() -> int:

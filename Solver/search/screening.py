@@ -21,8 +21,9 @@ from Plans.plan import GroupOrder, UniformPlan
 from Plans.uniform_plans import have_like_groups
 from Solver.plan_search.axes import AXES
 from Solver.plan_search.best_plan import FIRST_STEPS, ConfigurationPlans
+from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.plan_search.shape_bounds import least_iteration_s
-from Solver.search.costs import ClosedShapes, PricedShapes, Shape
+from Solver.search.costs import PricedShapes, Shape
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

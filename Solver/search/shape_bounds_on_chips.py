@@ -56,7 +56,7 @@ class ShapeBounds:
 
     def on(
         self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable, *, of_plans: bool
-    ) -> Iterator[list[ShapeBound]]:
+    ) -> Iterator[ShapeBound]:
         """Of every shape of ``numbers`` the bounds with each memory, on all chips of ``hardware``.
 
         ``make_table`` says what their operators take at least. ``of_plans``, the plans of shapes are listed for their lines; else
@@ -68,9 +68,7 @@ class ShapeBounds:
         for key, mine in by_graph.items():
             works = _Works(self._graphs[key], hardware, make_table)
             for number in mine:
-                bounds = self._of_shape(number, works, of_plans=of_plans)
-                if bounds:
-                    yield bounds
+                yield from self._of_shape(number, works, of_plans=of_plans)
 
     def _of_shape(self, number: int, works: _Works, *, of_plans: bool) -> list[ShapeBound]:
         shape, found_s, joules = self.shapes[number], dict[int, FloatArray](), None
