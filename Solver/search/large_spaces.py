@@ -2,8 +2,8 @@
 
 Three bounds of rising cost and tightness close chips: work at peak rates shared out among all devices; the same under the lines
 of the plans that fit in memory; operators as they are priced, one after another, under these lines. Between them good designs are
-evaluated, so that there is something to beat. What no bound closes is what the search goes on with, as exactly as in a space of no
-other chips; nothing that is closed is better than what was found.
+evaluated, so that there is something to beat. What no bound closes is what the search goes on with, as exactly as in a space of
+no other chips; nothing that is closed is better than what was found.
 """
 
 from __future__ import annotations

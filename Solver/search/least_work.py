@@ -1,7 +1,7 @@
 """Seconds and joules that all layers of a graph take at least on every chip, from sums of the prices of its cores.
 
-One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and backward through all layers, one after
-another. Per operator a chip's price joins those of its tensor cores and of its vector cores, which are few; so a million
+One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and backward through all layers, one
+after another. Per operator a chip's price joins those of its tensor cores and of its vector cores, which are few; so a million
 chips cost as much as some thousand schedules (``Solver.schedule.beside``).
 """
 

@@ -23,6 +23,9 @@ def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | 
     Raises:
         InputError: the model cannot be traced, or has operators without a price and the problem is strict.
     """
+    kept, closed = run.kept, NONE_CLOSED
+    if kept is not None and chosen is None:
+        chosen, closed = kept.shapes[model.name], kept.closed_shapes[model.name]
     plans = list(model.space.shapes() if chosen is None else chosen)
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
@@ -31,14 +34,14 @@ def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | 
     if run.first:
         check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
     priced = PricedShapes(run, model, graphs, plans)
-    found = screened(priced) if len(plans) > MANY_SHAPES else None
+    found = screened(priced) if len(plans) > MANY_SHAPES and chosen is None else None
     if found is None:
         with run.progress.phase(f"layer times of {model.name}, by shape of plans", len(plans)) as advance:
             shapes = []
             for number in range(len(plans)):
                 shapes.append(priced.shape(number))
                 advance(1)
-        found = [shape for shape in shapes if shape is not None], NONE_CLOSED
+        found = [shape for shape in shapes if shape is not None], closed
     return _by_micro_batch_size(model, *found)
 
 

@@ -23,6 +23,7 @@ from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes
 from Solver.search.joint import Choice, JointOptimum, best_for_all_models, own_bests
+from Solver.search.large_spaces import screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointStatus
@@ -59,6 +60,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         InputError: what the problem names does not fit together.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
+    with run.phase("bounds of the space"):
+        run = screened(run)
     problem = run.problem
     with run.phase("layer times"):
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
@@ -75,7 +78,7 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         problem = run.problem
         optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
         best_points = [group.best(problem.objective) for group in groups]
-        counts = count(groups)  # after these, which may evaluate points that the search of a group pruned
+        counts = count(run, groups)  # after these, which may evaluate points that the search of a group pruned
         scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
         references = reference_points(run, [one.point for one in scored])
         best = max((one.point for one in scored), key=lambda point: point.value, default=None)
@@ -163,7 +166,7 @@ def _chip(run: Run, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:
     return chip_report(hardware.accelerators.accelerator(row), hardware.space, figures, plans)
 
 
-def count(groups: Sequence[PointGroup]) -> Counts:
+def count(run: Run, groups: Sequence[PointGroup]) -> Counts:
     """What became of the points of all groups."""
     status = np.concatenate([group.status for group in groups])
     each = {
@@ -174,6 +177,8 @@ def count(groups: Sequence[PointGroup]) -> Counts:
     each["infeasible"] -= absent
     plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
     unlisted = sum(len(group.closed) for group in groups)
+    if run.kept is not None:
+        unlisted = run.kept.points - (len(status) - absent)
     each["pruned"] += unlisted
     return Counts(space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted)
 
