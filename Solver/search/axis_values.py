@@ -7,7 +7,7 @@ the bounds that the search has and tighter ones where these do not suffice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -21,7 +21,7 @@ from Solver.search.joint import Choice
 from Solver.search.known_points import ModelPoints, PointsOfRows, undominated_rows
 from Solver.search.points import PROVEN, ROUNDING, PointGroup
 from Solver.search.requery import priced
-from Solver.search.run import Run
+from Solver.search.run import Kept, Run
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -43,6 +43,8 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
         return ()
     best = max(per_memory, key=lambda point: point.value)
     designs = Designs.of(run, groups)
+    if run.kept is not None:
+        return tuple(_axes_of_kept(run, run.kept, best, designs))
     columns = {axis: np.array(_column(hardware, axis)) for axis in axes_of(hardware)}
     distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
     found: list[AxisValues] = []
@@ -58,6 +60,24 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     if len(sizes) > 1 and hardware.figures.memory_bytes is None:
         found.append(_memory_axis(sorted(sizes), best, {point.hbm_bytes: point for point in per_memory}))
     return tuple(found)
+
+
+def _axes_of_kept(run: Run, kept: Kept, best: DesignPoint, designs: Designs) -> Iterator[AxisValues]:
+    """The same where bounds closed most of the space: values that are left, with the best design known of each.
+
+    What none with a value exceeds is told by the bounds of all chips of the space.
+    """
+    assert isinstance(run.hardware, DesignedChips)
+    for axis in axes_of(kept.space):
+        column, every = (np.array(_column(hardware, axis)) for hardware in (run.hardware, kept.space))
+        chosen, values = _chosen(run.hardware, best, axis), []
+        for value in np.unique(column).tolist():
+            if value == chosen:
+                values.append(_of_design(str(value), best))
+                continue
+            known = designs.known(str(value), np.flatnonzero(column == value), float(kept.most[every == value].max()))
+            values += [] if known is None else [known]
+        yield AxisValues(axis, None, str(chosen), len(np.unique(every)), tuple(values), AxisScope.DESIGNS)
 
 
 def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
@@ -145,6 +165,17 @@ class Designs:
             ceiling = max(most, again.ceiling)
         row, choices = self._smallest(known, rows, most)
         return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
+
+    def known(self, value: str, rows: IntArray, most: float) -> AxisValue | None:
+        """The best design that was found on ``rows``, none of which exceeds ``most``; None where none was."""
+        masks = [np.ones((len(model.upper), len(rows)), np.bool_) for model in self.models]
+        known = [PointsOfRows(model, rows, mask) for model, mask in zip(self.models, masks, strict=True)]
+        found = self._together([each.found for each in known])
+        place = int(found.argmax())
+        if np.isneginf(found[place]):
+            return None
+        choices = [each.best(place) for each in known]
+        return self._value(value, self.run.hardware.accelerator(int(rows[place])), choices, float(found[place]), most)
 
     def _smallest(self, known: Sequence[PointsOfRows], rows: IntArray, most: float) -> tuple[int, list[Choice]]:
         """The smallest of the configurations ``rows`` that reach ``most``, with its points.

@@ -22,6 +22,7 @@ from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import SearchProblem
 
 FloatArray = NDArray[np.float64]
+ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Kept:
     points: int
     shapes: Mapping[str, tuple[UniformPlan, ...]]
     closed_shapes: Mapping[str, ClosedShapes]
+
+    def proves(self, value: float) -> bool:
+        """Whether nothing that was closed is better than ``value``."""
+        return value >= self.closed * (1.0 - ROUNDING)
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,11 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
         references = reference_points(run, [one.point for one in scored])
         best = max((one.point for one in scored), key=lambda point: point.value, default=None)
-    rows = tuple(size_row(run, group, point) for group, point in zip(groups, best_points, strict=True))
+    rows = tuple(
+        size_row(run, group, point)
+        for group, point in zip(groups, best_points, strict=True)
+        if point is not None or run.kept is None  # what was closed might fit
+    )
     result = SearchResult(
         study=problem.name,
         status=best.status if best else Status.INFEASIBLE,
@@ -142,6 +146,9 @@ def scored_point(
                 confirmations += confirm_schedules(layers, advance)
         schedules += layers
     optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
+    open_bound = optimum.best_open_bound
+    if run.kept is not None and not run.kept.proves(optimum.value):  # of a memory size that the best of all has not
+        optimal, open_bound = False, max(run.kept.closed, open_bound or 0.0)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -150,7 +157,7 @@ def scored_point(
         accelerator=run.hardware.accelerator(optimum.row),
         hbm_bytes=memory_bytes,
         models=plans,
-        certificate=Certificate(optimum.best_open_bound, tuple(confirmations)),
+        certificate=Certificate(open_bound, tuple(confirmations)),
         combine=run.problem.deciding,
         chip=_chip(run, optimum.row, plans),
     )
@@ -194,13 +201,16 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
         reason = why_infeasible(group)
         return SizeRow(key.model, key.memory_bytes, key.micro_batch_size, Status.INFEASIBLE, 0.0, None, 0.0, "", 0, 0, 0, reason)
     row, shape = group.locate(point)
+    value = float(group.objective(run.problem.objective)[point])
     proven = group.is_best(point, run.problem.objective) and not group.omitted
+    if run.kept is not None:
+        proven = proven and len(run.problem.models) == 1 and run.kept.proves(value)
     return SizeRow(
         model=key.model,
         hbm_bytes=key.memory_bytes,
         micro_batch_size=key.micro_batch_size,
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
-        value=float(group.objective(run.problem.objective)[point]),
+        value=value,
         accelerator=run.hardware.accelerator(row),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
         recompute=shape.plan.recompute.value,

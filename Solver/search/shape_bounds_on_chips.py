@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable
-from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
+from Plans.offload import NOTHING
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.cuts.stage_graph import StageGraph
@@ -41,7 +43,10 @@ class ShapeBound:
 
 
 class ShapeBounds:
-    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number of the shape."""
+    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number of the shape.
+
+    What is exchanged within layers takes as long as where the groups lie best of all plans of a shape.
+    """
 
     def __init__(
         self, run: Run, model: ModelProblem, graphs: Mapping[GraphKey, ModelGraph], shapes: Sequence[UniformPlan]
@@ -49,8 +54,8 @@ class ShapeBounds:
         self.model, self.shapes = model, shapes
         self._graphs, self._cluster, self._sizes = graphs, run.hardware.cluster, run.problem.memory_bytes
         self._machine: Machine = max(run.machines, key=lambda machine: machine.stream_bytes_per_s)  # no other takes less
-        self._lines: dict[int, list[tuple[LayerGroups, dict[int, LeastIterations]]]] = {}
-        self._lying: dict[int, list[tuple[LayerGroups, IntArray]]] = {}
+        self._lines: dict[int, dict[int, LeastIterations]] = {}
+        self._groups: dict[UniformPlan, tuple[LayerGroups, ...]] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}
         self._layer_sizes: dict[tuple[object, ...], LayerSizes] = {}
 
@@ -64,75 +69,59 @@ class ShapeBounds:
         """
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
-            by_graph[self.model.graph_key(self.shapes[number])].append(number)
+            if self._lying(number):
+                by_graph[self.model.graph_key(self.shapes[number])].append(number)
         for key, mine in by_graph.items():
-            works = _Works(self._graphs[key], hardware, make_table)
+            graph, works = self._graphs[key], dict[tuple[LayerGroups, ...], LeastWork]()
+            table = make_table(graph, hardware)
             for number in mine:
-                yield from self._of_shape(number, works, of_plans=of_plans)
+                shape, groups = self.shapes[number], self._lying(number)
+                if groups not in works:
+                    works[groups] = least_work(graph, table, self._network(graph, groups))
+                work_s = works[groups].seconds(shape.recompute)
+                joules = works[groups].joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
+                for size, least in (self.lines(number) if of_plans else self._shared_out(number)).items():
+                    yield ShapeBound(number, size, least.seconds(work_s), joules)
 
-    def _of_shape(self, number: int, works: _Works, *, of_plans: bool) -> list[ShapeBound]:
-        shape, found_s, joules = self.shapes[number], dict[int, FloatArray](), None
-        for groups, lines in self.lines(number) if of_plans else self._shared_out(number):
-            work = works.of(groups)
-            work_s, sample_j = work.seconds(shape.recompute), work.joules(shape.recompute) / shape.micro_batch_size
-            sample_j *= shape.tp * shape.sequence_devices
-            joules = sample_j if joules is None else np.minimum(joules, sample_j)
-            for size, least in lines.items():
-                seconds = least.seconds(work_s)
-                found_s[size] = np.minimum(found_s[size], seconds) if size in found_s else seconds
-        if joules is None:
-            return []
-        return [ShapeBound(number, size, seconds, joules) for size, seconds in found_s.items()]
+    def _network(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> PassNetwork:
+        networks = [GraphNetwork(graph, self._cluster, each) for each in groups]
 
-    def lines(self, number: int) -> list[tuple[LayerGroups, dict[int, LeastIterations]]]:
-        """By where groups lie, and by memory, the lines of the plans of a shape; memories in which none fits are left out."""
+        @cache
+        def seconds(collective: Collective) -> float:
+            return min(network.seconds(collective) for network in networks)
+
+        return PassNetwork(seconds, groups[0].panels)
+
+    def lines(self, number: int) -> dict[int, LeastIterations]:
+        """By memory the lines of the plans of a shape; memories in which none fits are left out."""
         if number not in self._lines:
-            self._lines[number] = list(self._found_lines(number))
+            self._lines[number] = self._found_lines(number)
         return self._lines[number]
 
-    def _shared_out(self, number: int) -> Iterator[tuple[LayerGroups, dict[int, LeastIterations]]]:
+    def _shared_out(self, number: int) -> dict[int, LeastIterations]:
         shape, space = self.shapes[number], self.model.space
         groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
         part = np.array([shape.global_batch_size / (shape.micro_batch_size * groups)])
-        line = LeastIterations(part, np.zeros(1))
-        yield from ((lying, dict.fromkeys(self._sizes, line)) for lying, _ in self._groups(number))
+        return dict.fromkeys(self._sizes, LeastIterations(part, np.zeros(1)))
 
-    def _groups(self, number: int) -> list[tuple[LayerGroups, IntArray]]:
-        """Where the groups lie that communicate within a layer, and the places of the plans in which they lie so."""
-        if number not in self._lying:
-            shape = self.shapes[number]
+    def _lying(self, number: int) -> tuple[LayerGroups, ...]:
+        """Where the groups may lie that communicate within a layer; nowhere where a shape has no plans."""
+        shape = self.shapes[number]
+        same = replace(shape, recompute=Recompute.NONE, sequence_parallel=False, overlap_tensor=None, offload=NOTHING)
+        if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._lying[number] = list(self.model.space.plans(shape, layers, self._cluster).by_groups(self._cluster).items())
-        return self._lying[number]
+            self._groups[same] = tuple(self.model.space.plans(shape, layers, self._cluster).by_groups(self._cluster))
+        return self._groups[same]
 
-    def _found_lines(self, number: int) -> Iterator[tuple[LayerGroups, dict[int, LeastIterations]]]:
+    def _found_lines(self, number: int) -> dict[int, LeastIterations]:
         shape = self.shapes[number]
         graph = self._graphs[self.model.graph_key(shape)]
         plans = self.model.space.plans(shape, len(graph.sequence), self._cluster)
-        for groups, rows in self._groups(number):
-            what = (graph.key, shape.recompute, groups.panels)
-            if what not in self._layer_sizes:
-                self._layer_sizes[what] = layer_sizes(graph, shape.recompute, groups.panels)
-            sizes = self._layer_sizes[what]
-            listed = ShapePlans(graph, sizes, plans.some(rows), self._machine, self._stages.get(sizes))
-            self._stages[sizes] = listed.stages_on_device
-            lines = {size: least_iterations(listed, size) for size in self._sizes}
-            yield groups, {size: least for size, least in lines.items() if len(least.slope)}
-
-
-class _Works:
-    """The least work of a graph on chips, by where the groups lie that communicate within its layers."""
-
-    def __init__(self, graph: ModelGraph, hardware: DesignedChips, make_table: MakeTable) -> None:
-        self._graph, self._hardware, self._make_table = graph, hardware, make_table
-        self._table: LatencyTable | None = None
-        self._known: dict[LayerGroups, LeastWork] = {}
-
-    def of(self, groups: LayerGroups) -> LeastWork:
-        """That with ``groups``."""
-        if groups not in self._known:
-            if self._table is None:
-                self._table = self._make_table(self._graph, self._hardware)
-            network = PassNetwork(GraphNetwork(self._graph, self._hardware.cluster, groups).seconds, groups.panels)
-            self._known[groups] = least_work(self._graph, self._table, network)
-        return self._known[groups]
+        what = graph.key, shape.recompute, shape.panels
+        if what not in self._layer_sizes:
+            self._layer_sizes[what] = layer_sizes(graph, shape.recompute, shape.panels)
+        sizes = self._layer_sizes[what]
+        listed = ShapePlans(graph, sizes, plans, self._machine, self._stages.get(sizes))
+        self._stages[sizes] = listed.stages_on_device
+        lines = {size: least_iterations(listed, size) for size in self._sizes}
+        return {size: least for size, least in lines.items() if len(least.slope)}
