@@ -26,6 +26,7 @@ MEANINGS = (
     Meaning("ep", "expert parallel degree, devices that share the experts"),
     Meaning("pp", "pipeline depth, stages that the layers are cut into"),
     Meaning("dp", "data parallel degree, replicas that share the samples"),
+    Meaning("Pareto front", "designs that no other one equals or beats in everything that the front is of (--front)"),
     Meaning("MFU", f"utilisation by {MFU_OF_ANY}"),
     Meaning("bubble", "waiting for other pipeline stages"),
     Meaning("recomputation", "activations made again in the backward pass instead of kept"),

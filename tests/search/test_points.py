@@ -15,6 +15,7 @@ from Solver.search.model_shapes import model_shapes
 from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
+from Solver.search.pursuit import USUAL, Pursuit
 
 SEEDS = range(500, 506)
 
@@ -116,6 +117,21 @@ def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("Solver.search.points.ConfigurationPlans", refused)
     again = everything(group_of(case, shapes, tmp_path))
     assert not np.any(again.status == PointStatus.OPEN)
+
+
+def test_what_is_stored_for_one_front_serves_another(tmp_path: Path) -> None:
+    case, shapes = priced(502)
+    alone, key = Pursuit(Objective.THROUGHPUT), PointKey("model0", shapes.micro_batch_size, int(1e9))
+    batch, figures = shapes.model.space.base.global_batch_size, case.hardware.figures
+
+    def group(pursuit: Pursuit) -> PointGroup:
+        return explored(PointGroup(key, shapes.shapes, figures, batch, PointStore(tmp_path), pursuit=pursuit))
+
+    undisturbed = explored(group_of(case, shapes))
+    fastest = group(alone).objective(Objective.THROUGHPUT).max()
+    assert front_values(group(USUAL)) == front_values(undisturbed)
+    assert group(alone).objective(Objective.THROUGHPUT).max() == fastest == undisturbed.objective(Objective.THROUGHPUT).max()
+    assert len(list(tmp_path.glob("bounds-*.npz"))) == 2
 
 
 def test_a_damaged_batch_is_set_aside_and_its_points_are_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from random_searches import OBJECTIVES, Case, random_case, together
 
-from Common.choices import Combine, Objective
+from Common.choices import Combine, FrontAxis, Objective
 from Solver.combination import Combination
 from Solver.search import model_shapes as searched_shapes
 from Solver.search.costs import ModelShapes
@@ -14,6 +16,7 @@ from Solver.search.joint import joint_optimum
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
+from Solver.search.pursuit import USUAL, Pursuit
 
 CONFIGURATIONS = 30
 
@@ -25,10 +28,10 @@ def tied(seed: int, monkeypatch: pytest.MonkeyPatch, models: int = 1) -> tuple[C
     return case, [each for model in case.problem.models for each in model_shapes(case.run(), model)]
 
 
-def group_of(case: Case, shapes: ModelShapes) -> PointGroup:
+def group_of(case: Case, shapes: ModelShapes, pursuit: Pursuit = USUAL) -> PointGroup:
     key = PointKey(shapes.model.name, shapes.micro_batch_size, 10**9)
     batch = shapes.model.space.base.global_batch_size
-    return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(None))
+    return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(None), pursuit=pursuit)
 
 
 def disturbed(group: PointGroup, seed: int) -> PointGroup:
@@ -61,6 +64,31 @@ def test_the_best_point_of_a_group_is_the_same_whatever_was_evaluated(
         group = disturbed(group_of(case, shapes[0]), history)
         found.add(group.best(objective))
     assert len(found) == 1 and found <= set(alike)
+
+
+@pytest.mark.some(5)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(600, 606))
+def test_the_smallest_of_equals_is_found_whatever_front_is_asked_for(
+    seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dominance asks for what is pursued alone, which may close the smaller of two that are as good."""
+    case, shapes = tied(seed, monkeypatch)
+    whole = group_of(case, shapes[0])
+    whole.evaluate(np.arange(len(whole.status)))
+    least = min(order_of(whole, objective, point) for point in range(len(whole.status)))
+    mine = {"model0": [whole]}
+    combination = Combination(Combine.MEAN, {"model0": 1.0}, {})
+    for pursued, front in product(OBJECTIVES, ((), (FrontAxis.THROUGHPUT,), (FrontAxis.THROUGHPUT, FrontAxis.AREA))):
+        group = disturbed(group_of(case, shapes[0], Pursuit(pursued, front)), seed)
+        best = group.best(objective)
+        assert best is not None and order_of(group, objective, best) == least
+        group = disturbed(group_of(case, shapes[0], Pursuit(pursued, front)), seed)
+        optimum, expected = (joint_optimum(each, combination, objective) for each in ({"model0": [group]}, mine))
+        assert optimum is not None and expected is not None
+        assert (optimum.value, optimum.proven) == (expected.value, True)
+        (choice,) = optimum.choices.values()
+        assert order_of(choice.group, objective, choice.point) == least
 
 
 @pytest.mark.some(4)

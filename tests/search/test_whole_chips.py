@@ -9,7 +9,7 @@ import pytest
 from small_study import small_study, solved, write_hardware
 
 import phaze
-from Common.choices import Objective
+from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
 from Common.progress import SilentProgress
 from Solver.chip_records import ChipPart
@@ -21,6 +21,7 @@ from Studies.problem import hardware_of
 from Studies.request import Request
 from Studies.resolve import resolve
 from Studies.search_run import search_context
+from Studies.tables import axis_column
 
 SPACE: dict[str, Any] = {
     "name": "whole",
@@ -85,6 +86,47 @@ def test_the_best_is_the_best_of_all_chips_one_by_one(objective: Objective, tmp_
     best = priced(run, hardware.only([result.best.accelerator])).best_optimum() if result.best.accelerator else None
     assert best is not None and best.value == pytest.approx(result.best.value, rel=1e-9)
     assert max(values) <= result.best.value * (1 + 1e-9)
+
+
+def test_the_front_is_the_one_that_was_asked_for_and_the_optimum_is_the_same(
+    cheapest: tuple[Path, SearchResult], tmp_path: Path
+) -> None:
+    usual = open_run(next((cheapest[0] / "out").rglob("best.json")).parent)
+    fronts = {
+        (FrontAxis.THROUGHPUT, FrontAxis.COST): usual,
+        (FrontAxis.THROUGHPUT, FrontAxis.POWER, FrontAxis.CARBON): None,
+        (): None,
+    }
+    for front, known in fronts.items():
+        run = known
+        if run is None:
+            folder = tmp_path / "-".join(("out", *front))
+            solved(study(tmp_path, objective="cost_per_token", front=[*front[1:]] or "none", output=str(folder)))
+            run = open_run(next(folder.rglob("best.json")).parent)
+        assert run.manifest.front == front
+        assert run.result.best is not None and cheapest[1].best is not None
+        assert (run.result.best.value, run.result.best.accelerator) == (cheapest[1].best.value, cheapest[1].best.accelerator)
+        on_front, evaluated = run.designs["on_front"], run.designs["status"] == "evaluated"
+        assert run.manifest.pareto_front_points == on_front.sum() and (on_front.any() == bool(front))
+        columns = [axis_column(run.designs, axis) for axis in front]
+        values = run.designs.loc[evaluated, columns].to_numpy() * ([1, *[-1] * len(front[1:])] if front else [])
+        for kept in values[on_front[evaluated]]:
+            assert not ((values >= kept).all(axis=1) & (values > kept).any(axis=1)).any()
+        assert phaze.main(["report", str(run.folder)]) == 0
+        page = (run.folder / "report.html").read_text()
+        assert ("No Pareto front was asked for" in page) == (not front)
+    assert "Pareto front of throughput and cost, fastest first" in (usual.folder / "report.html").read_text()
+
+
+def test_of_many_chips_no_front_is_certified_unless_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("Studies.problem.MOST_WITH_FRONT", 10)
+    with caplog.at_level("INFO"):
+        assert search_context(study(tmp_path), SilentProgress()).problem.front == ()
+    assert "no Pareto front of" in caplog.text and "--front cost" in caplog.text
+    asked = search_context(study(tmp_path, front=["carbon", "area"]), SilentProgress()).problem.front
+    assert asked == (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.CARBON)
 
 
 def test_the_report_of_a_chip_adds_up(cheapest: tuple[Path, SearchResult]) -> None:
@@ -171,6 +213,9 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_pa
     ("changes", "said"),
     [
         ({"objective": "cost_per_token"}, "needs to know what chips cost"),
+        ({"front": ["power"]}, "a front of power needs to know what chips draw and cost"),
+        ({"front": ["area", "cost", "carbon"]}, "a front of cost and carbon needs .* or leave them out of --front"),
+        ({"front": ["none", "area"]}, "front is none and area too; give none alone"),
         ({"technology": "foundry_7nm"}, "carry memory as it is sold, and none is given"),
         ({"memory": ["hbm3:4"]}, "does not describe memory interfaces"),
         ({"prices": "datacenter_2025"}, "prices are of whole dies"),
