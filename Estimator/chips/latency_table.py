@@ -13,6 +13,7 @@ from Common.errors import ArtefactError, InputError
 from Common.files import code_version, content_key, load_or_set_aside
 from Common.records import to_json
 from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform, TensorCores
+from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
@@ -216,7 +217,7 @@ def load_or_populate(
 class TensorPrices(Protocol):
     """What prices products on tensor cores: ``TensorCoreModel``, or a bound of it."""
 
-    def __init__(self, cores: TensorCores, platform: Platform) -> None: ...
+    def __init__(self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None) -> None: ...
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Prices of one piece of work; arrays of shape (cores,)."""
@@ -227,29 +228,20 @@ def priced_parts(
 ) -> LatencyTable:
     """Prices of ``work`` on all distinct cores of ``accelerators``, its products by ``tensor_prices``."""
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
-    tensor_cores, vector_cores = accelerators.tensor_cores, accelerators.vector_cores
-    tensor = _no_prices(len(work.tensor), len(tensor_cores))
-    vector = _no_prices(len(work.element), len(vector_cores))
-    for place, variant in enumerate(accelerators.variants):
-        of_variant = platform.at(variant)
-        products, lanes = (np.flatnonzero(cores.variant == place) for cores in (tensor_cores, vector_cores))
-        if len(products):
-            tensor_model = tensor_prices(tensor_cores.some(products), of_variant)
-            _fill(tensor, products, [tensor_model.estimate(each) for each in work.tensor])
-        if len(lanes):
-            vector_model = VectorCoreModel(vector_cores.some(lanes), of_variant)
-            _fill(vector, lanes, [vector_model.estimate(each) for each in work.element])
-    return LatencyTable(accelerators, platform, work, tensor, vector)
+    tensor_cores, vector_cores, variants = accelerators.tensor_cores, accelerators.vector_cores, accelerators.variants
+    of_tensor, of_vector = (CoreRates.of_variants(platform, variants, each.variant) for each in (tensor_cores, vector_cores))
+    tensor = tensor_prices(tensor_cores, platform, of_tensor)
+    vector = VectorCoreModel(vector_cores, platform, of_vector)
+    products = _stacked([tensor.estimate(each) for each in work.tensor], len(tensor_cores))
+    lanes = _stacked([vector.estimate(each) for each in work.element], len(vector_cores))
+    return LatencyTable(accelerators, platform, work, products, lanes)
 
 
-def _no_prices(works: int, configurations: int) -> CorePrices:
-    return CorePrices(*(np.zeros((works, configurations)) for _ in fields(CorePrices)))
-
-
-def _fill(prices: CorePrices, places: IntArray, estimates: Sequence[CoreEstimate]) -> None:
-    for column in fields(CorePrices):
-        for row, estimate in zip(getattr(prices, column.name), estimates, strict=True):
-            row[places] = getattr(estimate, column.name)
+def _stacked(estimates: Sequence[CoreEstimate], configurations: int) -> CorePrices:
+    """``estimates`` of distinct work together."""
+    none = np.zeros((0, configurations))
+    every = (np.stack([getattr(each, column.name) for each in estimates]) if estimates else none for column in fields(CorePrices))
+    return CorePrices(*every)
 
 
 def _store(path: Path, table: LatencyTable) -> None:

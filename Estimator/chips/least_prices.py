@@ -13,6 +13,7 @@ import numpy as np
 
 from Estimator.chips.accelerator import AcceleratorSet, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
+from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.latency_table import LatencyTable, priced_parts
 from Estimator.chips.signatures import distinct_work
 from Estimator.chips.technology import FloatArray
@@ -28,39 +29,39 @@ def least_table(graph: ModelGraph, accelerators: AcceleratorSet, platform: Platf
 class LeastTensorPrices:
     """Least prices of work on the given tensor cores, in place of ``TensorCoreModel``."""
 
-    def __init__(self, cores: TensorCores, platform: Platform) -> None:
-        self._platform = platform
+    def __init__(self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None) -> None:
+        """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
+        self._platform, self._rates = platform, rates or CoreRates.of(platform, len(cores))
         elements = cores.width * cores.depth
         self._num = cores.num.astype(np.float64)
         self._elements = elements.astype(np.float64)
         self._skew = (cores.width + cores.depth - 2).astype(np.float64)
         self._share: FloatArray = platform.concurrent_tc_share / self._num
-        self._l2_pj = platform.technology.sram_energy.at(l2_bytes(elements, platform))
-        self._glb_pj = platform.technology.sram_energy.at(cores.glb_bytes)
+        self._l2_pj = self._rates.sram_pj(l2_bytes(elements, platform))
+        self._glb_pj = self._rates.sram_pj(cores.glb_bytes)
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Least seconds and joules of ``work`` on one core with its share of the chip, and on all cores with all of it."""
-        platform, technology = self._platform, self._platform.technology
+        platform, rates = self._platform, self._rates
         macs, operands = self._macs(work), self._operand_bytes(work)
         hbm_bytes = np.full_like(self._num, work.pieces * work.hbm_bytes)
         every = self._seconds(work, macs / (self._num * self._elements), operands, 1.0)
         single = self._seconds(work, macs / self._elements, operands, self._share)
         energy_pj = (
-            macs
-            * (technology.mac_energy.value + REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element * technology.l1_energy.value)
+            macs * (rates.mac_pj + REGISTER_ACCESSES_PER_MAC * platform.bytes_per_element * rates.l1_pj)
             + operands * (self._l2_pj + self._glb_pj)
-            + hbm_bytes * (self._glb_pj + technology.hbm_energy.value)
+            + hbm_bytes * (self._glb_pj + rates.hbm_pj)
         )
         joules = energy_pj * JOULES_PER_PJ
         return CoreEstimate(single, every, joules, joules, single, every, hbm_bytes, hbm_bytes)
 
     def _seconds(self, work: TensorWork, cycles: FloatArray, operands: float, share: FloatArray | float) -> FloatArray:
-        platform = self._platform
+        platform, rates = self._platform, self._rates
         glb_cycles = operands / (platform.glb_bandwidth_bytes_per_cycle * share)
         fill = _steps(work) * self._skew
-        on_chip_s = np.maximum(cycles, glb_cycles) / platform.frequency_hz
-        hbm_s = work.pieces * work.hbm_bytes / (platform.hbm_bandwidth_bytes_per_s * share)
-        seconds: FloatArray = np.maximum(on_chip_s, hbm_s) + fill / platform.frequency_hz + work.pieces * platform.startup_s
+        on_chip_s = np.maximum(cycles, glb_cycles) / rates.frequency_hz
+        hbm_s = work.pieces * work.hbm_bytes / (rates.hbm_bytes_per_s * share)
+        seconds: FloatArray = np.maximum(on_chip_s, hbm_s) + fill / rates.frequency_hz + work.pieces * platform.startup_s
         return seconds
 
     @staticmethod

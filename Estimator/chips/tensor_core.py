@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from Estimator.chips.accelerator import Dataflow, IntArray, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
+from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, executed
 from Estimator.chips.splits import Splits, enumerate_splits
 from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
@@ -122,8 +123,9 @@ class _Price:
 class TensorCoreModel:
     """Prices work on the given configurations; what depends on these alone is computed once."""
 
-    def __init__(self, cores: TensorCores, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None) -> None:
+        """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
+        self.platform, self.rates = platform, rates or CoreRates.of(platform, len(cores))
         arrays, array_of = np.unique(np.stack([cores.depth, cores.width], axis=1), axis=0, return_inverse=True)
         self._rows, self._columns = arrays.T
         self._array_of: IntArray = array_of.reshape(-1)
@@ -133,9 +135,9 @@ class TensorCoreModel:
         single_capacity = np.floor(self._core_share * cores.glb_bytes)
         self._capacities, capacity_of = np.unique(np.concatenate([single_capacity, cores.glb_bytes]), return_inverse=True)
         self._single_capacity, self._all_capacity = capacity_of.reshape(2, -1)
-        self._hbm_bytes_per_cycle = platform.hbm_bandwidth_bytes_per_s / platform.frequency_hz
-        self._glb_pj = platform.technology.sram_energy.at(cores.glb_bytes)
-        self._l2_pj = platform.technology.sram_energy.at(self._l2_capacities)[self._l2_of][self._array_of]
+        self._hbm_bytes_per_cycle = self.rates.hbm_bytes_per_s / self.rates.frequency_hz
+        self._glb_pj = self.rates.sram_pj(cores.glb_bytes)
+        self._l2_pj = self.rates.sram_pj(self._l2_capacities[self._l2_of][self._array_of])
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Price ``work`` on all configurations: on one core with its share of the chip, and on all cores with all of it."""
@@ -277,18 +279,18 @@ class TensorCoreModel:
         fastest = cycles.min(axis=0)
         # Of equally fast tilings the one that moves least: there are more of them where more buffers are priced together.
         hbm_bytes = np.where(cycles == fastest, load + behind, np.inf).min(axis=0)
-        seconds = (fastest + fill) / self.platform.frequency_hz + work.pieces * self.platform.startup_s
-        arithmetic_s = (sum(part.compute_cycles for part in on_chip) + fill) / self.platform.frequency_hz
-        technology = self.platform.technology
+        rates = self.rates
+        seconds = (fastest + fill) / rates.frequency_hz + work.pieces * self.platform.startup_s
+        arithmetic_s = (sum(part.compute_cycles for part in on_chip) + fill) / rates.frequency_hz
         macs = sum(part.macs for part in on_chip)
         glb_bytes = sum(part.glb_bytes for part in on_chip)
         registers = macs * REGISTER_ACCESSES_PER_MAC * self.platform.bytes_per_element
         energy_pj = (
-            macs * technology.mac_energy.value
-            + registers * technology.l1_energy.value
+            macs * rates.mac_pj
+            + registers * rates.l1_pj
             + (glb_bytes + sum(part.l2_bytes for part in on_chip)) * self._l2_pj
             + (glb_bytes + hbm_bytes) * self._glb_pj
-            + hbm_bytes * technology.hbm_energy.value
+            + hbm_bytes * rates.hbm_pj
         )
         return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from Estimator.chips.accelerator import Platform, VectorCores
 from Estimator.chips.area import l2_bytes
+from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.systolic import divide_up
 from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate
@@ -30,24 +31,25 @@ class ElementWork:
 class VectorCoreModel:
     """Prices work on the given configurations."""
 
-    def __init__(self, cores: VectorCores, platform: Platform) -> None:
-        self.platform = platform
+    def __init__(self, cores: VectorCores, platform: Platform, rates: CoreRates | None = None) -> None:
+        """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
+        self.platform, self.rates = platform, rates or CoreRates.of(platform, len(cores))
         self._num = cores.num.astype(np.float64)
         self._lanes = cores.width.astype(np.float64)
-        self._l2_pj = platform.technology.sram_energy.at(l2_bytes(cores.width, platform))
-        self._glb_pj = platform.technology.sram_energy.at(cores.glb_bytes)
+        self._l2_pj = self.rates.sram_pj(l2_bytes(cores.width, platform))
+        self._glb_pj = self.rates.sram_pj(cores.glb_bytes)
 
     def estimate(self, work: ElementWork) -> CoreEstimate:
         """Price ``work`` on all configurations, on a single core and on all cores."""
-        platform, technology = self.platform, self.platform.technology
+        platform, rates = self.platform, self.rates
         core_share = (1 - platform.concurrent_tc_share) / self._num
         single_arithmetic_s = self._arithmetic_s(work, self._lanes)
         all_arithmetic_s = self._arithmetic_s(work, self._lanes * self._num)
         startup_s = work.starts * platform.startup_s
         lane_cycles = sum(piece.elements * self.cycles_per_element(piece.function) for piece in work.vector)
         energy_pj = (
-            lane_cycles * (technology.vector_lane_energy.value + platform.bytes_per_element * technology.l1_energy.value)
-            + work.hbm_bytes * (self._l2_pj + 2 * self._glb_pj + technology.hbm_energy.value)  # in and out of the GLB
+            lane_cycles * (rates.lane_pj + platform.bytes_per_element * rates.l1_pj)
+            + work.hbm_bytes * (self._l2_pj + 2 * self._glb_pj + rates.hbm_pj)  # in and out of the GLB
         )
         joules = energy_pj * JOULES_PER_PJ
         hbm_bytes = np.full_like(self._num, work.hbm_bytes)
@@ -67,14 +69,14 @@ class VectorCoreModel:
         for piece in work.vector:
             of_a_step = divide_up(piece.elements / piece.steps, lanes)
             cycles = cycles + piece.steps * of_a_step * self.cycles_per_element(piece.function)
-        return cycles / self.platform.frequency_hz
+        return cycles / self.rates.frequency_hz
 
     def _memory_s(self, work: ElementWork, share: FloatArray) -> FloatArray:
-        platform = self.platform
+        platform, rates = self.platform, self.rates
         glb_cycles = work.hbm_bytes / (platform.glb_bandwidth_bytes_per_cycle * share)
-        hbm_cycles = work.hbm_bytes * platform.frequency_hz / (platform.hbm_bandwidth_bytes_per_s * share)
+        hbm_cycles = work.hbm_bytes * rates.frequency_hz / (rates.hbm_bytes_per_s * share)
         slower: FloatArray = np.maximum(glb_cycles, hbm_cycles)
-        return slower / platform.frequency_hz
+        return slower / rates.frequency_hz
 
     def cycles_per_element(self, function: str) -> float:
         """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage`` says so)."""

@@ -1,0 +1,173 @@
+"""Spaces of very many chips: bounds are bounds, and what they leave holds the best."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import solved, write_hardware
+
+from Common.choices import Objective
+from Common.progress import SilentProgress
+from Estimator.chips.latency_table import populate_estimates
+from Estimator.chips.least_prices import least_table
+from Plans.results import Status
+from Solver.hardware import DesignedChips
+from Solver.results import SearchResult
+from Solver.search import large_spaces
+from Solver.search.large_spaces import PRICED, SHARED_OUT, UNDER_LINES, Screen, screened
+from Solver.search.model_shapes import model_shapes
+from Solver.search.point_store import PointStore
+from Solver.search.points import PointGroup
+from Solver.search.proofs import proven_shapes
+from Solver.search.pursuit import Pursuit
+from Studies.finished_run import open_run
+from Studies.request import Request
+from Studies.resolve import resolve
+from Studies.search_run import search_context
+
+SPACE: dict[str, Any] = {
+    "name": "grid",
+    "technology": "foundry_7nm",
+    "platform": "phaze_hbm2",
+    "vector_functions": "phaze",
+    "axes": {
+        "num_tc": [1, 2, 8],
+        "num_vc": [1, 4],
+        "width": [32, 128],
+        "depth": [64],
+        "width_vc": [64, 256],
+        "glb_mib": [4, 32],
+        "memory": ["gddr6:2", "hbm2e:1", "hbm3:2"],
+        "frequency_ghz": [0.8, 1.05],
+    },
+    "budget": {"area_mm2": 600.0},
+    "keep": {"minimum_area_fraction": 0.0, "any_single_tc": True, "any_single_vc": True},
+}
+
+
+def study(folder: Path, **changes: object) -> Request:
+    settings: dict[str, object] = {
+        "model": "bertbase",
+        "micro_batch_size": [1, 4],
+        "sequence_length": 128,
+        "global_batch_size": 64,
+        "tp": [1, 2],
+        "front": "none",
+    }
+    return resolve({}, settings | write_hardware(folder, SPACE) | {"output": str(folder / "out")} | changes)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small spaces count as large, few of whose chips are looked at together."""
+    for name, value in {"MANY_POINTS": 0, "SAMPLE": 12, "PROMISING": 4, "AT_ONCE": 16, "TRIED": 2, "EVALUATED": 2}.items():
+        monkeypatch.setattr(large_spaces, name, value)
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        (Objective.THROUGHPUT, {"sequence_parallel": "all", "zero_stage": [0, 1]}),
+        (Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}),
+        (Objective.COST_PER_TOKEN, {"overlap_gradients": True, "cluster": "dgx_a100"}),
+        (Objective.CARBON_PER_TOKEN, {"model": "vit-era5:layers=2,hidden=64,heads=2", "sequence_length": None}),
+    ],
+)
+def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, Any], tmp_path: Path) -> None:
+    """At every level, on every chip, for every shape of plans; and each level is at least as tight as the one before."""
+    if "model" in changes:
+        changes = {"model": "gpt:layers=3,hidden=256,heads=4,vocabulary=1000", "layout": "auto", "devices": 16}
+    run = search_context(study(tmp_path, objective=objective.value, **changes), SilentProgress())
+    hardware, (model,) = run.hardware, run.problem.models
+    assert isinstance(hardware, DesignedChips)
+    true = np.full(hardware.configurations, -np.inf)
+    for each in (proven_shapes(run, shapes) for shapes in model_shapes(run, model)):
+        for size in run.problem.memory_bytes:
+            group = PointGroup.of(each, size, hardware.figures, PointStore(None), Pursuit.of(run.problem))
+            places = np.arange(len(group.status))[:: 1 + len(group.status) // 600]
+            group.evaluate(places)
+            np.maximum.at(true, group.rows(places), group.objective(objective)[places])
+    rows, screen = np.arange(hardware.configurations), Screen(run, hardware, model)
+    levels = [screen.bounded(rows, range(len(screen.shapes)), level).most for level in (SHARED_OUT, UNDER_LINES, PRICED)]
+    for looser, tighter in pairwise(levels):
+        assert (tighter <= looser * (1 + 1e-9)).all()
+    assert np.isfinite(true).sum() > 20
+    assert (true <= levels[-1] * (1 + 1e-9)).all()
+    reached = np.isfinite(true)
+    assert np.median(levels[-1][reached] / true[reached]) < 2.0, "a bound far from everything closes nothing"
+
+
+def test_least_prices_are_below_prices(tmp_path: Path) -> None:
+    run = search_context(study(tmp_path, tp=[2], sequence_parallel=True), SilentProgress())
+    (model,), hardware = run.problem.models, run.hardware
+    assert isinstance(hardware, DesignedChips)
+    for graph in {id(each.graph): each.graph for every in model_shapes(run, model) for each in every.shapes}.values():
+        least = least_table(graph, hardware.accelerators, hardware.platform).tensor
+        found = populate_estimates((graph,), hardware.accelerators, hardware.platform).tensor
+        for name in ("single_s", "all_s", "single_j", "all_j"):
+            assert (getattr(least, name) <= getattr(found, name) * (1 + 1e-12)).all(), name
+            assert (getattr(least, name) > 0.05 * getattr(found, name)).mean() > 0.9, name
+
+
+def answers(request: Request) -> SearchResult:
+    return solved(request)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("objective", Objective)
+def test_the_best_of_what_bounds_leave_is_the_best_of_all(
+    objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds")))
+    with monkeypatch.context() as whole:
+        whole.setattr(large_spaces, "screened", lambda run: run)
+        whole.setattr("Solver.search.search.screened", lambda run: run)
+        every = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "every")))
+    assert found.best is not None and every.best is not None
+    assert (found.best.value, found.best.accelerator) == (pytest.approx(every.best.value, rel=1e-9), every.best.accelerator)
+    assert found.best.optimal and every.best.optimal
+    assert found.counts.complete and found.counts.space == every.counts.space
+    assert found.counts.unlisted > found.counts.space / 2, "most is closed without being listed"
+    ceilings = {point.hbm_bytes: point for point in every.per_hbm}
+    for point in found.per_hbm:  # what is not the best of all is not said to be the best of its memory
+        least = ceilings[point.hbm_bytes].value
+        assert point.value <= least * (1 + 1e-9)
+        assert point.optimal or (point.certificate and (point.certificate.best_open_bound or 0) >= least * (1 - 1e-9))
+    for axis in found.best.axes:
+        for value in axis.values:
+            assert value.bound >= value.reached > 0 and (value.status is Status.OPTIMAL) <= (value.bound <= value.reached * 1.001)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("combine", ["relative", "worst", "mean"])
+def test_the_best_for_two_models_is_left_too(combine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {"model": ["bertbase", "gpt:layers=2,hidden=512,heads=8,vocabulary=8000"], "combine": combine, "micro_batch_size": 1}
+    found = answers(study(tmp_path, **models, output=str(tmp_path / "bounds")))
+    with monkeypatch.context() as whole:
+        whole.setattr("Solver.search.search.screened", lambda run: run)
+        every = answers(study(tmp_path, **models, output=str(tmp_path / "every")))
+    assert found.best is not None and every.best is not None
+    assert found.best.value == pytest.approx(every.best.value, rel=1e-9) and found.best.accelerator == every.best.accelerator
+    assert found.own_best == pytest.approx(every.own_best, rel=1e-9)
+
+
+@pytest.mark.usefixtures("many")
+def test_a_front_is_searched_without_bounds_of_the_whole_space(tmp_path: Path) -> None:
+    run = search_context(study(tmp_path, front="cost"), SilentProgress())
+    assert screened(run) is run
+
+
+@pytest.mark.usefixtures("many")
+def test_a_run_of_a_large_space_is_explained_and_reported(tmp_path: Path) -> None:
+    import phaze
+
+    folder = str(tmp_path / "out")
+    answers(study(tmp_path, output=folder))
+    run = open_run(next(Path(folder).rglob("best.json")).parent)
+    assert phaze.main(["explain", str(run.folder)]) == 0
+    assert phaze.main(["explain", str(run.folder), "--what-if", "hbm_bandwidth=2x"]) == 0
+    assert phaze.main(["report", str(run.folder)]) == 0
