@@ -1,6 +1,7 @@
 """Answers about the best design of a search that take a while: kept with its finished points, for the same question again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,14 +20,16 @@ def kept_answer(
 ) -> Answer:
     """The answer ``name``, a record of ``kind`` without words, as an earlier run found it, or computed and kept now.
 
-    It is about ``best``, the optimum of ``run``, and depends on no more than the problem, the prices, this room's code and
-    ``about``.
+    It is about ``best``, the optimum of ``run``, and depends on no more than the problem without its front, the prices, this
+    room's code and ``about``.
     """
     folder = run.stores.points
     if folder is None:
         return compute()
     point = to_json((best.value, best.accelerator, best.hbm_bytes, best.models)).decode()
-    path = folder / f"{name}-{content_key(run.pricing, code_version(STUDIES), run.problem, point, *about)}.json"
+    path = (
+        folder / f"{name}-{content_key(run.pricing, code_version(STUDIES), replace(run.problem, front=()), point, *about)}.json"
+    )
     kept = load_or_set_aside(path, lambda file: from_json(kind, unsealed(file.read_bytes(), str(file)), str(file)))
     if kept is None:
         kept = compute()

@@ -71,7 +71,7 @@ def joint_optimum(
         row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
         enough, area, energy = float(most[top]) * (1.0 - ROUNDING), float(area_mm2[row]), float(energy_j[row])
         every = [group for mine in groups.values() for group in mine]
-        if not alone or not sum(group.evaluate_smaller(objective, enough, area, energy) for group in every):
+        if not alone or not any(group.evaluate_smaller(objective, enough, area, energy) for group in every):
             break
     ceiling = combination.of({model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()})
     unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]

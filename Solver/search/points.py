@@ -212,26 +212,23 @@ class PointGroup:
                 continue
             self.evaluate(rivals[np.argsort(-bounds[rivals], kind="stable")][:ROUND_LIMIT])
 
-    def evaluate_smaller(self, objective: Objective, enough: float, area_mm2: float, energy_j: float) -> int:
-        """Evaluate what is dominated, might reach ``enough`` and would be preferred to a point of this area and energy.
+    def evaluate_smaller(self, objective: Objective, enough: float, area_mm2: float, energy_j: float) -> bool:
+        """Evaluate what is dominated and might reach ``enough`` on a smaller chip, or with less energy, until a point does.
 
-        Dominance asks for what is pursued alone: what it closed may be as good where what it is slower in does not matter, on a
-        smaller chip or with less energy. Returns how many points were evaluated.
+        Dominance asks for what is pursued alone: what it closed may be as good where what it is slower in does not matter.
+        Returns whether a point reaches it, which is not always the smallest that does.
         """
         if self.pursuit.breaks_ties:
-            return 0
+            return False
         preferred = (self.area_mm2 < area_mm2) | ((self.area_mm2 == area_mm2) & (self.energy_j < energy_j))
-        evaluated = 0
         while True:
             closed = preferred & (self.status == PointStatus.DOMINATED)
             points = np.flatnonzero(closed & (self.objective_bound(objective) >= enough))
             if not len(points):
-                return evaluated
+                return False
             of_shape = points // self.configurations
-            fastest = self._tighten(points[of_shape == of_shape[0]])
-            rivals = fastest[self.objective_bound(objective)[fastest] >= enough]
-            self.evaluate(rivals)
-            evaluated += len(rivals)
+            if self._any_reaches(points[of_shape == of_shape[0]], objective, enough):
+                return True
 
     def undominated_bound(self, objective: Objective) -> FloatArray:
         """``objective_bound`` without what is dominated under its shape, which is never better than what dominates it."""
@@ -310,17 +307,27 @@ class PointGroup:
                 part.forget()
         return bounds
 
-    def _tighten(self, points: IntArray) -> IntArray:
-        """Bound those of ``points``, dominated ones of one shape, that none of them is faster than, and with them the slower.
+    def _any_reaches(self, points: IntArray, objective: Objective, enough: float) -> bool:
+        """Whether one of ``points``, dominated ones of one shape that none of them is faster than, reaches ``enough``.
 
-        Returns those that now have bounds of their own.
+        Those that do not bound the slower ones among ``points``.
         """
         columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
-        fastest = np.flatnonzero(dominators(columns) < 0)
-        for place in fastest.tolist():
+        for place in np.flatnonzero(dominators(columns) < 0).tolist():
+            alike = points[(columns == columns[place]).all(axis=1)]
+            point = alike[np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]]  # the smallest, and so an array
             slower = points[(columns >= columns[place]).all(axis=1)]
-            self._own_bound_s[slower] = np.maximum(self._own_bound_s[slower], self.least_seconds(int(points[place])))
-        return points[fastest]
+            self._bound_by_themselves(slower, self.least_seconds(int(point[0])))
+            if self.objective_bound(objective)[point[0]] < enough:
+                continue
+            self.evaluate(point)
+            if self.objective(objective)[point[0]] >= enough:
+                return True
+            self._bound_by_themselves(slower, float(self.least_s[point[0]]))
+        return False
+
+    def _bound_by_themselves(self, points: IntArray, least_s: float) -> None:
+        self._own_bound_s[points] = np.maximum(self._own_bound_s[points], least_s)
 
     def least_seconds(self, point: int) -> float:
         """Seconds that no plan of one point is below; infinite where none fits."""
