@@ -32,8 +32,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are worth their time
-SAMPLE, PROMISING = 4096, 384  # chips of a first sample, and those of them that are priced
-FIRST_SHAPES = 12  # under which these are priced
+SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
+FIRST_SHAPES = 24  # of those with the highest bounds; half of them are priced
 AT_ONCE = 4096  # chips bounded by prices together
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
@@ -114,7 +114,9 @@ class Screen:
         """Chips and numbers of shapes that might have the best design."""
         rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
         with self.run.progress.phase(f"bounds of chips for {self.model.name}", len(rows)) as advance:
+            self._bound_by_cores()
             self._sample()
+            rows = rows[self.open(rows)]
             for level in (SHARED_OUT, UNDER_LINES):
                 rows, numbers = self.narrowed(rows, numbers, level)
             advance(len(self.most) - len(rows))
@@ -150,13 +152,27 @@ class Screen:
             self.most[rows] = np.minimum(self.most[rows], bounded.most)
             self._try(rows, bounded)
 
+    def _bound_by_cores(self) -> None:
+        """Bound every chip by what any shape takes of its cores."""
+        work, chips, problem = self._bounds.of_cores(self.hardware, _peak_rates), self.hardware.accelerators, self.run.problem
+        if work is None:
+            return
+        seconds = (work.tensor_s[:, chips.tc_index] + work.vector_s[:, chips.vc_index]).max(axis=0)
+        joules = work.tensor_j[chips.tc_index] + work.vector_j[chips.vc_index]
+        throughput = self.model.space.base.global_batch_size / seconds
+        self.most = self.hardware.figures.value(problem.objective, throughput, joules, self.model.space.sequence_length)
+
     def _sample(self) -> None:
-        """Find something to beat among the most promising of a sample of the chips."""
-        every = len(self.hardware.accelerators)
-        rows = np.unique(np.linspace(0, every - 1, min(SAMPLE, every)).astype(np.int64))
-        weak = self.bounded(rows, range(len(self.shapes)), SHARED_OUT)
-        rows = rows[np.argsort(-weak.most, kind="stable")[:PROMISING]]
-        self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), PRICED))
+        """Find something to beat among some chips, from the most promising to those that are less so."""
+        order = np.argsort(-self.most, kind="stable")
+        for part in SAMPLED:
+            places = np.unique(np.linspace(0, max(int(part * len(order)) - 1, 0), SAMPLE).astype(np.int64))
+            rows = order[places][self.open(order[places])]
+            if not len(rows):
+                return
+            weak = self.bounded(rows, range(len(self.shapes)), SHARED_OUT)
+            under_lines = self.bounded(rows, weak.best_shapes(FIRST_SHAPES), UNDER_LINES)
+            self._try(rows, self.bounded(rows, under_lines.best_shapes(FIRST_SHAPES // 2), PRICED))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
         """Look for the best plans of the most promising of the chips ``rows`` under a few shapes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 import numpy as np
@@ -58,12 +58,44 @@ class LeastWork:
     pass_j: FloatArray
 
     def seconds(self, mode: Recompute) -> FloatArray:
-        """Of a micro-batch on one device under ``mode``, shape (chips,)."""
-        return np.array(PASSES[mode]) @ self.pass_s
+        """Of a micro-batch on one device under ``mode``, shape (chips,): no less than without recomputation, which adds work."""
+        seconds: FloatArray = np.maximum(np.array(PASSES[mode]) @ self.pass_s, np.array(PASSES[Recompute.NONE]) @ self.pass_s)
+        return seconds
 
     def joules(self, mode: Recompute) -> FloatArray:
         """The same in joules."""
         return np.array(PASSES[mode]) @ self.pass_j
+
+
+@dataclass(frozen=True, eq=False)
+class CoreWork:
+    """What all layers take at least of the cores alone, without recomputation: seconds of tensor and of vector cores that add up.
+
+    Arrays of shape (2, tensor cores) and (2, vector cores): once with fused operators as long as their products, once as long as
+    their vector work. ``tensor_j`` and ``vector_j`` are joules, (tensor cores,) and (vector cores,).
+    """
+
+    tensor_s: FloatArray
+    vector_s: FloatArray
+    tensor_j: FloatArray
+    vector_j: FloatArray
+
+    def times(self, factor: float) -> CoreWork:
+        """So many times as much."""
+        return CoreWork(*(factor * getattr(self, each.name) for each in fields(self)))
+
+    def or_less(self, other: CoreWork) -> CoreWork:
+        """The lesser of both, core by core."""
+        return CoreWork(*(np.minimum(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)))
+
+
+def core_work(graph: ModelGraph, table: LatencyTable, panels: int) -> CoreWork:
+    """Of ``graph`` on the cores of ``table``, whatever the network: a weaker bound than ``least_work`` for any pair of cores."""
+    sums = _Sums(table, PassNetwork(lambda collective: 0.0, panels))
+    for operators, kind, repeats in _passes(graph):
+        if kind is not _Kind.BACKWARD_SELECTIVE:
+            sums.add(operators, kind, repeats)
+    return sums.of_cores()
 
 
 def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> LeastWork:
@@ -189,6 +221,20 @@ class _Sums:
         for element in elements:
             if element >= 0:
                 self.vector_j[kind] += repeats * np.minimum(of_vector.all_j[element], of_vector.single_j[element])
+
+    def of_cores(self) -> CoreWork:
+        """Sums of all groups, each over the most that may run beside it on any chip."""
+        tensor_s, vector_s = np.zeros((2, self._tensor_cores)), np.zeros((2, self._vector_cores))
+        for group in self._groups.values():
+            most = group.beside.tensor * min(max(self.tensor_share.max(initial=0.0), self.fused_share.max(initial=0.0)), 1.0)
+            most += group.beside.waiting + group.beside.vector * min(self.vector_share.max(initial=0.0), 1.0)
+            busy = max(most, 1.0)
+            tensor_s += group.tensor_s / busy
+            vector_s += group.vector_s / busy
+            for (product, tail), count in group.fused.items():
+                tensor_s[0] += count / busy * self._tensor_all[product]
+                vector_s[1] += count / busy * self._vector_all[tail]
+        return CoreWork(tensor_s, vector_s, self.tensor_j.sum(axis=0), self.vector_j.sum(axis=0))
 
     def arrays(self) -> tuple[NDArray[np.float64] | IntArray, ...]:
         """What the compiled loop over chips takes."""

@@ -23,7 +23,7 @@ from Solver.plan_search.least_iterations import LeastIterations, least_iteration
 from Solver.plan_search.shape_bounds import most_groups
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
-from Solver.search.least_work import LeastWork, least_work
+from Solver.search.least_work import CoreWork, LeastWork, core_work, least_work
 from Solver.search.network_times import PassNetwork
 from Solver.search.run import Run
 
@@ -82,6 +82,27 @@ class ShapeBounds:
                 joules = works[groups].joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
                 for size, least in (self.lines(number) if of_plans else self._shared_out(number)).items():
                     yield ShapeBound(number, size, least.seconds(work_s), joules)
+
+    def of_cores(self, hardware: DesignedChips, make_table: MakeTable) -> CoreWork | None:
+        """What a sample of a batch takes at least of the cores of all devices under any shape; None where no shape has plans.
+
+        Work is shared out evenly, as in ``on``, and nothing is exchanged: one number for every kind of core bounds every shape.
+        """
+        least: CoreWork | None = None
+        tables: dict[GraphKey, LatencyTable] = {}
+        for number, shape in enumerate(self.shapes):
+            key = self.model.graph_key(shape)
+            if shape.recompute is not Recompute.NONE or not self._lying(number):
+                continue
+            if key not in tables:
+                tables.clear()
+                tables[key] = make_table(self._graphs[key], hardware)
+            (line,) = set(self._shared_out(number).values())
+            work = core_work(self._graphs[key], tables[key], shape.panels).times(float(line.slope[0]))
+            joules = shape.inner_devices / shape.micro_batch_size / float(line.slope[0])
+            work = replace(work, tensor_j=joules * work.tensor_j, vector_j=joules * work.vector_j)
+            least = work if least is None else least.or_less(work)
+        return least
 
     def _network(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> PassNetwork:
         networks = [GraphNetwork(graph, self._cluster, each) for each in groups]
