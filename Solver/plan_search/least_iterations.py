@@ -16,6 +16,7 @@ plans that fit in memory bounds a million chips by one search among its corners 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,14 @@ def least_iterations(plans: ShapePlans, memory_bytes: float) -> LeastIterations:
         if not unfit:
             break
         order = order[~np.isin(order, unfit)]
+    corners = order[_envelope(slope[order], constant_s[order])]
+    return LeastIterations(slope[corners], constant_s[corners])
+
+
+def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
+    """The least of all lines of ``several``."""
+    slope, constant_s = (np.concatenate([getattr(each, name) for each in several]) for name in ("slope", "constant_s"))
+    order = np.lexsort((constant_s, -slope))
     corners = order[_envelope(slope[order], constant_s[order])]
     return LeastIterations(slope[corners], constant_s[corners])
 

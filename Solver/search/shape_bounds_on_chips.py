@@ -19,7 +19,7 @@ from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import DesignedChips
-from Solver.plan_search.least_iterations import LeastIterations, least_iterations
+from Solver.plan_search.least_iterations import LeastIterations, least_iterations, least_of
 from Solver.plan_search.shape_bounds import most_groups
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
@@ -84,25 +84,31 @@ class ShapeBounds:
                     yield ShapeBound(number, size, least.seconds(work_s), joules)
 
     def of_cores(self, hardware: DesignedChips, make_table: MakeTable) -> CoreWork | None:
-        """What a sample of a batch takes at least of the cores of all devices under any shape; None where no shape has plans.
+        """What a sample takes at least of the cores of all devices that work on it, under any shape; None where none has plans.
 
-        Work is shared out evenly, as in ``on``, and nothing is exchanged: one number for every kind of core bounds every shape.
+        Nothing is exchanged.
         """
         least: CoreWork | None = None
+        shapes = {
+            (self.model.graph_key(shape), shape.panels): shape for number, shape in enumerate(self.shapes) if self._lying(number)
+        }
         tables: dict[GraphKey, LatencyTable] = {}
-        for number, shape in enumerate(self.shapes):
-            key = self.model.graph_key(shape)
-            if shape.recompute is not Recompute.NONE or not self._lying(number):
-                continue
+        for (key, panels), shape in shapes.items():
             if key not in tables:
-                tables.clear()
-                tables[key] = make_table(self._graphs[key], hardware)
-            (line,) = set(self._shared_out(number).values())
-            work = core_work(self._graphs[key], tables[key], shape.panels).times(float(line.slope[0]))
-            joules = shape.inner_devices / shape.micro_batch_size / float(line.slope[0])
-            work = replace(work, tensor_j=joules * work.tensor_j, vector_j=joules * work.vector_j)
+                tables = {key: make_table(self._graphs[key], hardware)}
+            of_sample = shape.inner_devices / shape.micro_batch_size
+            work = core_work(self._graphs[key], tables[key], panels).times(of_sample)
             least = work if least is None else least.or_less(work)
         return least
+
+    def of_samples(self) -> dict[int, LeastIterations]:
+        """By memory the least of the lines of all shapes, of what a sample takes of the devices that work on it."""
+        found: dict[int, list[LeastIterations]] = defaultdict(list)
+        for number, shape in enumerate(self.shapes):
+            part = shape.micro_batch_size / shape.inner_devices
+            for size, least in self.lines(number).items() if self._lying(number) else ():
+                found[size].append(LeastIterations(least.slope * part, least.constant_s))
+        return {size: least_of(lines) for size, lines in found.items()}
 
     def _network(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> PassNetwork:
         networks = [GraphNetwork(graph, self._cluster, each) for each in groups]
