@@ -161,7 +161,8 @@ def _cluster(path: Path) -> Row:
 
 
 def _tiers(cluster: Cluster) -> str:
-    return ", ".join(f"{tier.group_size:,} at {tier.bandwidth_bytes_per_s / GB:.4g}" for tier in cluster.tiers)
+    named = (f"{tier.group_size:,} {tier.topology} at {tier.bandwidth_bytes_per_s / GB:.4g}" for tier in cluster.tiers)
+    return ", ".join(named)
 
 
 def _software(path: Path) -> Row:

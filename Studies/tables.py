@@ -164,7 +164,9 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
     if accelerators is not None:
         chip = {name: getattr(accelerators, name)[rows] for name in COLUMNS}
         if accelerators.variants != (STANDARD,):
-            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in VARIED}
+            linked = any(variant.links is not None for variant in accelerators.variants)
+            varied = [name for name in VARIED if linked or name != "links"]
+            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in varied}
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
     lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
 
