@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,10 +29,12 @@ from Studies.finished_run import open_run
 from Studies.problem import hardware_of
 from Studies.request import Request
 from Studies.resolve import resolve
+from Studies.robust.uncertain import Physics, uncertain_constants
 from Studies.search_run import search_context
 
 GPT = "gpt:layers=2,hidden=512,heads=8,vocabulary=1000,sequence_length=128"
 LINKS = ["2x2GB/s", "4x10GB/s", "18x50GB/s"]
+BANDWIDTH = "bandwidth_bytes_per_s"
 CLUSTER: dict[str, Any] = {
     "name": "two_tiers",
     "num_devices": 16,
@@ -151,7 +154,43 @@ def test_the_run_tells_its_links_and_reads_back(found: tuple[Path, SearchResult]
     (plan,) = best.models.values()
     assert f'"iteration_s":{plan.time_per_batch_s:.6}'[:20] in capsys.readouterr().out.replace(" ", "")
     assert phaze.main(["report", str(folder)]) == 0 and "links of a chip" in (folder / "report.html").read_text()
-    assert phaze.main(["explain", str(folder), "--instead", "glb_bytes=4MiB", "--what-if", "memory=hbm3:2"]) in {0, 2}
+
+
+def test_a_finished_run_is_asked_for_other_links_and_memory(
+    found: tuple[Path, SearchResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The design takes what is offered then, and no constant is changed that its links decide."""
+    folder = str(next((found[0] / "out").rglob("best.json")).parent)
+    asked = ["--what-if", "links=2x2GB/s", "--what-if", "memory=hbm2e:1", "--format", "json"]
+    assert phaze.main(["explain", folder, *asked]) == 0
+    slower, smaller = json.loads(capsys.readouterr().out)["what_ifs"]
+    assert slower["same"] < 1.0 and slower["best"] < 1.0 and smaller["same"] is not None
+    assert slower["point"]["accelerator"]["links"] == "2x2GB/s"
+    assert smaller["point"]["accelerator"]["memory_system"] == "hbm2e:1"
+    assert phaze.main(["explain", folder, "--instead", "glb_bytes=4MiB"]) == 0
+    capsys.readouterr()
+    assert phaze.main(["explain", folder, "--what-if", "network_bandwidth=2x"]) == 2
+    assert "follows from the chips' own links" in capsys.readouterr().err
+
+
+def test_what_is_not_known_of_links_is_how_much_of_them_is_reached(tmp_path: Path) -> None:
+    space = study(tmp_path).hardware.space
+    assert space is not None
+    for stated, expected in ((space, "efficiency"), (replace(space, axes=replace(space.axes, links=None)), BANDWIDTH)):
+        constants = uncertain_constants(Physics(stated, study(tmp_path).hardware.cluster))
+        (paths,) = (each.paths for each in constants if each.name == f"cluster.tiers.*.{BANDWIDTH}")
+        assert paths == (f"cluster.tiers.0.{expected}", f"cluster.tiers.1.{BANDWIDTH}")
+
+
+def test_where_traffic_slows_computation_down_faster_links_close_nothing(tmp_path: Path) -> None:
+    """Contention is in proportion to the bandwidth of the links, so that messages of mere latency are better off on slow ones."""
+    figures = chips_of(tmp_path).figures
+    assert figures.tier_bytes_per_s is not None and figures.links_disturb
+    first = figures.tier_bytes_per_s[:, 0]
+    columns = [column.tolist() for column in figures.criteria_of(Objective.THROUGHPUT).T]
+    assert first.tolist() in columns and (-first).tolist() in columns
+    alone = replace(figures, links_disturb=False)
+    assert first.tolist() not in [column.tolist() for column in alone.criteria_of(Objective.THROUGHPUT).T]
 
 
 def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
