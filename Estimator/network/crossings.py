@@ -65,8 +65,12 @@ class Crossings:
     @cached_property
     def have_short(self) -> BoolArray:
         """Whether all tiers that a group uses have a protocol for short messages; shape (N,)."""
+        return self.short_on(self.used)
+
+    def short_on(self, used: BoolArray) -> BoolArray:
+        """Whether all of the tiers that are ``used`` (tiers, N) have one; shape (N,)."""
         without = np.array([[tier.short is None] for tier in self.tiers])
-        have: BoolArray = ~(self.used & without).any(axis=0)
+        have: BoolArray = ~(used & without).any(axis=0)
         return have
 
     @cached_property

@@ -41,7 +41,7 @@ def library_exchange_costs(crossed: Crossings) -> list[AlgorithmCosts]:
     """Grouped sends and receives in groups of at least 2 devices; bytes are those a device holds."""
     return [
         _posted("exchange", crossed, lambda tier: tier),
-        _posted("short exchange", crossed, lambda tier: tier.for_short).where(crossed.have_short),
+        _posted("short exchange", crossed, lambda tier: tier.for_short).where(crossed.short_on(_used(crossed))),
     ]
 
 
