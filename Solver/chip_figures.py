@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import Objective
-from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.accelerator import AcceleratorSet, Variant
 from Estimator.chips.cost import G_PER_KG, Prices, service_s, switches_usd
 from Estimator.chips.design_space import DesignSpace
-from Estimator.network.cluster import Cluster
+from Estimator.chips.own_links import own_links
+from Estimator.network.cluster import SWITCHED, Cluster, Topology
+from Estimator.network.own_links import over_links
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -40,7 +42,8 @@ class ChipFigures:
     ``static_w`` is drawn whatever is computed, ``peak_w`` with everything busy; ``owning_usd`` and ``embodied_kg`` are what one
     device costs besides energy.
     ``memory_bytes`` is what memory as it is sold holds, None where the problem says how much there may be. What is not known is
-    0.
+    0. ``tier_bytes_per_s`` (configurations, tiers) is the bandwidth of the network of each, None where all have the same;
+    ``links_disturb`` says that traffic slows computation down by the bandwidth of its links, so that faster ones may be worse.
     """
 
     area_mm2: FloatArray
@@ -52,6 +55,8 @@ class ChipFigures:
     memory_bytes: FloatArray | None = None
     devices: int = 1
     use: UseCosts | None = None
+    tier_bytes_per_s: FloatArray | None = None
+    links_disturb: bool = False
 
     @classmethod
     def of_areas(cls, area_mm2: FloatArray) -> ChipFigures:
@@ -63,11 +68,11 @@ class ChipFigures:
     def of(cls, chips: AcceleratorSet, space: DesignSpace | None, bandwidth: FloatArray, cluster: Cluster) -> ChipFigures:
         """Of ``chips`` of a design space, whose memories stream ``bandwidth`` bytes per second, (chips,).
 
-        A device's share of the cluster has that of switches, at the bandwidth of its outermost tier.
+        A device's share of the cluster has that of switches.
         """
-        nothing = np.zeros(len(chips))
+        nothing, network = np.zeros(len(chips)), _tier_bytes_per_s(chips, cluster)
         if space is None or not space.platform.memories or any(each.memory is None for each in chips.variants):
-            return cls(chips.area_mm2, nothing, nothing, nothing, nothing, bandwidth)
+            return cls(chips.area_mm2, nothing, nothing, nothing, nothing, bandwidth, tier_bytes_per_s=network)
         switches = 0.0 if space.prices is None else cluster_switches_usd(cluster, cluster.num_devices, space.prices)
         whole, sizes = space.whole(chips), [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
         return cls(
@@ -80,6 +85,7 @@ class ChipFigures:
             np.array(sizes, dtype=np.float64)[chips.variant],
             cluster.num_devices,
             use_costs(space.prices),
+            network,
         )
 
     def __len__(self) -> int:
@@ -100,22 +106,37 @@ class ChipFigures:
 
     @cached_property
     def machines(self) -> IntArray:
-        """A configuration of each bandwidth of memory, by which steps of the optimizer and traffic beside computation differ."""
-        rows: IntArray = np.unique(self.stream_bytes_per_s, return_index=True)[1]
-        return rows
+        """A configuration of each bandwidth of memory and of the network, by which what plans add to layers differs."""
+        return self._machines[0]
 
     @cached_property
     def machine_of(self) -> IntArray:
         """The place of each configuration among ``machines``."""
-        return np.searchsorted(self.stream_bytes_per_s[self.machines], self.stream_bytes_per_s)
+        return self._machines[1]
+
+    @cached_property
+    def _machines(self) -> tuple[IntArray, IntArray]:
+        network = np.empty((len(self), 0)) if self.tier_bytes_per_s is None else self.tier_bytes_per_s
+        speeds = np.column_stack([self.stream_bytes_per_s, network])
+        _, rows, places = np.unique(speeds, axis=0, return_index=True, return_inverse=True)
+        return rows, places.reshape(-1)
+
+    @property
+    def _speeds(self) -> list[FloatArray]:
+        """What makes plans on the same layers take longer, smaller is better: slowness of memory and of every tier."""
+        found = [-self.stream_bytes_per_s]
+        if self.tier_bytes_per_s is not None:
+            distinct = np.unique(-self.tier_bytes_per_s, axis=1).T  # the dimensions of a torus are alike
+            found += [*distinct, *([self.tier_bytes_per_s[:, 0]] if self.links_disturb else [])]
+        return found
 
     @cached_property
     def of_plans(self) -> FloatArray:
-        """What the seconds of plans depend on besides those of layers, smaller is better: shape (configurations, 0 or 1).
+        """What the seconds of plans depend on besides those of layers, smaller is better: shape (configurations, criteria).
 
         Whatever is asked, no configuration dominates one that is better in these.
         """
-        return _differing([-self.stream_bytes_per_s], len(self))
+        return _differing(self._speeds, len(self))
 
     def criteria(self, columns: Collection[str]) -> FloatArray:
         """Fields in ``columns`` that differ, and ``of_plans``; smaller is better: shape (configurations, criteria)."""
@@ -169,8 +190,25 @@ def use_costs(prices: Prices | None) -> UseCosts | None:
     return UseCosts(service_s(prices), usd, kg, prices.host_power.value)
 
 
+def with_links_of(cluster: Cluster, variant: Variant) -> Cluster:
+    """``cluster`` of chips with the links of ``variant``."""
+    return over_links(cluster, None if variant.links is None else own_links(variant.links))
+
+
+def _tier_bytes_per_s(chips: AcceleratorSet, cluster: Cluster) -> FloatArray | None:
+    """Bandwidth of the tiers of the network of each of ``chips``, (chips, tiers); None where all have the same."""
+    networks = [with_links_of(cluster, variant).tiers for variant in chips.variants]
+    tiers = np.array([[tier.bandwidth_bytes_per_s for tier in each] for each in networks])
+    return tiers[chips.variant] if len(chips) and np.ptp(tiers, axis=0).any() else None
+
+
 def cluster_switches_usd(cluster: Cluster, devices: int, prices: Prices) -> float:
-    """A device's share of the switches of its cluster, at the bandwidth of its outermost tier."""
-    if len(cluster.tiers) < 2:  # a single tier is that of the chips' own links
+    """A device's share of the switches of its cluster, at the bandwidth of its outermost tier.
+
+    Links of devices to each other (mesh, hypercube, torus) need none, and of rails each joins one device of every block.
+    """
+    *inner, last = cluster.tiers
+    if not inner or last.topology not in SWITCHED:  # a single tier is that of the chips' own links
         return 0.0
-    return switches_usd(cluster.tiers[-1].bandwidth_bytes_per_s, devices, prices)
+    joined = -(-devices // inner[-1].group_size) if last.topology is Topology.RAIL else devices
+    return switches_usd(last.bandwidth_bytes_per_s, joined, prices)

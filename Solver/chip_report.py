@@ -29,7 +29,7 @@ def chip_report(
     alone, memory = AcceleratorSet.of([chip]), space.platform.memory(chip.memory_system)
     die, platform = die_process(space.platform.technology), space.platform.at(chip.variant)
     clock = at_frequency(die, platform.frequency_hz)
-    links = space.link_bandwidth_bytes_per_s
+    links = space.links_bytes_per_s(chip)
     parts = die_parts(alone, space.platform, memory, links)
     power = peak_power_parts(alone, space.platform, memory, parts, clock, links)
     price = chip_price(parts, die, memory, links, space.prices)

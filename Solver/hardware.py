@@ -29,7 +29,7 @@ from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
-from Solver.chip_figures import ChipFigures
+from Solver.chip_figures import ChipFigures, with_links_of
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -210,7 +210,7 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
-    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has
+    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has, and whose links the cluster
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -223,9 +223,15 @@ class DesignedChips(Hardware):
         """Area, power, money and carbon of each chip."""
         chips, devices = self.accelerators, self.cluster.num_devices
         streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
+        figures = ChipFigures.of(chips, self.space, streams, self.cluster)
         if self.known_figures is not None:
-            return replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
-        return ChipFigures.of(chips, self.space, streams, self.cluster)
+            network = figures.tier_bytes_per_s
+            figures = replace(self.known_figures, devices=devices, stream_bytes_per_s=streams, tier_bytes_per_s=network)
+        return replace(figures, links_disturb=self.software.contention is not None)
+
+    def cluster_of(self, chip: Accelerator) -> Cluster:
+        """The cluster of chips with the links of ``chip``."""
+        return with_links_of(self.cluster, chip.variant)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -247,7 +253,7 @@ class DesignedChips(Hardware):
         chip = self.accelerators.accelerator(row)
         platform = self.platform.at(chip.variant)
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
-        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
+        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster_of(chip), self.software)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``."""
@@ -259,10 +265,20 @@ class DesignedChips(Hardware):
         if folder is not None:
             key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        network = PassNetwork(GraphNetwork(graph, self.cluster, groups).seconds, groups.panels)
-        scheduled = scheduled_graph(graph, table, network, self.solver, path)
+        scheduled = scheduled_graph(graph, table, self._network(graph, groups), self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
+
+    def _network(self, graph: ModelGraph, groups: LayerGroups) -> PassNetwork:
+        """The networks of the chips, one for all that have the same links."""
+        chips, own = self.accelerators, [variant.links for variant in self.accelerators.variants]
+        distinct = list(dict.fromkeys(own))
+        variants = [chips.variants[own.index(links)] for links in distinct]
+        first, *others = (GraphNetwork(graph, with_links_of(self.cluster, each), groups).seconds for each in variants)
+        if not others:
+            return PassNetwork(first, groups.panels)
+        network_of = np.array([distinct.index(links) for links in own], dtype=np.int64)[chips.variant]
+        return PassNetwork(first, groups.panels, tuple(others), network_of)
 
     def refined(
         self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
@@ -280,11 +296,12 @@ class DesignedChips(Hardware):
         return self._scheduled[graph.key, groups]
 
     def standing(self, chip: Accelerator) -> DesignedChips:
-        """``chip`` alone, on a platform that has its memory and its clock, both of which may be changed then."""
+        """``chip`` alone, on a platform with its memory and clock and a cluster with its links, which may all be changed then."""
         if chip.standard == chip:
             return self.only([chip])
         figures = replace(self.only([chip]).figures, memory_bytes=None)
-        return replace(self.only([chip.standard]), platform=self.platform.at(chip.variant), known_figures=figures)
+        platform, cluster = self.platform.at(chip.variant), self.cluster_of(chip)
+        return replace(self.only([chip.standard]), platform=platform, cluster=cluster, known_figures=figures)
 
     def on_platform(self, platform: Platform) -> DesignedChips:
         """The same chips with what ``platform`` gives them."""

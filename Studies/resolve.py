@@ -16,12 +16,16 @@ from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
+from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.chip_limits import ChipLimits
+from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import PRICES, SpaceChanges
+from Estimator.chips.own_links import own_links
 from Estimator.constants import Kind, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
 from Estimator.hardware_files import check_cluster
-from Estimator.network.cluster import with_devices, with_fast_domain
+from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
+from Estimator.network.own_links import check_links
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
@@ -244,6 +248,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if constants:
         whole, software = changed(whole, Kind.CLUSTER, constants), changed(software, Kind.SOFTWARE, constants)
         check_cluster(whole, Path(cluster_name))
+    if space is not None:
+        _check_own_links(space, chip, files.cluster(cluster_name), whole)
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
     cluster = with_devices(asked, values["devices"]) if "devices" in values and mode is Mode.SEARCH else asked
     sizes = DeviceSizes(*(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops")))
@@ -276,10 +282,29 @@ def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, 
     return SpaceChanges(
         technology=given.get("technology"),
         memory=values.get("memory") or (),
+        links=values.get("links") or (),
         limits=limits,
         link_bandwidth_bytes_per_s=links,
         prices=prices,
     )
+
+
+def _check_own_links(space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster) -> None:
+    """Refuse links of chips that ``used``, which is ``stated`` with other constants, has no use for, or no use for its own.
+
+    Raises:
+        InputError: says what it could use.
+    """
+    axis = space.axes.links or () if chip is None else (chip.links,)
+    own = [own_links(text) for text in axis if text is not None]
+    for links in own:
+        check_links(used, links)
+    for before, after in zip(stated.tiers, used.tiers, strict=True):
+        if own and before.link_parts and before.bandwidth_bytes_per_s != after.bandwidth_bytes_per_s:
+            raise InputError(
+                f"the bandwidth of tier {before.name} of cluster {stated.name} is changed, but follows from the chips' own links "
+                f"({own[0].label}); change these with --links, or name the tiers whose bandwidth is meant"
+            )
 
 
 def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:

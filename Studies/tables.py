@@ -178,7 +178,9 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
     if accelerators is not None:
         chip = {name: getattr(accelerators, name)[rows] for name in COLUMNS}
         if accelerators.variants != (STANDARD,):
-            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in VARIED}
+            linked = any(variant.links is not None for variant in accelerators.variants)
+            varied = [name for name in VARIED if linked or name != "links"]
+            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in varied}
         if group.figures.memory_bytes is not None:
             chip |= {name: getattr(group.figures, name) for name in ("peak_w", "owning_usd", "embodied_kg")}
             chip[TOTAL_ENERGY] = group.figures.sample_joules(group.energy_j, group.batch_samples / iteration_s)

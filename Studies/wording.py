@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from Common.choices import Combine, GroupOrder, KeyExchange, LayoutName, Objective
 from Common.numbers import number, percent
 from Common.units import MIB
+from Estimator.chips.own_links import own_links
 from GraphExtractor.names import label
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def accelerator_text(accelerator: Accelerator) -> str:
     if accelerator.memory_system is not None:
         kind, _, stacks = accelerator.memory_system.partition(":")
         text += f", {stacks} x {kind}"
+    if accelerator.links is not None:
+        text += f", {own_links(accelerator.links).words}"
     return text if accelerator.frequency_hz is None else f"{text}, {number(accelerator.frequency_hz / GIGA)} GHz"
 
 

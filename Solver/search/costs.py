@@ -32,14 +32,14 @@ MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 class Part:
     """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``.
 
-    Where memories differ in bandwidth the plans are those on each machine, ``machine_of`` the place of every configuration's.
+    Where memories or links differ the plans are those on each machine, ``machine_of`` the place of every configuration's.
     """
 
     plans: ShapePlans
     costs: LayerCosts
     least: LayerCosts
     groups: LayerGroups
-    others: tuple[ShapePlans, ...] = ()  # the same plans on machines whose memory is faster
+    others: tuple[ShapePlans, ...] = ()  # the same plans on machines with other memory or links
     machine_of: IntArray | None = None
 
     def plans_on(self, row: int) -> ShapePlans:

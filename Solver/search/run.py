@@ -81,7 +81,7 @@ class Run:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Those that configurations run plans on, which differ in the bandwidth of their memories alone, slowest first."""
+        """Those that configurations run plans on, which differ in the bandwidth of memory and network alone."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 

@@ -70,7 +70,8 @@ def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
     if VARIED[0] not in rows:
         return AcceleratorSet(**columns)  # type: ignore[arg-type]
     clocks = [None if np.isnan(clock) else clock for clock in rows["frequency_hz"].astype(float)]
-    own = [Variant(memory, clock) for memory, clock in zip(rows["memory_system"], clocks, strict=True)]
+    links = rows["links"] if "links" in rows else [None] * len(rows)
+    own = [Variant(*each) for each in zip(rows["memory_system"], clocks, links, strict=True)]
     variants = tuple(dict.fromkeys(own))
     return AcceleratorSet(**columns, variant=np.array([variants.index(each) for each in own]), variants=variants)
 

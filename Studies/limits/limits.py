@@ -51,7 +51,7 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
         (memory,) = kept.gains
         words = _memory_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
-    given = Circumstances(hardware.platform.at(accelerator.variant), hardware.cluster, best.hbm_bytes)
+    given = Circumstances(hardware.platform.at(accelerator.variant), hardware.cluster_of(accelerator), best.hbm_bytes)
     replicas = _most_replicas(run.problem)
     more = resources(given, _most_devices(run.problem, best) if replicas <= MOST_REPLICAS else hardware.cluster.num_devices)
     more = [each for each in more if each.unit != "devices" or replicas <= MOST_REPLICAS]
@@ -81,7 +81,7 @@ def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
 def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator, more: Sequence[Resource]) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
         chip = _Chip(run, hardware, accelerator)
-        base = chip.value(Circumstances(chip.platform, hardware.cluster, best.hbm_bytes))
+        base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes))
         gains = []
         for resource in more:
             plenty = chip.gain(resource.plenty, base)
@@ -98,7 +98,7 @@ class _Chip:
 
     def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator) -> None:
         self._run, self._hardware = run, hardware.standing(accelerator)
-        self.platform = self._hardware.platform
+        self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
         self._given = priced(run, self._hardware)  # also what other clusters need not price again
 
     def value(self, circumstances: Circumstances) -> float:
@@ -114,7 +114,7 @@ class _Chip:
         platform, cluster = circumstances.platform, circumstances.cluster
         if platform != self._hardware.platform:
             return priced(self._run, self._hardware.on_platform(platform))
-        if cluster is self._hardware.cluster:
+        if cluster == self._hardware.cluster:
             return self._given
         more = cluster.num_devices - self._hardware.cluster.num_devices
         spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]
