@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import Objective
+from Common.files import content_key
 from Estimator.chips.accelerator import AcceleratorSet
-from Estimator.chips.cost import G_PER_KG, Prices, service_s, switches_usd
+from Estimator.chips.cost import G_PER_KG, Prices, service_s
 from Estimator.chips.design_space import DesignSpace
 from Estimator.network.cluster import Cluster
+from Solver.purchase import Purchase, cluster_switches_usd
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 J_PER_KWH = 3.6e6
+LEAST_WEIGHT = 1e-300  # of plans whose seconds cost nothing, of which the fastest is wanted all the same
 OF_ENERGY = frozenset(Objective) - {Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA}
 OF_WHOLE_CHIPS = frozenset({Objective.THROUGHPUT_PER_DOLLAR, Objective.COST_PER_TOKEN, Objective.CARBON_PER_TOKEN})
 
@@ -38,7 +41,8 @@ class ChipFigures:
 
     ``static_w`` is drawn whatever is computed; ``owning_usd`` and ``embodied_kg`` are what one device costs besides energy.
     ``memory_bytes`` is what memory as it is sold holds, None where the problem says how much there may be. What is not known is
-    0.
+    0. Where devices are bought with the money of a ``purchase``, every plan has a cluster of the devices that it uses, ``weights``
+    say what its seconds count, and ``owning_usd`` is without the share of switches, which depends on how many there are.
     """
 
     area_mm2: FloatArray
@@ -49,6 +53,7 @@ class ChipFigures:
     memory_bytes: FloatArray | None = None
     devices: int = 1
     use: UseCosts | None = None
+    purchase: Purchase | None = None
 
     @classmethod
     def of_areas(cls, area_mm2: FloatArray) -> ChipFigures:
@@ -65,7 +70,9 @@ class ChipFigures:
         nothing = np.zeros(len(chips))
         if space is None or not space.platform.memories or any(each.memory is None for each in chips.variants):
             return cls(chips.area_mm2, nothing, nothing, nothing, bandwidth)
-        switches = 0.0 if space.prices is None else cluster_switches_usd(cluster, cluster.num_devices, space.prices)
+        switches, purchase = 0.0, purchase_of(space, cluster)
+        if space.prices is not None and purchase is None:
+            switches = cluster_switches_usd(cluster, cluster.num_devices, space.prices)
         whole, sizes = space.whole(chips), [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
         return cls(
             chips.area_mm2,
@@ -76,6 +83,7 @@ class ChipFigures:
             np.array(sizes, dtype=np.float64)[chips.variant],
             cluster.num_devices,
             use_costs(space.prices),
+            purchase,
         )
 
     def __len__(self) -> int:
@@ -92,7 +100,55 @@ class ChipFigures:
             None if self.memory_bytes is None else self.memory_bytes[rows],
             self.devices,
             self.use,
+            self.purchase,
         )
+
+    @cached_property
+    def caps(self) -> IntArray | None:
+        """Most devices that the money buys of each configuration, shape (configurations,); None where nothing is bought."""
+        return None if self.purchase is None else self.purchase.affordable(self.owning_usd)
+
+    @property
+    def most_devices(self) -> int | None:
+        """Those of the configuration of which most can be bought; None where nothing is bought."""
+        return None if self.caps is None else int(self.caps.max(initial=0))
+
+    @property
+    def bought_with(self) -> tuple[str, ...]:
+        """Content keys of all that ``weights`` follow from; none where nothing is bought."""
+        if self.purchase is None:
+            return ()
+        prices = [each.tobytes().hex() for each in (self.static_w, self.owning_usd, self.embodied_kg)]
+        return (content_key(str(self.purchase), str(self.use), *prices),)
+
+    def owned(self, devices: int) -> ChipFigures:
+        """The same in the cluster that is owned while a plan uses ``devices``: one of so many where they are bought for it."""
+        if self.purchase is None:
+            return self
+        owning_usd = self.owning_usd + self.purchase.share_usd(np.array([devices]))
+        return replace(self, owning_usd=owning_usd, devices=devices, purchase=None)
+
+    def weights(self, objective: Objective, rows: IntArray | int, devices: IntArray) -> FloatArray | None:
+        """By what the seconds of plans that use ``devices`` count on ``rows``, shape of ``devices``; None where all count alike.
+
+        They are infinite where the money does not buy as many. Of what is bought the value of a plan under ``objective`` depends
+        on the seconds of an iteration times what its devices cost (dollars, kilograms, joules) in one: that is the weight, and
+        ``value`` takes the throughput over it. It grows with the devices, and with whatever ``criteria`` has of a configuration.
+        """
+        if self.purchase is None or self.caps is None:
+            return None
+        weights = np.ones(len(devices))
+        if objective in OF_WHOLE_CHIPS:
+            assert self.use is not None  # which a request for these objectives is not without
+            running = np.asarray(self.static_w[rows] + self.use.host_w)
+            if objective is Objective.CARBON_PER_TOKEN:
+                weights = devices * (self.embodied_kg[rows] / self.use.service_s + self.use.kg_per_j * running)
+            else:
+                owned = self.owning_usd[rows] + self.purchase.share_usd(devices)
+                weights = devices * (owned / self.use.service_s + self.use.usd_per_j * running)
+        elif objective is Objective.THROUGHPUT_PER_JOULE and self.static_w.any():
+            weights = devices * self.static_w[rows]
+        return np.where(devices > self.caps[rows], np.inf, np.maximum(weights, LEAST_WEIGHT))
 
     def holding(self, memory_bytes: int) -> NDArray[np.bool_]:
         """Which configurations have, or may have, so much memory; shape (configurations,)."""
@@ -125,6 +181,7 @@ class ChipFigures:
         chosen = [-self.stream_bytes_per_s] if np.ptp(self.stream_bytes_per_s) > 0.0 else []
         chosen += [self.area_mm2] if objective is Objective.THROUGHPUT_PER_AREA else []
         chosen += [self.static_w] if objective is Objective.THROUGHPUT_PER_JOULE and self.static_w.any() else []
+        chosen += [self.owning_usd] if self.purchase is not None else []  # of what costs less more can be bought
         return np.column_stack(chosen) if chosen else np.empty((len(self), 0))
 
     def sample_joules(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
@@ -136,7 +193,12 @@ class ChipFigures:
         return total
 
     def larger_is_better(self, joules: FloatArray, throughput: FloatArray) -> FloatArray:
-        """What every objective is monotone in, shape (configurations, 3 to 5): a design that is worse in none is as good."""
+        """What every objective is monotone in, shape (configurations, 3 to 5): a design that is worse in none is as good.
+
+        Of what is bought the throughput is one over ``weights``, in which the devices are.
+        """
+        if self.purchase is not None:
+            return np.ascontiguousarray(np.stack([throughput, -self.area_mm2, -joules], axis=1))
         columns = [throughput, -self.area_mm2, -self.sample_joules(joules, throughput)]
         columns += [-each for each in (self.owning_usd, self.embodied_kg) if each.any()]
         return np.ascontiguousarray(np.stack(columns, axis=1))
@@ -146,12 +208,14 @@ class ChipFigures:
 
         Monotone in what ``larger_is_better`` says, which pruning relies on. Per dollar are samples over what all devices cost in
         the time that a sample takes, written off over the years of service, and the electricity of a sample; costs and carbon
-        per token are told as tokens per dollar and per kilogram.
+        per token are told as tokens per dollar and per kilogram. Of what is bought ``throughput`` is over ``weights``.
         """
         if objective is Objective.THROUGHPUT:
             return throughput
         if objective is Objective.THROUGHPUT_PER_AREA:
             return throughput / self.area_mm2
+        if self.purchase is not None:
+            return self._bought_value(objective, throughput, joules, sample_tokens)
         total_j = self.sample_joules(joules, throughput)
         with np.errstate(divide="ignore", invalid="ignore"):
             if objective is Objective.THROUGHPUT_PER_JOULE:
@@ -164,6 +228,25 @@ class ChipFigures:
             per_sample: FloatArray = np.where(throughput > 0.0, 1.0 / of_sample, 0.0)
         return per_sample if objective is Objective.THROUGHPUT_PER_DOLLAR else per_sample * sample_tokens
 
+    def _bought_value(self, objective: Objective, weighted: FloatArray, joules: FloatArray, sample_tokens: int) -> FloatArray:
+        """``value`` of objectives of energy, money and carbon where the throughput is ``weighted``."""
+        per_j = 1.0
+        if objective in OF_WHOLE_CHIPS:
+            assert self.use is not None
+            per_j = self.use.kg_per_j if objective is Objective.CARBON_PER_TOKEN else self.use.usd_per_j
+        with np.errstate(divide="ignore", invalid="ignore"):
+            owned = 1.0 / weighted if objective in OF_WHOLE_CHIPS or self.static_w.any() else 0.0
+            per_sample: FloatArray = np.where(weighted > 0.0, 1.0 / (per_j * joules + owned), 0.0)
+        tokens = objective in {Objective.COST_PER_TOKEN, Objective.CARBON_PER_TOKEN}
+        return per_sample * sample_tokens if tokens else per_sample
+
+
+def purchase_of(space: DesignSpace | None, cluster: Cluster) -> Purchase | None:
+    """What devices of ``space`` are bought with in ``cluster``; None where their number is given."""
+    if space is None or space.prices is None or space.limits.cluster_usd is None:
+        return None
+    return Purchase.of(space.limits.cluster_usd, cluster, space.prices)
+
 
 def use_costs(prices: Prices | None) -> UseCosts | None:
     """Those of ``prices``; None where there are none."""
@@ -172,10 +255,3 @@ def use_costs(prices: Prices | None) -> UseCosts | None:
     per_kwh = prices.pue.value / J_PER_KWH
     usd, kg = prices.electricity.value * per_kwh, prices.grid_carbon.value / G_PER_KG * per_kwh
     return UseCosts(service_s(prices), usd, kg, prices.host_power.value)
-
-
-def cluster_switches_usd(cluster: Cluster, devices: int, prices: Prices) -> float:
-    """A device's share of the switches of its cluster, at the bandwidth of its outermost tier."""
-    if len(cluster.tiers) < 2:  # a single tier is that of the chips' own links
-        return 0.0
-    return switches_usd(cluster.tiers[-1].bandwidth_bytes_per_s, devices, prices)

@@ -29,7 +29,7 @@ from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
-from Solver.chip_figures import ChipFigures
+from Solver.chip_figures import ChipFigures, purchase_of
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -224,7 +224,8 @@ class DesignedChips(Hardware):
         chips, devices = self.accelerators, self.cluster.num_devices
         streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
         if self.known_figures is not None:
-            return replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
+            purchase = purchase_of(self.space, self.cluster)
+            return replace(self.known_figures, devices=devices, stream_bytes_per_s=streams, purchase=purchase)
         return ChipFigures.of(chips, self.space, streams, self.cluster)
 
     @cached_property

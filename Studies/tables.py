@@ -37,6 +37,7 @@ OF_DESIGNS = (
     *("throughput_samples_per_s", "time_per_batch_s", "throughput_bound_samples_per_s", "energy_per_sample_j", "memory_bytes"),
     *("pp", "dp", "on_front"),
 )
+BOUGHT = ("value", "value_bound")  # the objective where devices are bought, which throughput alone does not tell then
 OF_PLANS = (
     *("model", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel"),
     *("recompute", "pp", "dp", "zero_stage"),
@@ -191,11 +192,12 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "status": category(group.status.astype(np.int64), [status.name.lower() for status in PointStatus]),
             "throughput_samples_per_s": group.batch_samples / iteration_s,
             "time_per_batch_s": iteration_s,
-            "throughput_bound_samples_per_s": group.throughput_bound,
+            "throughput_bound_samples_per_s": group.fastest_bound,
             "energy_per_sample_j": group.energy_j if accelerators is not None else np.full(len(points), np.nan),
             "memory_bytes": np.where(evaluated, group.memory_bytes, np.nan),
             "pp": np.where(evaluated, group.pp, 0),
             "dp": np.where(evaluated, group.dp, 0),
+            **dict(zip(BOUGHT, group.bought_values, strict=False)),
         }
     )
     return frame if not group.absent.any() else frame[~group.absent]

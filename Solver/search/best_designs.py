@@ -43,7 +43,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"the search found {found_s} s for {group.key}, pricing its plan {iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    bound_s = min(float(group.least_s[point]), iteration.iteration_s)
+    bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s)
     return replace(
         reported,

@@ -62,10 +62,11 @@ class ModelPoints:
         return Choice(self._groups[place], (shape - int(self._first[place])) * self.count + row)
 
     def seconds(self, shape: int, rows: IntArray) -> FloatArray:
-        """What layers take at least on ``rows`` under one shape, shape (rows, passes)."""
+        """What layers take at least on ``rows`` under one shape and what devices cost, where that counts: (rows, passes and more)."""
         choice = self.choice(shape, 0)
-        parts = choice.group.locate(choice.point)[1].parts
-        return np.concatenate([pass_seconds(part.least, rows) for part in parts], axis=1)
+        parts, figures = choice.group.locate(choice.point)[1].parts, choice.group.figures
+        counts = [figures.criteria[rows]] if figures.purchase is not None else []
+        return np.concatenate([*(pass_seconds(part.least, rows) for part in parts), *counts], axis=1)
 
     def columns(self, shape: int, rows: IntArray, *, least: bool) -> FloatArray:
         """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
@@ -87,7 +88,7 @@ class ModelPoints:
         """Find the best plan of a point."""
         choice = self.choice(shape, row)
         best, here = choice.group.evaluated(choice.point), np.array([choice.point])
-        self.found[shape, row] = self._values(choice, here, best.iteration_s, choice.group.energy_j)[0]
+        self.found[shape, row] = self._values(choice, here, choice.group.counted_s(choice.point, best), choice.group.energy_j)[0]
         most = self._values(choice, here, best.least_s, choice.group.least_j)[0]
         self.upper[shape, row] = min(self.upper[shape, row], most)
         self.level[shape, row] = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from Estimator.coverage import check_functions
 from GraphExtractor.many import load_or_extract_all
@@ -15,11 +16,12 @@ from Solver.search.screening import screened
 def model_shapes(run: Run, model: ModelProblem) -> list[ModelShapes]:
     """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
 
-    None where its space holds no plan.
+    None where its space holds no plan, or none of as few devices as can be bought of any configuration.
 
     Raises:
         InputError: the model cannot be traced, or has operators without a price and the problem is strict.
     """
+    model = replace(model, space=model.space.within(run.hardware.figures.most_devices))
     plans = list(model.space.shapes())
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:

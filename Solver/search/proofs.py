@@ -63,7 +63,7 @@ def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
     objective, could = run.problem.objective, np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
     roomier = None
     for size in sorted(run.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(shapes, size, run.hardware.figures, PointStore(None), roomier)
+        group = PointGroup.of(shapes, size, run.hardware.figures, PointStore(None), roomier, objective=objective)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         could |= group.undominated_bound(objective) >= group.objective(objective).max() * (1.0 - ROUNDING)
         roomier = group

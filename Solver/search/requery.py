@@ -38,7 +38,14 @@ class PricedHardware:
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
         return [
-            PointGroup.of(each, memory_bytes, self.run.hardware.figures, PointStore(None), most_steps=self.most_steps)
+            PointGroup.of(
+                each,
+                memory_bytes,
+                self.run.hardware.figures,
+                PointStore(None),
+                most_steps=self.most_steps,
+                objective=self.run.problem.objective,
+            )
             for each in self.shapes
         ]
 

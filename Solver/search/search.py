@@ -62,7 +62,7 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
     with run.phase("layer times"):
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
     for model in problem.models:
-        if not any(each.model is model for each in shapes):
+        if not any(each.model.name == model.name for each in shapes):
             keys = {model.graph_key(shape) for shape in model.space.shapes()}
             layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
             why = model.space.why_empty(max(layers, default=2), run.hardware.cluster)
@@ -118,8 +118,12 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
         times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
-        folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
-    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier)
+        decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
+        key = run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times, *decisive
+        folder /= content_key(*key)
+    return PointGroup.of(
+        shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier, objective=run.problem.objective
+    )
 
 
 def scored_point(
