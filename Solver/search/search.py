@@ -65,8 +65,11 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         if not any(each.model.name == model.name for each in shapes):
             keys = {model.graph_key(shape) for shape in model.space.shapes()}
             layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
-            why = model.space.why_empty(max(layers, default=2), run.hardware.cluster)
-            raise InputError(f"no plan of {model.name} is as asked: {why}")
+            bought = run.hardware.figures.most_devices
+            space = model.space.within(bought)
+            why = space.why_empty(max(layers, default=2), run.hardware.cluster)
+            most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
+            raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("best designs"):
@@ -221,4 +224,6 @@ def why_infeasible(group: PointGroup) -> str:
         for part in shape.parts:
             least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
-    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{needed}"
+    most = group.figures.some(np.flatnonzero(group.held)).most_devices  # of a chip with so much memory
+    bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
+    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{bought}{needed}"
