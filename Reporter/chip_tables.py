@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from Common.numbers import number, share
 from GraphExtractor.names import label
 from Reporter.text_tables import TextTable, new_table
-from Solver.chip_records import BoughtCluster, ChipPart, ChipReport
+from Solver.chip_records import ChipPart, ChipReport
+from Studies.wording import bought_text
 
 GIGA = 1e9
 COLUMNS = {"mm²": "area_mm2", "peak W": "peak_w", "$": "cost_usd", "kg CO2e": "embodied_kg"}
@@ -42,18 +43,7 @@ def chip_sentences(report: ChipReport) -> Iterator[str]:
             f"tokens cost {tokens} on the whole cluster"
         )
         if use.bought is not None:
-            yield f"{label(model)}: {bought_words(use.bought)}"
-
-
-def bought_words(bought: BoughtCluster) -> str:
-    """What was bought for a plan, and what keeps it from more."""
-    one = "1 device" if bought.devices == 1 else f"{number(bought.devices)} devices"
-    paid = f"{one} for {number(bought.cluster_usd)} $ with servers and network, {number(bought.left_usd)} $ are left"
-    if bought.money_binds:
-        could = f"the money buys {number(bought.affordable_devices)} of this chip"
-    else:
-        could = f"the money would buy all {number(bought.most_devices)} devices that there may be"
-    return f"{paid}; {could}"
+            yield f"{label(model)}: {bought_text(use.bought)}"
 
 
 def total_of(parts: tuple[ChipPart, ...]) -> float:

@@ -41,8 +41,8 @@ class ChipFigures:
 
     ``static_w`` is drawn whatever is computed; ``owning_usd`` and ``embodied_kg`` are what one device costs besides energy.
     ``memory_bytes`` is what memory as it is sold holds, None where the problem says how much there may be. What is not known is
-    0. Where devices are bought with the money of a ``purchase``, every plan has a cluster of the devices that it uses, ``weights``
-    say what its seconds count, and ``owning_usd`` is without the share of switches, which depends on how many there are.
+    0. Where devices are bought with the money of a ``purchase``, every plan has a cluster of the devices that it uses,
+    ``weights`` say what its seconds count, and ``owning_usd`` is without the share of switches, which depends on their number.
     """
 
     area_mm2: FloatArray

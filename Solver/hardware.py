@@ -296,6 +296,11 @@ class DesignedChips(Hardware):
         kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
         return replace(self, cluster=cluster, _scheduled=kept)
 
+    def with_money(self, usd: float) -> DesignedChips:
+        """The same where so much money is there to buy devices; what was priced is kept."""
+        assert self.space is not None  # else nothing is known to cost anything
+        return replace(self, space=replace(self.space, limits=replace(self.space.limits, cluster_usd=usd)))
+
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
         return replace(self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={})

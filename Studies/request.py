@@ -193,8 +193,8 @@ class Request:
     max_cluster_cost: Annotated[
         float | None,
         About(
-            "most US dollars for all devices, with servers and switches: of each chip as many are bought, up to --devices, as its best "
-            "plan uses and the money allows",
+            "most US dollars for all devices, with servers and switches: of each chip as many are bought, up to --devices, as "
+            "its best plan uses and the money allows",
             "any",
             least=1e-3,
             most=1e15,

@@ -62,7 +62,7 @@ class ModelPoints:
         return Choice(self._groups[place], (shape - int(self._first[place])) * self.count + row)
 
     def seconds(self, shape: int, rows: IntArray) -> FloatArray:
-        """What layers take at least on ``rows`` under one shape and what devices cost, where that counts: (rows, passes and more)."""
+        """What layers take at least on ``rows`` under one shape, and what devices cost where they are bought: (rows, columns)."""
         choice = self.choice(shape, 0)
         parts, figures = choice.group.locate(choice.point)[1].parts, choice.group.figures
         counts = [figures.criteria[rows]] if figures.purchase is not None else []

@@ -124,9 +124,7 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
         decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
         key = run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times, *decisive
         folder /= content_key(*key)
-    return PointGroup.of(
-        shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier, objective=run.problem.objective
-    )
+    return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), roomier, objective=run.problem.objective)
 
 
 def scored_point(

@@ -99,9 +99,7 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
     return {name: 1.0 if weight is None else float(weight) for name, weight in parts}
 
 
-def _objective(
-    objective: Objective, figures: ChipFigures | None, designs: pd.DataFrame, which: str, tokens: int
-) -> FloatArray:
+def _objective(objective: Objective, figures: ChipFigures | None, designs: pd.DataFrame, which: str, tokens: int) -> FloatArray:
     """The objective of every row of ``designs`` or, ``which`` says so, its bound: stated (no ``figures``), or of throughputs."""
     if figures is None:
         return designs[f"value{which}"].to_numpy(dtype=np.float64)

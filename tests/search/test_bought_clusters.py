@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
 
 import numpy as np
 import pytest
@@ -151,9 +151,7 @@ SOME = list(zip(cycle(range(700, 706)), cycle(AMOUNTS), Objective, strict=False)
 
 
 @pytest.mark.parametrize(("seed", "usd", "objective"), sampled(ALL, SOME))
-def test_chip_devices_and_plan_are_those_of_enumeration(
-    seed: int, usd: float, objective: Objective, searched: Searching
-) -> None:
+def test_chip_devices_and_plan_are_those_of_enumeration(seed: int, usd: float, objective: Objective, searched: Searching) -> None:
     case = bought(seed, usd, objective)
     try:
         found = searched(case)
@@ -191,4 +189,4 @@ def test_more_money_is_never_worse(seed: int, objective: Objective, searched: Se
             best = None
         reached.append(0.0 if best is None else best.value)
     assert reached[-1] > 0.0
-    assert all(more >= less * (1 - 1e-12) for less, more in zip(reached, reached[1:], strict=False))
+    assert all(more >= less * (1 - 1e-12) for less, more in pairwise(reached))
