@@ -39,7 +39,8 @@ class Resource:
 
 
 def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) -> list[Resource]:
-    """Everything there could be more of; no plan can use more than ``most_devices``, ``more_usd`` buy one more than there are."""
+    """Everything there could be more of; no plan can use more than ``most_devices``, ``more_usd`` are lacking
+    for one more than the money buys."""
     platform, cluster = given.platform, given.cluster
     hertz = platform.frequency_hz
 
@@ -100,7 +101,7 @@ def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) ->
     ]
     if given.usd is not None:
         usd, more = given.usd, given.usd + more_usd
-        step = f"{number(more_usd)} $ more, the price of one more device,"
+        step = f"{number(more_usd)} $ more, enough to buy one more device,"
         one, plenty = replace(given, usd=more), replace(given, usd=usd * PLENTY)
         found.append(Resource("money", "$", usd, more, step, one, plenty))
     for position, tier in enumerate(cluster.tiers):
