@@ -12,7 +12,7 @@ from Solver.results import DesignPoint, ModelPlan, SearchResult
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd`` what its devices were bought for."""
+    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd`` what bought its devices."""
 
     model: str
     throughput_samples_per_s: float

@@ -18,6 +18,7 @@ from Plans.results import Status
 from Solver.problem import ModelProblem
 from Solver.purchase import Purchase
 from Solver.search import model_shapes as searched_shapes
+from Solver.search.axis_values import Designs
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.search import Searched, search
 from Studies.problem import hardware_report
@@ -177,6 +178,28 @@ def test_two_models_on_one_chip_are_those_of_enumeration(
         assert "max_cluster_cost buys at most" in str(error)
         return
     check_answer(case, found)
+
+
+@pytest.mark.parametrize(
+    ("seed", "usd"), sampled(product(range(700, 706), AMOUNTS[:4]), [(700, 420.0), (703, 900.0), (705, 420.0)])
+)
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.COST_PER_TOKEN])
+def test_the_best_of_some_configurations_is_that_of_enumeration(
+    seed: int, usd: float, objective: Objective, searched: Searching
+) -> None:
+    """What the search dominates may be the best of others: dominance is asked again in what the objective depends on."""
+    case = bought(seed, usd, objective)
+    try:
+        found = searched(case)
+    except InputError:
+        return
+    best = np.max([enumerated(case, each).reshape(-1, each.configurations).max(axis=0) for each in found.groups], axis=0)
+    designs = Designs.of(found.run, found.groups)
+    for count, first in product((1, 2, 3), range(case.hardware.count)):
+        rows = np.sort((first + np.arange(count)) % case.hardware.count)
+        value, true = designs.best("some", rows), float(best[rows].max())
+        assert value.reached == pytest.approx(true if np.isfinite(true) else 0.0, rel=1e-9)
+        assert value.status is (Status.OPTIMAL if np.isfinite(true) else Status.INFEASIBLE)
 
 
 @pytest.mark.parametrize(("seed", "objective"), sampled(product(range(740, 744), Objective), list(product((741,), Objective))))
