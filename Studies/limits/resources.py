@@ -39,8 +39,9 @@ class Resource:
 
 
 def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) -> list[Resource]:
-    """Everything there could be more of; no plan can use more than ``most_devices``, ``more_usd`` are lacking
-    for one more than the money buys.
+    """Everything there could be more of, of which no plan can use more than ``most_devices``.
+
+    ``more_usd`` are lacking for one more device than the money buys.
     """
     platform, cluster = given.platform, given.cluster
     hertz = platform.frequency_hz
