@@ -29,7 +29,7 @@ from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
-from Solver.chip_figures import ChipFigures, with_links_of
+from Solver.chip_figures import ChipFigures, purchase_of, with_links_of
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -225,8 +225,9 @@ class DesignedChips(Hardware):
         streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
         figures = ChipFigures.of(chips, self.space, streams, self.cluster)
         if self.known_figures is not None:
-            network = figures.tier_bytes_per_s
-            figures = replace(self.known_figures, devices=devices, stream_bytes_per_s=streams, tier_bytes_per_s=network)
+            network, purchase = figures.tier_bytes_per_s, purchase_of(self.space, self.cluster)
+            figures = replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
+            figures = replace(figures, tier_bytes_per_s=network, purchase=purchase)
         return replace(figures, links_disturb=self.software.contention is not None)
 
     def cluster_of(self, chip: Accelerator) -> Cluster:
@@ -311,6 +312,11 @@ class DesignedChips(Hardware):
         """The same in another cluster; what was priced of graphs that the network does not change is kept."""
         kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
         return replace(self, cluster=cluster, _scheduled=kept)
+
+    def with_money(self, usd: float) -> DesignedChips:
+        """The same where so much money is there to buy devices; what was priced is kept."""
+        assert self.space is not None  # else nothing is known to cost anything
+        return replace(self, space=replace(self.space, limits=replace(self.space.limits, cluster_usd=usd)))
 
     def some(self, rows: IntArray) -> DesignedChips:
         """The same with the accelerators ``rows`` alone."""

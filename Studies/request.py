@@ -203,7 +203,8 @@ class Request:
     max_cluster_cost: Annotated[
         float | None,
         About(
-            "most US dollars that all devices may cost, with servers and switches; a sweep over devices finds how many to buy",
+            "most US dollars for all devices, with servers and switches: of each chip as many are bought, up to --devices, as "
+            "its best plan uses and the money allows",
             "any",
             least=1e-3,
             most=1e15,

@@ -19,7 +19,7 @@ from Common.settings import ALL, COMMAND_LINE
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.design_space import DesignSpace
-from Estimator.chips.design_space_files import PRICES, SpaceChanges
+from Estimator.chips.design_space_files import SpaceChanges
 from Estimator.chips.own_links import own_links
 from Estimator.constants import Kind, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
@@ -30,7 +30,6 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import permission
-from Solver.chip_figures import cluster_switches_usd
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
 from Studies.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
@@ -273,12 +272,7 @@ def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
 def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles) -> SpaceChanges:
     """What is asked of a design space beside what its file states, for chips with ``links`` of so many bytes per second."""
     prices = files.prices(given["prices"]) if "prices" in given else None
-    limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost")))
-    if "max_cluster_cost" in values:
-        cluster = files.cluster(given.get("cluster", Request.cluster))
-        devices = values.get("devices", cluster.num_devices)
-        switches = cluster_switches_usd(cluster, devices, prices or files.prices(PRICES))
-        limits = replace(limits, device_usd=values["max_cluster_cost"] / devices - switches)
+    limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost")))
     return SpaceChanges(
         technology=given.get("technology"),
         memory=values.get("memory") or (),

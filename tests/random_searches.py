@@ -48,6 +48,7 @@ from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
+from Solver.purchase import Purchase
 from Solver.schedule.solver import Effort
 from Solver.search.pursuit import USUAL
 from Solver.search.run import Run, Stores
@@ -177,6 +178,7 @@ class RandomHardware(Hardware):
     excess_of: FloatArray = field(default_factory=lambda: np.ones(1))
     memories: tuple[int, ...] = ()  # as they are sold, one of which each configuration has; none: as much as is asked
     links: tuple[OwnLinks, ...] = ()  # one of which each configuration has; none: as the cluster has them
+    purchase: Purchase | None = None  # with whose money devices that are sold are bought
     waits: bool = True  # whether passes of some begin behind waits, which bounds of shapes know nothing of
 
     @property
@@ -195,11 +197,11 @@ class RandomHardware(Hardware):
         held = random.choice(np.array(self.memories, dtype=np.float64), self.count)
         use = UseCosts(service_s=1e4, usd_per_j=0.1, kg_per_j=0.01, host_w=0.5)
         devices = self.cluster.num_devices
+        known = area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use
         if not self.links:
-            return ChipFigures(area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use)
+            return ChipFigures(*known, purchase=self.purchase)
         tiers = np.array([[tier.bandwidth_bytes_per_s for tier in self.cluster_of(row).tiers] for row in range(self.count)])
-        known = area, static_w, owning_usd, embodied_kg, peak_w, streams, held
-        return ChipFigures(*known, devices, use, tiers, links_disturb=True)
+        return ChipFigures(*known, tiers, links_disturb=True, purchase=self.purchase)
 
     def cluster_of(self, row: int) -> Cluster:
         """The cluster of chips with the links of a configuration."""
@@ -545,15 +547,20 @@ class Case:
         return self.known[asked]
 
     def _enumerated(self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
+        nothing, every = Enumerated(shape, math.inf, 0.0), self.every_plan(model, shape, row, memory_bytes, least=least)
+        return min((nothing, *every), key=lambda each: each.iteration_s)
+
+    def every_plan(
+        self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, *, least: bool = False
+    ) -> Iterator[Enumerated]:
+        """Every plan of one shape on one configuration with its best cut."""
         machine = self.hardware.machine(row, memory_bytes)
-        best = Enumerated(shape, math.inf, 0.0)
         for plan, costs in self._priced(model, shape, least):
             seconds = _seconds_of(costs, row)  # configurations may be alike
             asked = model.name, plan, memory_bytes, machine.stream_bytes_per_s, machine.cluster, seconds
             if asked not in self.cuts:
                 self.cuts[asked] = best_cut(plan, costs, machine, row)
-            best = min(best, self.cuts[asked], key=lambda each: each.iteration_s)
-        return best
+            yield self.cuts[asked]
 
     def _priced(self, model: ModelProblem, shape: UniformPlan, least: bool) -> list[tuple[UniformPlan, LayerCosts]]:
         """Every plan of a shape with what its layers cost, on all configurations."""

@@ -54,6 +54,11 @@ class PlanSpace:
     overlap_tensor: tuple[bool | None, ...] = (None,)
     offloads: tuple[Offload, ...] = (NOTHING,)
 
+    def within(self, devices: int | None) -> PlanSpace:
+        """The plans that need at most so many ``devices`` (None: any number), as far as they may leave some idle."""
+        fewer = devices is not None and devices < self.devices and not self.use_all_devices
+        return replace(self, devices=devices) if fewer and devices is not None else self
+
     def shapes(self) -> Iterator[UniformPlan]:
         """Plans that differ in what decides the seconds of a layer, or in what is kept in host memory."""
         for shape in self._shapes():  # shapes with the same plans follow one another

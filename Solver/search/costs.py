@@ -66,6 +66,11 @@ class Shape:
         worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
         return worst
 
+    @cached_property
+    def least_devices(self) -> int:
+        """Those of the plan that needs fewest."""
+        return min(int(part.plans.plans.devices.min()) for part in self.parts)
+
     @property
     def times_key(self) -> str:
         """Content key of what the layers cost."""

@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def pricing(self) -> str:
         """Content key of the hardware and of the code that decides what a layer time or a design point is."""
-        return content_key(self.hardware.fingerprint, pricing_version())
+        return content_key(self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
