@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
-from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
+from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
 from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
@@ -271,15 +271,18 @@ class DesignedChips(Hardware):
         return _by_mode(scheduled, modes)
 
     def _network(self, graph: ModelGraph, groups: LayerGroups) -> PassNetwork:
-        """The networks of the chips, one for all that have the same links."""
+        return self.pass_network(lambda cluster: GraphNetwork(graph, cluster, groups).seconds, groups.panels)
+
+    def pass_network(self, of_cluster: Callable[[Cluster], Callable[[Collective], float]], panels: int) -> PassNetwork:
+        """The networks of the chips, one for all that have the same links; ``of_cluster`` prices collectives."""
         chips, own = self.accelerators, [variant.links for variant in self.accelerators.variants]
         distinct = list(dict.fromkeys(own))
         variants = [chips.variants[own.index(links)] for links in distinct]
-        first, *others = (GraphNetwork(graph, with_links_of(self.cluster, each), groups).seconds for each in variants)
+        first, *others = (of_cluster(with_links_of(self.cluster, each)) for each in variants)
         if not others:
-            return PassNetwork(first, groups.panels)
+            return PassNetwork(first, panels)
         network_of = np.array([distinct.index(links) for links in own], dtype=np.int64)[chips.variant]
-        return PassNetwork(first, groups.panels, tuple(others), network_of)
+        return PassNetwork(first, panels, tuple(others), network_of)
 
     def refined(
         self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort

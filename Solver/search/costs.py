@@ -143,7 +143,7 @@ class PricedShapes:
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""
         run, shape, graph = self.run, self.plans[number], self.graph(number)
-        plans = self.model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
+        plans = self.model.space.plans(shape, len(graph.sequence), *run.clusters)
         parts = []
         for groups, rows in plans.by_groups(run.hardware.cluster).items():
             what = graph.key, groups

@@ -61,6 +61,12 @@ class PassNetwork:
 
         return seconds
 
+    def distinct(self, count: int) -> tuple[IntArray, IntArray]:
+        """An accelerator of each network among so many, (networks,), and the place of each one's, (accelerators,)."""
+        network_of = np.zeros(count, np.int64) if self.network_of is None else self.network_of
+        _, rows, places = np.unique(network_of, return_index=True, return_inverse=True)
+        return rows, places.reshape(-1)
+
     def collectives_s(self, graph: OperatorGraph, rows: IntArray | slice = slice(None)) -> FloatArray:
         """Seconds of the collectives of ``graph``, in its order; shape (collectives,), of many networks (collectives, rows)."""
         found = [operator.collective for operator in graph.operators if operator.collective is not None]

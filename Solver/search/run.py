@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from Common.files import content_key
 from Common.progress import Progress
+from Estimator.network.cluster import Cluster
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.hardware import DesignedChips, Hardware, pricing_version
@@ -84,6 +85,11 @@ class Run:
         """Those that configurations run plans on, which differ in the bandwidth of memory and network alone."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
+
+    @cached_property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Those of ``machines``, which differ in the bandwidth of links alone."""
+        return tuple(dict.fromkeys(machine.cluster for machine in self.machines))
 
     @cached_property
     def pricing(self) -> str:

@@ -187,10 +187,10 @@ def test_where_traffic_slows_computation_down_faster_links_close_nothing(tmp_pat
     figures = chips_of(tmp_path).figures
     assert figures.tier_bytes_per_s is not None and figures.links_disturb
     first = figures.tier_bytes_per_s[:, 0]
-    columns = [column.tolist() for column in figures.criteria_of(Objective.THROUGHPUT).T]
+    columns = [column.tolist() for column in figures.of_plans.T]
     assert first.tolist() in columns and (-first).tolist() in columns
     alone = replace(figures, links_disturb=False)
-    assert first.tolist() not in [column.tolist() for column in alone.criteria_of(Objective.THROUGHPUT).T]
+    assert first.tolist() not in [column.tolist() for column in alone.of_plans.T]
 
 
 def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
