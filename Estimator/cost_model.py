@@ -61,13 +61,13 @@ class PricedOperators:
 
 
 def collective_positions(graph: OperatorGraph, collective_s: FloatArray) -> IntArray:
-    """Positions of the collectives of ``graph``, to which the network gave ``collective_s`` in the same order; (collectives,).
+    """Positions of the collectives of ``graph``, (collectives,), to which the network gave ``collective_s`` in the same order.
 
     Raises:
         PhazeError: there are not as many of both.
     """
     positions = [index for index, operator in enumerate(graph.operators) if operator.collective is not None]
-    if collective_s.shape != (len(positions),):
+    if collective_s.shape[:1] != (len(positions),):
         raise PhazeError(f"a graph of {len(positions)} collectives was given seconds of shape {collective_s.shape} for them")
     return np.array(positions, dtype=np.int64)
 

@@ -241,8 +241,13 @@ def check_cluster(cluster: Cluster, source: Path) -> None:
         nests = tier.group_size > 0 and tier.group_size % inner == 0 and (position == 0 or tier.group_size > inner)
         require(nests, file, f"{key}.group_size", tier.group_size, f"a larger multiple of the tier inside it ({inner})")
         direct = tier.topology in {Topology.MESH, Topology.HYPERCUBE}
-        require(not direct or position == 0, file, f"{key}.topology", tier.topology, "switch or torus outside the first tier")
+        beyond = "switch or torus or rail beyond the first tier"
+        require(not direct or position == 0, file, f"{key}.topology", tier.topology, beyond)
+        _check_places(cluster.tiers, position, file)
         inner = max(tier.group_size, 1)
+    divided = sum(1 / tier.link_parts for tier in cluster.tiers if tier.link_parts > 0)
+    within = divided <= 1 + 1e-9
+    require(within, file, "link_parts", [tier.link_parts for tier in cluster.tiers], "such that the parts make at most one whole")
     spans = f"spanning all {cluster.num_devices} devices"
     require(not cluster.tiers or inner >= cluster.num_devices, file, "tiers", f"a last tier of {inner}", spans)
     if cluster.library is not None:
@@ -256,6 +261,19 @@ def check_cluster(cluster: Cluster, source: Path) -> None:
         known = hosts.memory_bytes is None or hosts.memory_bytes > 0
         require(known, file, "hosts.memory_bytes", hosts.memory_bytes, "positive")
     file.raise_any()
+
+
+def _check_places(tiers: tuple[Tier, ...], position: int, file: FileRefusals) -> None:
+    """Rails lie outside a switch, and beyond the first tier none but the dimensions of a torus run over a chip's own links."""
+    tier, key = tiers[position], f"tiers.{position}"
+    outside = position > 0 and tiers[position - 1].topology is Topology.SWITCH
+    rails = tier.topology is Topology.RAIL
+    require(
+        outside or not rails, file, f"{key}.topology", tier.topology, "a tier outside a switch, through which bytes change rails"
+    )
+    require(tier.link_parts >= 0, file, f"{key}.link_parts", tier.link_parts, "zero or positive")
+    own = not tier.link_parts or position == 0 or tier.topology is Topology.TORUS
+    require(own, file, f"{key}.link_parts", tier.link_parts, "0, as ports beyond the first tier are no links of a chip's own")
 
 
 def _check_protocol(protocol: Tier | ShortProtocol, file: FileRefusals, key: str) -> None:

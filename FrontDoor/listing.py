@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,12 +157,20 @@ def _cluster(path: Path) -> Row:
         "name": path.stem,
         "devices": cluster.num_devices,
         "groups_at_GB/s": _tiers(cluster),
+        "topology": _topology(cluster),
         "what": _clause(path),
     }
 
 
 def _tiers(cluster: Cluster) -> str:
     return ", ".join(f"{tier.group_size:,} at {tier.bandwidth_bytes_per_s / GB:.4g}" for tier in cluster.tiers)
+
+
+def _topology(cluster: Cluster) -> str:
+    """That of every tier from the inside out, the dimensions of a torus together."""
+    alike = ((topology.value, len([*tiers])) for topology, tiers in groupby(cluster.tiers, lambda tier: tier.topology))
+    named = ([f"{count}D torus"] if topology == "torus" else [topology] * count for topology, count in alike)
+    return ", ".join(name for names in named for name in names)
 
 
 def _software(path: Path) -> Row:

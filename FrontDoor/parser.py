@@ -19,7 +19,7 @@ LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
 MANY = 99  # values of a flag that takes any number
 _NAMED = (
     {"model": "NAME", "output": "DIR", "name": "NAME"}
-    | {"memory": "KIND:STACKS"}
+    | {"memory": "KIND:STACKS", "links": "NxGB/s"}
     | dict.fromkeys(("device", "chip", "design_space", "technology", "cluster", "software", "prices", "setting"), "NAME|FILE")
 )
 _METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.network.links import routes
 from Plans.compiled import inlined, inner, outer
 from Plans.cuts import Crossing, balanced_cuts
 from Plans.layer_costs import LayerCosts, LayerSizes
@@ -139,7 +140,7 @@ class PreparedPlans:
         firsts = np.array([0, *balanced_cuts(layers, pp * rounds)])
         sent = np.stack([self._crossing.activation_bytes[firsts[1:]], self._crossing.gradient_bytes[firsts[1:]]])
         messages = Messages(self.plans.plan(int(rows[0])), self._machine.cluster)
-        tiers = np.arange(len(self._machine.cluster.tiers), dtype=np.int8)[:, None, None]
+        tiers = np.arange(routes(self._machine.cluster), dtype=np.int8)[:, None, None]
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
         whole = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.crossings import parts_of
-from Estimator.network.links import PipelineLayouts
+from Estimator.network.links import PipelineLayouts, outermost_tiers
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
 from Plans.groups import divided_replicas, replicas
@@ -293,7 +293,7 @@ def many_tied_s(plans: UniformPlans, tied_parameters: float, gradient_bytes: flo
     if isinstance(plans.shape.group_order, Assignment):
         tiers = np.arange(len(cluster.tiers))
         costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
-        place = plans.end_tiers(cluster)[several]
+        place = outermost_tiers(plans.assigned[:, 1].T)[several]
     else:
         strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
         distinct, place = np.unique(strides, return_inverse=True)

@@ -18,6 +18,7 @@ from Estimator.network.links import (
     boundary_tiers,
     carried_tiers,
     end_tiers,
+    outermost_routes,
     outermost_tiers,
     transfer_costs,
 )
@@ -227,12 +228,11 @@ class Messages:
     def boundary_tiers(self) -> NDArray[np.int8]:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the last stage to the first, too."""
         plan, assigned = self.plan, self._stages_by_tier
-        between: NDArray[np.int8] = (boundary_tiers(self._layout, self.cluster) if assigned is None else carried_tiers(assigned))[
-            0
-        ]
+        every = boundary_tiers(self._layout, self.cluster) if assigned is None else carried_tiers(assigned, self.cluster)
+        between: NDArray[np.int8] = every[0]
         if plan.interleave == 1:
             return between
-        ends = end_tiers(self._layout, self.cluster) if assigned is None else outermost_tiers(assigned)
+        ends = end_tiers(self._layout, self.cluster) if assigned is None else outermost_routes(assigned, self.cluster)
         tiers: NDArray[np.int8] = np.tile(np.concatenate([between, ends]), plan.interleave)[:-1]
         return tiers
 

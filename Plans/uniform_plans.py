@@ -18,7 +18,7 @@ from Estimator.network.links import (
     boundary_tiers,
     carried_tiers,
     end_tiers,
-    outermost_tiers,
+    outermost_routes,
 )
 from Plans.assignment import Assignment
 from Plans.groups import LayerGroups, layer_groups
@@ -154,12 +154,12 @@ class UniformPlans:
     def boundary_tiers(self, cluster: Cluster) -> TierArray:
         """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
         assigned = isinstance(self.shape.group_order, Assignment)
-        return carried_tiers(self.assigned[:, 1].T) if assigned else boundary_tiers(self.layouts, cluster)
+        return carried_tiers(self.assigned[:, 1].T, cluster) if assigned else boundary_tiers(self.layouts, cluster)
 
     def end_tiers(self, cluster: Cluster) -> TierArray:
         """``links.end_tiers`` of their pipelines, shape (N,)."""
         assigned = isinstance(self.shape.group_order, Assignment)
-        return outermost_tiers(self.assigned[:, 1].T) if assigned else end_tiers(self.layouts, cluster)
+        return outermost_routes(self.assigned[:, 1].T, cluster) if assigned else end_tiers(self.layouts, cluster)
 
     def nearest_tiers(self, cluster: Cluster) -> TierArray:
         """The innermost tier that a message between stages can take, shape (N,)."""

@@ -8,6 +8,7 @@ from Common.numbers import number, share
 from GraphExtractor.names import label
 from Reporter.text_tables import TextTable, new_table
 from Solver.chip_records import ChipPart, ChipReport
+from Studies.wording import bought_text
 
 GIGA = 1e9
 COLUMNS = {"mm²": "area_mm2", "peak W": "peak_w", "$": "cost_usd", "kg CO2e": "embodied_kg"}
@@ -41,6 +42,8 @@ def chip_sentences(report: ChipReport) -> Iterator[str]:
             f"{label(model)}: {number(use.average_w)} W per chip on average, {number(use.sample_j)} J per sample; a million "
             f"tokens cost {tokens} on the whole cluster"
         )
+        if use.bought is not None:
+            yield f"{label(model)}: {bought_text(use.bought)}"
 
 
 def total_of(parts: tuple[ChipPart, ...]) -> float:

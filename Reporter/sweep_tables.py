@@ -83,7 +83,14 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
         "MFU",
     )
     expert = any(plan.speedup_over_expert is not None for result in results for plan in result.plans)
-    columns += (*(("vs expert",) if expert else ()), *(f"vs {chip}" for chip in chips), "proven", "run")
+    bought = any(plan.cluster_usd is not None for result in results for plan in result.plans)
+    columns += (
+        *(("devices", "$") if bought else ()),
+        *(("vs expert",) if expert else ()),
+        *(f"vs {chip}" for chip in chips),
+        "proven",
+        "run",
+    )
     words = {"model", "chip", "recompute", *(key.replace("_", " ") for key in swept if _is_text(points, key))}
     versus = *(f"vs {chip}" for chip in chips), "vs expert"
     spared = ("run", "recompute", "micro-batch", *versus, "proven", "MFU", "memory", "tp x pp x dp")
@@ -97,7 +104,7 @@ def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[Sw
             rest = [*over, "yes" if result.optimal else "no", f"{sweep.store.name}/{point.key}"]
             table.add_row(
                 *(shared if position == 0 else [""] * len(shared)),
-                *_plan_cells(plan, expert=expert),
+                *_plan_cells(plan, expert=expert, bought=bought),
                 *(rest if position == 0 else []),
             )
     return table
@@ -141,8 +148,10 @@ def _where(result: PointResult, settings: Mapping[str, Any]) -> str:
     return accelerator_text(result.accelerator) if result.accelerator else Path(str(settings.get(DEVICE, ""))).stem
 
 
-def _plan_cells(plan: PlanRow, *, expert: bool) -> list[str]:
+def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> list[str]:
     cells = [str(plan.micro_batch_size), plan.recompute, degrees_text(plan), share(plan.model_flops_utilization)]
+    if bought:
+        cells += [str(plan.devices_used), "-" if plan.cluster_usd is None else number(plan.cluster_usd)]
     if expert:
         cells.append(f"{plan.speedup_over_expert:.2f}x" if plan.speedup_over_expert is not None else "-")
     return cells

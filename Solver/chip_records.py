@@ -12,16 +12,37 @@ class ChipPart:
 
 
 @dataclass(frozen=True)
+class BoughtCluster:
+    """What money bought for a plan: ``devices`` for ``cluster_usd``, so that ``left_usd`` is left.
+
+    It would have bought ``affordable_devices`` of the chip, of the ``most_devices`` that there are.
+    """
+
+    devices: int
+    cluster_usd: float
+    left_usd: float
+    affordable_devices: int
+    most_devices: int
+
+    @property
+    def money_binds(self) -> bool:
+        """Whether no more devices are to be had for the money, rather than for want of devices."""
+        return self.affordable_devices < self.most_devices
+
+
+@dataclass(frozen=True)
 class ChipUse:
     """A chip in the plan of one model: mean watts, joules of a sample on all devices, dollars and kilograms of CO2 equivalents.
 
-    Money and carbon count all devices of the cluster while a million tokens are trained, and the electricity that they take.
+    Money and carbon count all devices of the cluster while a million tokens are trained, and the electricity that they take;
+    where the cluster is ``bought`` these are the devices of the plan.
     """
 
     average_w: float
     sample_j: float
     usd_per_million_tokens: float
     kg_per_million_tokens: float
+    bought: BoughtCluster | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.die import PARTS, die_parts, die_process
 from Estimator.chips.power import peak_power_parts
 from Solver.chip_figures import ChipFigures
-from Solver.chip_records import ChipPart, ChipReport, ChipUse
+from Solver.chip_records import BoughtCluster, ChipPart, ChipReport, ChipUse
 from Solver.results import ModelPlan
 
 MILLION = 1e6
@@ -29,7 +29,7 @@ def chip_report(
     alone, memory = AcceleratorSet.of([chip]), space.platform.memory(chip.memory_system)
     die, platform = die_process(space.platform.technology), space.platform.at(chip.variant)
     clock = at_frequency(die, platform.frequency_hz)
-    links = space.link_bandwidth_bytes_per_s
+    links = space.links_bytes_per_s(chip)
     parts = die_parts(alone, space.platform, memory, links)
     power = peak_power_parts(alone, space.platform, memory, parts, clock, links)
     price = chip_price(parts, die, memory, links, space.prices)
@@ -41,10 +41,22 @@ def chip_report(
         area_mm2=_parts(parts, PARTS),
         peak_w=_parts(power),
         cost_usd=_parts(price, ("dies", "package", "memory")),
-        owning_usd=float(figures.owning_usd[0]),
+        owning_usd=float(figures.owned(max(plan.devices_used for plan in models.values())).owning_usd[0]),
         embodied_kg=_parts(carbon),
-        uses={name: _use(plan, figures) for name, plan in models.items()},
+        uses={
+            name: replace(_use(plan, figures.owned(plan.devices_used)), bought=_bought(plan.devices_used, figures))
+            for name, plan in models.items()
+        },
     )
+
+
+def _bought(devices: int, figures: ChipFigures) -> BoughtCluster | None:
+    """What money bought for a plan that uses so many ``devices``; None where their number was given."""
+    purchase = figures.purchase
+    if purchase is None or figures.caps is None:
+        return None
+    cost = purchase.cluster_usd(float(figures.owning_usd[0]), devices)
+    return BoughtCluster(devices, cost, max(purchase.usd - cost, 0.0), int(figures.caps[0]), purchase.most_devices)
 
 
 def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,14 +22,14 @@ from Estimator.devices.operator_cost import DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
-from GraphExtractor.graph import GraphKey, ModelGraph, Operator, Recompute
+from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
 from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Plans.plan import Precision
 from Plans.rates import Machine, device_machine
 from Plans.stage_totals import StageTimes
-from Solver.chip_figures import ChipFigures
+from Solver.chip_figures import ChipFigures, purchase_of, with_links_of
 from Solver.schedule.solver import Effort, ScheduleSolver
 from Solver.search.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.search.network_times import PassNetwork
@@ -210,7 +210,7 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
-    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has
+    known_figures: ChipFigures | None = None  # of chips whose memory and clock the platform has, and whose links the cluster
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -223,9 +223,16 @@ class DesignedChips(Hardware):
         """Area, power, money and carbon of each chip."""
         chips, devices = self.accelerators, self.cluster.num_devices
         streams = np.array([self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants])[chips.variant]
+        figures = ChipFigures.of(chips, self.space, streams, self.cluster)
         if self.known_figures is not None:
-            return replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
-        return ChipFigures.of(chips, self.space, streams, self.cluster)
+            network, purchase = figures.tier_bytes_per_s, purchase_of(self.space, self.cluster)
+            figures = replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
+            figures = replace(figures, tier_bytes_per_s=network, purchase=purchase)
+        return replace(figures, links_disturb=self.software.contention is not None)
+
+    def cluster_of(self, chip: Accelerator) -> Cluster:
+        """The cluster of chips with the links of ``chip``."""
+        return with_links_of(self.cluster, chip.variant)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -247,7 +254,7 @@ class DesignedChips(Hardware):
         chip = self.accelerators.accelerator(row)
         platform = self.platform.at(chip.variant)
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
-        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster, self.software)
+        return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster_of(chip), self.software)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``."""
@@ -259,10 +266,23 @@ class DesignedChips(Hardware):
         if folder is not None:
             key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
             path = folder / graph.key.label / f"layer_times-{key}.npz"
-        network = PassNetwork(GraphNetwork(graph, self.cluster, groups).seconds, groups.panels)
-        scheduled = scheduled_graph(graph, table, network, self.solver, path)
+        scheduled = scheduled_graph(graph, table, self._network(graph, groups), self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)
+
+    def _network(self, graph: ModelGraph, groups: LayerGroups) -> PassNetwork:
+        return self.pass_network(lambda cluster: GraphNetwork(graph, cluster, groups).seconds, groups.panels)
+
+    def pass_network(self, of_cluster: Callable[[Cluster], Callable[[Collective], float]], panels: int) -> PassNetwork:
+        """The networks of the chips, one for all that have the same links; ``of_cluster`` prices collectives."""
+        chips, own = self.accelerators, [variant.links for variant in self.accelerators.variants]
+        distinct = list(dict.fromkeys(own))
+        variants = [chips.variants[own.index(links)] for links in distinct]
+        first, *others = (of_cluster(with_links_of(self.cluster, each)) for each in variants)
+        if not others:
+            return PassNetwork(first, panels)
+        network_of = np.array([distinct.index(links) for links in own], dtype=np.int64)[chips.variant]
+        return PassNetwork(first, panels, tuple(others), network_of)
 
     def refined(
         self, modes: Sequence[Recompute], graph: ModelGraph, groups: LayerGroups, rows: IntArray, effort: Effort
@@ -280,11 +300,12 @@ class DesignedChips(Hardware):
         return self._scheduled[graph.key, groups]
 
     def standing(self, chip: Accelerator) -> DesignedChips:
-        """``chip`` alone, on a platform that has its memory and its clock, both of which may be changed then."""
+        """``chip`` alone, on a platform with its memory and clock and a cluster with its links, which may all be changed then."""
         if chip.standard == chip:
             return self.only([chip])
         figures = replace(self.only([chip]).figures, memory_bytes=None)
-        return replace(self.only([chip.standard]), platform=self.platform.at(chip.variant), known_figures=figures)
+        platform, cluster = self.platform.at(chip.variant), self.cluster_of(chip)
+        return replace(self.only([chip.standard]), platform=platform, cluster=cluster, known_figures=figures)
 
     def on_platform(self, platform: Platform) -> DesignedChips:
         """The same chips with what ``platform`` gives them."""
@@ -294,6 +315,11 @@ class DesignedChips(Hardware):
         """The same in another cluster; what was priced of graphs that the network does not change is kept."""
         kept = {key: each for key, each in self._scheduled.items() if not _communicates(each.graph)}
         return replace(self, cluster=cluster, _scheduled=kept)
+
+    def with_money(self, usd: float) -> DesignedChips:
+        """The same where so much money is there to buy devices; what was priced is kept."""
+        assert self.space is not None  # else nothing is known to cost anything
+        return replace(self, space=replace(self.space, limits=replace(self.space.limits, cluster_usd=usd)))
 
     def some(self, rows: IntArray) -> DesignedChips:
         """The same with the accelerators ``rows`` alone."""

@@ -110,6 +110,12 @@ def prepared(request: Request) -> PreparedPlan:
     degrees = single_plan(request)
     check_plan(degrees)
     check_cluster(degrees, hardware.cluster)
+    caps = None if request.max_cluster_cost is None else hardware.figures.caps
+    if caps is not None and degrees.devices > caps[0]:
+        raise InputError(
+            f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most {caps[0]:,} of this chip; give more, "
+            "or lower tp, pp, cp or dp"
+        )
     key = degrees.graph_key(model, request.sequence_length[0])
     graph = load_or_extract(key, request.folders.graphs, code=request.code)
     if request.chunk_layers is not None:

@@ -143,7 +143,7 @@ def design_space_of(request: Request) -> DesignSpace:
 def replaced_by(request: Request) -> Path | None:
     """The file whose accelerators are searched instead of the default space, where there is one."""
     space, path = request.hardware.space, request.folders.arch_configs / CORES
-    other = request.design_space != Request.design_space or bool(request.memory)
+    other = request.design_space != Request.design_space or bool(request.memory) or bool(request.links)
     if space is None or other or space.technology != space.own_technology:
         return None
     return path if request.chip is None and path.exists() else None

@@ -167,6 +167,15 @@ class Request:
             hardware=Hardware.CHIPS,
         ),
     ] = None
+    links: Annotated[
+        tuple[str, ...] | None,
+        About(
+            "links of a chip, as 18x25GB/s, each way of each: what they give is the bandwidth of those tiers of the cluster that "
+            "run over them, and they take area, power and money of whole dies",
+            "those of the design space, else as the cluster has them",
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
     max_area: Annotated[
         float | None,
         About("largest area of one chip, mm2, of all its dies", "any", least=1e-3, most=1e9, hardware=Hardware.CHIPS),
@@ -194,7 +203,8 @@ class Request:
     max_cluster_cost: Annotated[
         float | None,
         About(
-            "most US dollars that all devices may cost, with servers and switches; a sweep over devices finds how many to buy",
+            "most US dollars for all devices, with servers and switches: of each chip as many are bought, up to --devices, as "
+            "its best plan uses and the money allows",
             "any",
             least=1e-3,
             most=1e15,

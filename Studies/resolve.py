@@ -16,17 +16,20 @@ from Common.errors import InputError
 from Common.files import user_path
 from Common.refusals import Refusals
 from Common.settings import ALL, COMMAND_LINE
+from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.chip_limits import ChipLimits
-from Estimator.chips.design_space_files import PRICES, SpaceChanges
+from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.design_space_files import SpaceChanges
+from Estimator.chips.own_links import own_links
 from Estimator.constants import Kind, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
 from Estimator.hardware_files import check_cluster
-from Estimator.network.cluster import with_devices, with_fast_domain
+from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
+from Estimator.network.own_links import check_links
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import permission
-from Solver.chip_figures import cluster_switches_usd
 from Studies.annotations import Mode
 from Studies.applicability import inapplicable, unasked
 from Studies.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
@@ -244,6 +247,8 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
     if constants:
         whole, software = changed(whole, Kind.CLUSTER, constants), changed(software, Kind.SOFTWARE, constants)
         check_cluster(whole, Path(cluster_name))
+    if space is not None:
+        _check_own_links(space, chip, files.cluster(cluster_name), whole)
     asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
     cluster = with_devices(asked, values["devices"]) if "devices" in values and mode is Mode.SEARCH else asked
     sizes = DeviceSizes(*(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops")))
@@ -267,19 +272,33 @@ def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
 def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles) -> SpaceChanges:
     """What is asked of a design space beside what its file states, for chips with ``links`` of so many bytes per second."""
     prices = files.prices(given["prices"]) if "prices" in given else None
-    limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost")))
-    if "max_cluster_cost" in values:
-        cluster = files.cluster(given.get("cluster", Request.cluster))
-        devices = values.get("devices", cluster.num_devices)
-        switches = cluster_switches_usd(cluster, devices, prices or files.prices(PRICES))
-        limits = replace(limits, device_usd=values["max_cluster_cost"] / devices - switches)
+    limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost")))
     return SpaceChanges(
         technology=given.get("technology"),
         memory=values.get("memory") or (),
+        links=values.get("links") or (),
         limits=limits,
         link_bandwidth_bytes_per_s=links,
         prices=prices,
     )
+
+
+def _check_own_links(space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster) -> None:
+    """Refuse links of chips that ``used``, which is ``stated`` with other constants, has no use for, or no use for its own.
+
+    Raises:
+        InputError: says what it could use.
+    """
+    axis = space.axes.links or () if chip is None else (chip.links,)
+    own = [own_links(text) for text in axis if text is not None]
+    for links in own:
+        check_links(used, links)
+    for before, after in zip(stated.tiers, used.tiers, strict=True):
+        if own and before.link_parts and before.bandwidth_bytes_per_s != after.bandwidth_bytes_per_s:
+            raise InputError(
+                f"the bandwidth of tier {before.name} of cluster {stated.name} is changed, but follows from the chips' own links "
+                f"({own[0].label}); change these with --links, or name the tiers whose bandwidth is meant"
+            )
 
 
 def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:

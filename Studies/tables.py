@@ -46,6 +46,7 @@ AXIS_COLUMNS: Mapping[FrontAxis, str] = {
     FrontAxis.COST: "owning_usd",
     FrontAxis.CARBON: "embodied_kg",
 }
+BOUGHT = ("value", "value_bound")  # the objective where devices are bought, which throughput alone does not tell then
 OF_PLANS = (
     *("model", "hbm_bytes", "layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "micro_batch_size", "sequence_parallel"),
     *("recompute", "pp", "dp", "zero_stage"),
@@ -178,10 +179,14 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
     if accelerators is not None:
         chip = {name: getattr(accelerators, name)[rows] for name in COLUMNS}
         if accelerators.variants != (STANDARD,):
-            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in VARIED}
+            linked = any(variant.links is not None for variant in accelerators.variants)
+            varied = [name for name in VARIED if linked or name != "links"]
+            chip |= {name: np.array(getattr(accelerators, name))[rows] for name in varied}
         if group.figures.memory_bytes is not None:
-            chip |= {name: getattr(group.figures, name) for name in ("peak_w", "owning_usd", "embodied_kg")}
-            chip[TOTAL_ENERGY] = group.figures.sample_joules(group.energy_j, group.batch_samples / iteration_s)
+            throughput, owned = group.batch_samples / iteration_s, group.owned_devices
+            chip |= {name: getattr(group.figures, name) for name in ("peak_w", "embodied_kg")}
+            chip["owning_usd"] = group.figures.device_usd(owned)
+            chip[TOTAL_ENERGY] = group.figures.total_joules(group.energy_j, throughput, owned)
     modes = np.array([list(Recompute).index(plan.recompute) for plan in shapes])
     lying = [str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE for plan in shapes]
 
@@ -208,11 +213,12 @@ def _group_frame(group: PointGroup, accelerators: AcceleratorSet | None, models:
             "status": category(group.status.astype(np.int64), [status.name.lower() for status in PointStatus]),
             "throughput_samples_per_s": group.batch_samples / iteration_s,
             "time_per_batch_s": iteration_s,
-            "throughput_bound_samples_per_s": group.throughput_bound,
+            "throughput_bound_samples_per_s": group.fastest_bound,
             "energy_per_sample_j": group.energy_j if accelerators is not None else np.full(len(points), np.nan),
             "memory_bytes": np.where(evaluated, group.memory_bytes, np.nan),
             "pp": np.where(evaluated, group.pp, 0),
             "dp": np.where(evaluated, group.dp, 0),
+            **dict(zip(BOUGHT, group.bought_values, strict=False)),
         }
     )
     return frame if not group.absent.any() else frame[~group.absent]

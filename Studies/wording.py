@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from Common.choices import Combine, GroupOrder, KeyExchange, LayoutName, Objective
 from Common.numbers import number, percent
 from Common.units import MIB
+from Estimator.chips.own_links import own_links
 from GraphExtractor.names import label
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
     from Plans.results import Breakdown
+    from Solver.chip_records import BoughtCluster
     from Solver.results import (
         AxisValue,
         DesignPoint,
@@ -89,6 +91,8 @@ def accelerator_text(accelerator: Accelerator) -> str:
     if accelerator.memory_system is not None:
         kind, _, stacks = accelerator.memory_system.partition(":")
         text += f", {stacks} x {kind}"
+    if accelerator.links is not None:
+        text += f", {own_links(accelerator.links).words}"
     return text if accelerator.frequency_hz is None else f"{text}, {number(accelerator.frequency_hz / GIGA)} GHz"
 
 
@@ -217,3 +221,12 @@ def listed(items: Sequence[str]) -> str:
 def part_text(name: str) -> str:
     """What a part of the breakdown is called in a sentence."""
     return PARTS.get(name.removesuffix("_s"), name.removesuffix("_s").replace("_", " "))
+
+
+def bought_text(bought: BoughtCluster) -> str:
+    """What was bought for a plan, what it cost, and what the money would have bought."""
+    devices = "1 device" if bought.devices == 1 else f"{bought.devices:,} devices"
+    paid = f"{devices} bought for {number(bought.cluster_usd)} $ with servers and network, {number(bought.left_usd)} $ left"
+    if bought.money_binds:
+        return f"{paid}; the money buys at most {bought.affordable_devices:,} of this chip"
+    return f"{paid}; the money would buy more than the {bought.most_devices:,} devices that there may be"

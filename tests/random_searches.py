@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from Common.choices import Combine, FrontAxis, KeyExchange, Objective, TensorLayout
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.own_links import OwnLinks
 from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import PassStarts
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.contention import Contention
+from Estimator.network.own_links import over_links
 from GraphExtractor.graph import (
     GraphKey,
     LayerGraph,
@@ -46,6 +48,7 @@ from Solver.cuts.layer_graph import Edge, edges_between
 from Solver.hardware import Hardware, PricedGraph
 from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
+from Solver.purchase import Purchase
 from Solver.schedule.solver import Effort
 from Solver.search.pursuit import USUAL
 from Solver.search.run import Run, Stores
@@ -174,6 +177,8 @@ class RandomHardware(Hardware):
     alike: bool = False  # configurations that tie often
     excess_of: FloatArray = field(default_factory=lambda: np.ones(1))
     memories: tuple[int, ...] = ()  # as they are sold, one of which each configuration has; none: as much as is asked
+    links: tuple[OwnLinks, ...] = ()  # one of which each configuration has; none: as the cluster has them
+    purchase: Purchase | None = None  # with whose money devices that are sold are bought
     waits: bool = True  # whether passes of some begin behind waits, which bounds of shapes know nothing of
 
     @property
@@ -192,7 +197,17 @@ class RandomHardware(Hardware):
         held = random.choice(np.array(self.memories, dtype=np.float64), self.count)
         use = UseCosts(service_s=1e4, usd_per_j=0.1, kg_per_j=0.01, host_w=0.5)
         devices = self.cluster.num_devices
-        return ChipFigures(area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use)
+        known = area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use
+        if not self.links:
+            return ChipFigures(*known, purchase=self.purchase)
+        tiers = np.array([[tier.bandwidth_bytes_per_s for tier in self.cluster_of(row).tiers] for row in range(self.count)])
+        return ChipFigures(*known, tiers, links_disturb=True, purchase=self.purchase)
+
+    def cluster_of(self, row: int) -> Cluster:
+        """The cluster of chips with the links of a configuration."""
+        if not self.links:
+            return self.cluster
+        return over_links(self.cluster, self.links[np.random.default_rng([self.seed, 8, row]).integers(len(self.links))])
 
     @property
     def fingerprint(self) -> str:
@@ -209,7 +224,7 @@ class RandomHardware(Hardware):
         random = np.random.default_rng([self.seed, 6])
         starts = PassStarts(*random.uniform(0, 0.2, 2).tolist()) if self.waits and random.random() < 0.5 else PassStarts()
         stream = float(self.figures.stream_bytes_per_s[row]) if self.memories else 1000 * STREAM_BYTES_PER_S
-        return Machine("random", memory_bytes, 1e12, stream, self.cluster, self.software, pass_starts=starts)
+        return Machine("random", memory_bytes, 1e12, stream, self.cluster_of(row), self.software, pass_starts=starts)
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         costs = {mode: self.costs(graph, mode, groups) for mode in modes}
@@ -509,7 +524,7 @@ class Case:
     models: dict[str, RandomModel]
     known: dict[tuple[ModelProblem, UniformPlan, int, float, bool], Enumerated] = field(default_factory=dict)
     plans: dict[tuple[ModelProblem, UniformPlan, bool], list[tuple[UniformPlan, LayerCosts]]] = field(default_factory=dict)
-    cuts: dict[tuple[str, UniformPlan, float, float, bytes], Enumerated] = field(default_factory=dict)
+    cuts: dict[tuple[str, UniformPlan, float, float, Cluster, bytes], Enumerated] = field(default_factory=dict)
 
     def run(self) -> Run:
         return Run(self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress())
@@ -532,15 +547,20 @@ class Case:
         return self.known[asked]
 
     def _enumerated(self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, least: bool) -> Enumerated:
+        nothing, every = Enumerated(shape, math.inf, 0.0), self.every_plan(model, shape, row, memory_bytes, least=least)
+        return min((nothing, *every), key=lambda each: each.iteration_s)
+
+    def every_plan(
+        self, model: ModelProblem, shape: UniformPlan, row: int, memory_bytes: float, *, least: bool = False
+    ) -> Iterator[Enumerated]:
+        """Every plan of one shape on one configuration with its best cut."""
         machine = self.hardware.machine(row, memory_bytes)
-        best = Enumerated(shape, math.inf, 0.0)
         for plan, costs in self._priced(model, shape, least):
             seconds = _seconds_of(costs, row)  # configurations may be alike
-            asked = model.name, plan, memory_bytes, machine.stream_bytes_per_s, seconds
+            asked = model.name, plan, memory_bytes, machine.stream_bytes_per_s, machine.cluster, seconds
             if asked not in self.cuts:
                 self.cuts[asked] = best_cut(plan, costs, machine, row)
-            best = min(best, self.cuts[asked], key=lambda each: each.iteration_s)
-        return best
+            yield self.cuts[asked]
 
     def _priced(self, model: ModelProblem, shape: UniformPlan, least: bool) -> list[tuple[UniformPlan, LayerCosts]]:
         """Every plan of a shape with what its layers cost, on all configurations."""
@@ -583,12 +603,19 @@ def case_of_seed(
     tables: bool = False,
     sold: bool = False,
     front: tuple[FrontAxis, ...] = USUAL.front,
+    linked: bool = False,
 ) -> Case:
-    """Chips if there are several configurations, else a device; memory from too little to ample, of chips as it is ``sold``."""
+    """Chips if there are several configurations, else a device; memory from too little to ample, of chips as it is ``sold``.
+
+    Those that are ``linked`` have links of their own, of which the first tier gets what they give.
+    """
     random = np.random.default_rng(seed)
     problems, named = [], {}
     whole = configurations > 1
     cluster = random_cluster(random, 16, int(random.integers(1, 4)))
+    first, *outer = cluster.tiers
+    links = tuple(OwnLinks(2, times * first.bandwidth_bytes_per_s) for times in (0.1, 0.5, 3.0)) if linked else ()
+    cluster = replace(cluster, tiers=(replace(first, link_parts=1), *outer)) if linked else cluster
     for index in range(models):
         experts, branching = bool(random.random() < 0.3), bool(random.random() < 0.35)
         layers = int(random.integers(1, (4 if branching else most_layers) + 1))
@@ -599,7 +626,7 @@ def case_of_seed(
     sizes = sorted({int(1000 * 10.0 ** random.uniform(1.0, 2.3)) for _ in range(memories)})
     worst = np.where(random.random(configurations) < 0.5, excess, 1.0)
     own = tuple(sizes) if sold else ()
-    hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst, own)
+    hardware = RandomHardware(seed, configurations, cluster, random_software(random), whole, alike, worst, own, links)
     how = list(Combine)[seed % len(Combine)]
     return Case(SearchProblem("random", tuple(problems), tuple(sizes), objective, how, front), hardware, named)
 

@@ -35,10 +35,14 @@ class VectorFunctions:
 
 @dataclass(frozen=True)
 class Variant:
-    """What chips of a space may differ in besides cores and buffers: memory as it is sold, and clock. None: the platform's."""
+    """What chips of a space may differ in besides cores and buffers: memory as it is sold, clock, links.
+
+    None: those of the platform, and links as the cluster has them.
+    """
 
     memory: str | None = None  # the label of one of the platform's ``memories``
     frequency_hz: float | None = None
+    links: str | None = None  # the label of ``OwnLinks``
 
 
 STANDARD = Variant()
@@ -93,7 +97,7 @@ class Platform:
 class Accelerator:
     """One chip: ``num_tc`` tensor cores (``depth`` rows x ``width`` columns), ``num_vc`` vector cores of ``width_vc`` lanes.
 
-    ``memory_system`` and ``frequency_hz`` as of a ``Variant``.
+    ``memory_system``, ``frequency_hz`` and ``links`` as of a ``Variant``.
     """
 
     num_tc: int
@@ -105,21 +109,22 @@ class Accelerator:
     area_mm2: float
     memory_system: str | None = None
     frequency_hz: float | None = None
+    links: str | None = None
 
     @property
     def variant(self) -> Variant:
-        """Its memory and clock."""
-        return Variant(self.memory_system, self.frequency_hz)
+        """Its memory, clock and links."""
+        return Variant(self.memory_system, self.frequency_hz, self.links)
 
     @property
     def standard(self) -> Accelerator:
-        """The same cores and buffers with the memory and the clock of the platform."""
-        return replace(self, memory_system=None, frequency_hz=None)
+        """The same cores and buffers with the memory and the clock of the platform, and links as the cluster has them."""
+        return replace(self, memory_system=None, frequency_hz=None, links=None)
 
 
 SIZES = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")  # that decide what an accelerator is, with its variant
 COLUMNS = (*SIZES, "area_mm2")
-VARIED = ("memory_system", "frequency_hz")
+VARIED = ("memory_system", "frequency_hz", "links")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +167,7 @@ class VectorCores:
 class AcceleratorSet:
     """N accelerators as arrays of shape (N,); ``tc_index``/``vc_index`` say which distinct core configurations each has.
 
-    ``variant`` is the place of each one's memory and clock among ``variants``.
+    ``variant`` is the place of each one's memory, clock and links among ``variants``.
     """
 
     num_tc: IntArray
@@ -211,11 +216,18 @@ class AcceleratorSet:
 
     @cached_property
     def _tensor(self) -> tuple[IntArray, IntArray]:
-        return _distinct(self.num_tc, self.width, self.depth, self.glb_bytes, self.variant)
+        return _distinct(self.num_tc, self.width, self.depth, self.glb_bytes, self._core_variant)
 
     @cached_property
     def _vector(self) -> tuple[IntArray, IntArray]:
-        return _distinct(self.num_vc, self.width_vc, self.glb_bytes, self.variant)
+        return _distinct(self.num_vc, self.width_vc, self.glb_bytes, self._core_variant)
+
+    @cached_property
+    def _core_variant(self) -> IntArray:
+        """``variant`` as cores know it: the first that differs in nothing but links, which no core sees; shape (N,)."""
+        alike = [replace(each, links=None) for each in self.variants]
+        firsts: IntArray = np.array([alike.index(each) for each in alike], dtype=np.int64)[self.variant]
+        return firsts
 
     @property
     def tc_index(self) -> IntArray:
@@ -249,14 +261,20 @@ class AcceleratorSet:
         clocks = [variant.frequency_hz for variant in self.variants]
         return [clocks[place] for place in self.variant.tolist()]
 
+    @property
+    def links(self) -> list[str | None]:
+        """The links of each, None where they are the cluster's."""
+        links = [variant.links for variant in self.variants]
+        return [links[place] for place in self.variant.tolist()]
+
     def accelerator(self, index: int) -> Accelerator:
         """One of them as a record."""
         variant = self.variants[self.variant[index]]
         columns = {name: getattr(self, name)[index].item() for name in COLUMNS}
-        return Accelerator(**columns, memory_system=variant.memory, frequency_hz=variant.frequency_hz)
+        return Accelerator(**columns, memory_system=variant.memory, frequency_hz=variant.frequency_hz, links=variant.links)
 
     def find(self, accelerator: Accelerator) -> int | None:
-        """Index of the accelerator with these cores, buffer, memory and clock, None where it is not in the set."""
+        """Index of the accelerator with these cores, buffer, memory, clock and links, None where it is not in the set."""
         if accelerator.variant not in self.variants:
             return None
         same = [getattr(self, name) == getattr(accelerator, name) for name in SIZES]

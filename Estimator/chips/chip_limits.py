@@ -21,17 +21,17 @@ class ChipLimits:
     area_mm2: float | None = None
     power_w: float | None = None
     cost_usd: float | None = None
-    device_usd: float | None = None  # of a chip with its share of servers, without switches
+    cluster_usd: float | None = None  # of all devices with servers and switches: it buys one of each chip at least
 
     @property
     def any(self) -> bool:
         """Whether there is a limit at all."""
-        return any(each is not None for each in (self.area_mm2, self.power_w, self.cost_usd, self.device_usd))
+        return any(each is not None for each in (self.area_mm2, self.power_w, self.cost_usd, self.cluster_usd))
 
     @property
     def words(self) -> str:
         """The limits in words, empty where there are none."""
-        shares = (self.device_usd, "USD with its share of servers")
+        shares = (self.cluster_usd, "USD with its share of servers")
         stated = ((self.area_mm2, "mm2"), (self.power_w, "W"), (self.cost_usd, "USD"), shares)
         return " and ".join(f"{limit:g} {unit}" for limit, unit in stated if limit is not None)
 
@@ -42,7 +42,7 @@ class ChipLimits:
             (self.area_mm2, whole.area_mm2),
             (self.power_w, whole.peak_w),
             (self.cost_usd, whole.cost_usd),
-            (self.device_usd, whole.owning_usd),
+            (self.cluster_usd, whole.owning_usd),
         ):
             if limit is not None:
                 found &= taken <= limit

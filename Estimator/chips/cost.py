@@ -32,6 +32,7 @@ from Estimator.quantity import UncertainQuantity, quantity_problems
 MM2_PER_CM2 = 100.0
 HOURS_PER_YEAR = 8766.0
 G_PER_KG = W_PER_KW = 1000.0
+MOST_TIERS = 64  # of switches
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,16 @@ def switches_usd(bandwidth_bytes_per_s: float, devices: int, prices: Prices) -> 
     """
     if devices <= 1:
         return 0.0
-    radix, tiers = prices.switch_radix.value, 1
-    while (radix if tiers == 1 else 2 * (radix / 2) ** tiers) < devices and tiers < 64:
-        tiers += 1
+    tiers = len(clos_sizes(devices, prices)) + 1
     return (2 * tiers - 1) * bandwidth_bytes_per_s / GB * prices.switch.value
+
+
+def clos_sizes(devices: int, prices: Prices) -> list[int]:
+    """The most devices that 1, 2, ... tiers of switches join, as far as these are fewer than ``devices``."""
+    radix, sizes = prices.switch_radix.value, list[float]()
+    while len(sizes) < MOST_TIERS - 1 and (joined := 2 * (radix / 2) ** (len(sizes) + 1) if sizes else radix) < devices:
+        sizes.append(joined)
+    return [int(size) for size in sizes]
 
 
 def energy_kwh(power_w: ArrayLike, prices: Prices) -> FloatArray:

@@ -12,6 +12,7 @@ from Common.units import MIB
 from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, AcceleratorSet, IntArray, Platform, Variant
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
+from Estimator.chips.own_links import own_links
 from Estimator.chips.whole_chip import WholeChips, whole_chips
 
 GIGA = 1e9
@@ -23,6 +24,7 @@ class Axes:
     """Values each parameter takes. ``width_vc`` null: vector cores are as wide as tensor cores.
 
     ``memory`` lists memories as they are sold, as hbm3e:4 for four stacks, ``frequency_ghz`` clocks; null: the platform's.
+    ``links`` lists a chip's own, as 18x25GB/s; null: those of the cluster.
     """
 
     num_tc: tuple[int, ...]
@@ -33,6 +35,7 @@ class Axes:
     glb_mib: tuple[int, ...]
     memory: tuple[str, ...] | None = None
     frequency_ghz: tuple[float, ...] | None = None
+    links: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class ChipSize:
     glb_mib: int
     memory: str | None = None
     frequency_ghz: float | None = None
+    links: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class DesignSpace:
     """A design space with the platform all its accelerators share; ``technology`` names what the platform's areas come from.
 
     ``own_technology`` is the one that the file of the space names; both are names or absolute paths. Where chips have memory as
-    it is sold, their area is that of the whole die, with links of ``link_bandwidth_bytes_per_s``, and ``prices`` say what they
-    cost; ``limits`` are what they may take.
+    it is sold, their area is that of the whole die, with links of their own, or of ``link_bandwidth_bytes_per_s`` where they
+    state none, and ``prices`` say what they cost; ``limits`` are what they may take.
     """
 
     name: str
@@ -89,7 +93,7 @@ class DesignSpace:
     limits: ChipLimits = NO_LIMITS
 
     def generate(self) -> AcceleratorSet:
-        """All accelerators of the space, in lexicographic order of memories, clocks and the other axes.
+        """All accelerators of the space, in lexicographic order of memories, links, clocks and the other axes.
 
         Raises:
             InputError: nothing on the axes passes budget, rule and limits.
@@ -101,7 +105,8 @@ class DesignSpace:
         if axes.width_vc is None:
             width_vc = width
         columns = (num_tc, num_vc, width, depth, width_vc, glb_mib * MIB)
-        found = [self._kept(columns, memory) for memory in axes.memory or (None,)]
+        variants = [Variant(memory, None, links) for memory in axes.memory or (None,) for links in axes.links or (None,)]
+        found = [self._kept(columns, variant) for variant in variants]
         every = AcceleratorSet.joined([kept.chips for kept in found])
         if not len(every):
             least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
@@ -122,9 +127,12 @@ class DesignSpace:
         """``chip`` with the area that it takes."""
         return replace(chip, area_mm2=float(self.whole(AcceleratorSet.of([chip])).area_mm2[0]))
 
-    def _kept(self, columns: tuple[IntArray, ...], memory: str | None) -> _Kept:
-        """The chips with one memory, and the range of all areas."""
-        variant = Variant(memory, None)
+    def links_bytes_per_s(self, chip: Accelerator) -> float:
+        """Bandwidth of all links of ``chip``, each way."""
+        return self.link_bandwidth_bytes_per_s if chip.links is None else own_links(chip.links).bandwidth_bytes_per_s
+
+    def _kept(self, columns: tuple[IntArray, ...], variant: Variant) -> _Kept:
+        """The chips with one memory and links, and the range of all areas."""
         named = dict(zip(SIZES, columns, strict=True))
         chips = AcceleratorSet(**named, area_mm2=np.zeros(len(columns[0])), variants=(variant,))
         area = self.whole(chips).area_mm2
@@ -146,7 +154,7 @@ class DesignSpace:
         found, left = [], np.ones(len(chips), dtype=np.bool_)
         for frequency_hz in clocks:
             clock = None if frequency_hz == self.platform.frequency_hz else frequency_hz
-            clocked = replace(chips, variants=(Variant(variant.memory, clock),))
+            clocked = replace(chips, variants=(replace(variant, frequency_hz=clock),))
             passing: BoolArray = self.limits.passing(self.whole(clocked)) & left
             found.append(clocked.some(passing))
             if self.axes.frequency_ghz is None:
@@ -156,7 +164,7 @@ class DesignSpace:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Chips of a space with one memory, and the least and the largest area on its grid."""
+    """Chips of a space with one memory and links, and the least and the largest area on its grid."""
 
     chips: AcceleratorSet
     least_mm2: float
@@ -167,4 +175,5 @@ def accelerator_of(size: ChipSize, platform: Platform, area_mm2: float = 0.0) ->
     """The accelerator of these sizes."""
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
     frequency_hz = None if size.frequency_ghz is None else size.frequency_ghz * GIGA
-    return Accelerator(*cores, area_mm2, size.memory, None if frequency_hz == platform.frequency_hz else frequency_hz)
+    clock = None if frequency_hz == platform.frequency_hz else frequency_hz
+    return Accelerator(*cores, area_mm2, size.memory, clock, None if size.links is None else own_links(size.links).label)

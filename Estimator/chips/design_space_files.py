@@ -17,10 +17,12 @@ from Estimator.chips.clock import maximum_frequency_hz
 from Estimator.chips.cost import Prices, load_prices
 from Estimator.chips.design_space import GIGA, Axes, ChipSize, DesignSpace, KeepRule, ReferenceChip, accelerator_of
 from Estimator.chips.memory_files import memory_system
+from Estimator.chips.own_links import own_links
 from Estimator.constants import ConstantChange, Kind, changed
 from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
 
 PRICES = "datacenter_2025"  # where none are given
+TEXTS = frozenset({"memory", "links"})  # axes whose values are no numbers
 LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
 LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
 
@@ -60,7 +62,7 @@ class DesignSpaceFile:
 class SpaceChanges:
     """What a request has in place of what the file of a space states; empty: nothing.
 
-    Chips have links of ``link_bandwidth_bytes_per_s`` and cost what ``prices`` say.
+    Chips that state no links have some of ``link_bandwidth_bytes_per_s``, and all cost what ``prices`` say.
     """
 
     technology: str | None = None
@@ -69,6 +71,7 @@ class SpaceChanges:
     link_bandwidth_bytes_per_s: float = 0.0
     prices: Prices | None = None
     constants: tuple[ConstantChange, ...] = ()
+    links: tuple[str, ...] = ()
 
 
 NO_CHANGES = SpaceChanges()
@@ -95,7 +98,8 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     systems = {label: memory_system(label, path.parent) for label in labels}
     platform = replace(platform, memories=tuple({each.label: each for each in systems.values()}.values()))
     platform = _with_constants(platform, changes.constants, path)
-    axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None)
+    links = _labels(changes.links or stated.axes.links or ())
+    axes = replace(stated.axes, memory=tuple(systems[label].label for label in memory) or None, links=links)
     space = DesignSpace(
         name=stated.name,
         technology=asked or own,
@@ -115,7 +119,8 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
         named = size.memory and systems[size.memory].label
         if named is None and axes.memory is not None:
             named = axes.memory[0]  # a chip that states none has that of the space
-        return space.with_area(accelerator_of(replace(size, memory=named), platform))
+        linked = size.links or (axes.links[0] if axes.links else None)
+        return space.with_area(accelerator_of(replace(size, memory=named, links=linked), platform))
 
     references = tuple(ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references)
     limit = stated.budget.area_mm2 if stated.budget.accelerator is None else chip(stated.budget.accelerator).area_mm2
@@ -129,7 +134,8 @@ def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
     Raises:
         InputError: as ``load_design_space``.
     """
-    if not changes.memory and space.axes.memory is None and not changes.limits.any and not changes.constants:
+    asked = changes.memory or changes.links or changes.limits.any or changes.constants
+    if not asked and space.axes.memory is None:
         return space
     systems = tuple(memory_system(label) for label in changes.memory)
     memories = tuple({each.label: each for each in (*space.platform.memories, *systems)}.values())
@@ -137,13 +143,18 @@ def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
     other = replace(
         space,
         platform=_with_constants(replace(space.platform, memories=memories), changes.constants, Path(space.name)),
-        axes=replace(space.axes, memory=labels),
+        axes=replace(space.axes, memory=labels, links=_labels(changes.links) or space.axes.links),
         limits=changes.limits,
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s,
         prices=changed(changes.prices or space.prices, Kind.PRICES, changes.constants),
     )
     _check_die(other, space.name)
     return other
+
+
+def _labels(links: Sequence[str]) -> tuple[str, ...] | None:
+    """Distinct links, each by its label; None where there are none."""
+    return tuple(dict.fromkeys(own_links(text).label for text in links)) or None
 
 
 def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], source: Path) -> Platform:
@@ -166,7 +177,7 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     size = to_record(ChipSize, read_yaml(path), str(path))
     file = FileRefusals(path)
     for key, value in vars(size).items():
-        if key not in {"memory", "frequency_ghz"}:
+        if key not in {*TEXTS, "frequency_ghz"}:
             require(0 < value <= LARGEST_VALUE, file, key, value, f"a whole number from 1 to {LARGEST_VALUE}")
     if size.frequency_ghz is not None:
         _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
@@ -181,6 +192,13 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
             known = ", ".join(each.label for each in space.platform.memories) or "none"
             raise InputError(f"{path}: memory is {system.label}, but the design space {space.name} has {known}; see --memory")
         size = replace(size, memory=system.label)
+    links = space.axes.links or ()
+    if size.links is None and links:
+        require(len(links) == 1, path, "links", "left out", f"given, as in the design space {space.name}: {', '.join(links)}")
+        size = replace(size, links=links[0])
+    require(
+        size.links is None or size.memory is not None, path, "links", size.links, "left out where memory is not as it is sold"
+    )
     return space.with_area(accelerator_of(size, space.platform))
 
 
@@ -196,6 +214,11 @@ def _check_die(space: DesignSpace, source: str) -> None:
         raise InputError(
             f"{source}: the technology {technology.name} describes whole dies, which carry memory as it is sold, and none is "
             "given; name one with --memory, as hbm2e:4 for four stacks ('phaze list memories' shows them)"
+        )
+    if space.axes.links and not space.axes.memory:
+        raise InputError(
+            f"{source}: links are {space.axes.links[0]}, which take area and power of a whole die, and the technology "
+            f"{technology.name} does not describe them; give --technology, as foundry_7nm, and --memory, as hbm2e:4"
         )
     if space.limits.any and not space.axes.memory:
         raise InputError(
@@ -226,7 +249,7 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
             if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more values"):
                 continue
             require(len(set(values)) == len(values), file, f"axes.{axis}", list(values), "without repetition")
-            if axis != "memory":
+            if axis not in TEXTS:
                 _check_values(axis, values, file)
     grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
     require(grid <= LARGEST_GRID, file, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")

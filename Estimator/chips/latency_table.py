@@ -98,8 +98,9 @@ class LatencyTable(OperatorCostModel):
         return PricedOperators(alone=alone, on_one_core=on_one_core)
 
     def times(self, graph: OperatorGraph, rows: IntArray | slice, collective_s: FloatArray, panels: int = 1) -> OperatorTimes:
-        """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``, (collectives,).
+        """Price the operators of ``graph`` on the accelerators ``rows``; its collectives take ``collective_s``.
 
+        These have shape (collectives,), or (collectives, rows) where accelerators have different links.
         Operators take what their parts do (``Estimator.chips.part_prices``), products of 2D layouts in so many ``panels``; a
         collective takes its time on the network whatever the mode. What is streamed costs joules, and seconds beyond these that
         ``Solver.search.network_times`` adds.
@@ -112,7 +113,7 @@ class LatencyTable(OperatorCostModel):
         single_s, all_s = (self._seconds(at, mode, panels) for mode in ("single", "all"))
         single_j, all_j = (self._joules(graph, rows, at, mode) for mode in ("single", "all"))
         for seconds in (single_s, all_s):
-            seconds[collectives] = collective_s[:, None]
+            seconds[collectives] = collective_s[:, None] if collective_s.ndim == 1 else collective_s
         return OperatorTimes(*(np.ascontiguousarray(priced.T) for priced in (single_s, all_s, single_j, all_j)))
 
     def piece_times(self, graph: OperatorGraph, rows: IntArray | slice, panels: int) -> tuple[PieceTimes[FloatArray], ...]:

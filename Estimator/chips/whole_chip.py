@@ -15,6 +15,7 @@ from Estimator.chips.area import area_mm2
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.cost import Prices, chip_price, embodied_carbon
 from Estimator.chips.die import DieParts, die_parts, die_process, edge_problem, too_large
+from Estimator.chips.own_links import own_links
 from Estimator.chips.power import constant_power, peak_power_w
 from Estimator.chips.technology import FloatArray
 
@@ -40,7 +41,7 @@ class WholeChips:
 def whole_chips(
     chips: AcceleratorSet, platform: Platform, link_bandwidth_bytes_per_s: float, prices: Prices | None
 ) -> WholeChips:
-    """What ``chips`` take, each with its own memory and clock."""
+    """What ``chips`` take, each with its own memory, clock and links; those that state none have links of so many bytes/s."""
     count = len(chips)
     area, static, peak, cost, owning, embodied = np.zeros((6, count))
     found = WholeChips(area, static, peak, cost, owning, embodied, np.ones(count, dtype=np.bool_))
@@ -55,13 +56,15 @@ def whole_chips(
             continue
         memory, die = platform.memory(variant.memory), die_process(platform.technology)
         clock = at_frequency(die, of_variant.frequency_hz)
-        parts: DieParts = die_parts(some, of_variant, memory, link_bandwidth_bytes_per_s)
+        own = None if variant.links is None else own_links(variant.links)
+        links_bytes_per_s = link_bandwidth_bytes_per_s if own is None else own.bandwidth_bytes_per_s
+        parts: DieParts = die_parts(some, of_variant, memory, links_bytes_per_s)
         found.area_mm2[mine] = parts.total_mm2
         found.static_w[mine] = constant_power(parts, die, clock, memory).total_w
-        found.peak_w[mine] = peak_power_w(some, platform, memory, parts, clock, link_bandwidth_bytes_per_s)
+        found.peak_w[mine] = peak_power_w(some, platform, memory, parts, clock, links_bytes_per_s)
         found.buildable[mine] = ~(edge_problem(parts.total_mm2, memory, parts.dies) | too_large(parts))
         if prices is not None:
-            price = chip_price(parts, die, memory, link_bandwidth_bytes_per_s, prices)
+            price = chip_price(parts, die, memory, links_bytes_per_s, prices)
             found.cost_usd[mine], found.owning_usd[mine] = price.chip_usd, price.total_usd
             found.embodied_kg[mine] = embodied_carbon(parts, die, memory, prices).total_kg
     return found

@@ -24,6 +24,10 @@ class Topology(StrEnum):
     MESH = "mesh"  # a direct link between every two devices
     HYPERCUBE = "hypercube"  # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
     TORUS = "torus"  # a ring: links to two neighbours; consecutive torus tiers are the dimensions of one torus
+    RAIL = "rail"  # a switch for every place in a block: devices in the same place reach each other, others through their block
+
+
+SWITCHED = frozenset({Topology.SWITCH, Topology.RAIL})
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Tier:
     ``start_s`` of its tiers once, and ``latency_s`` for every step. The rest describes rings of a library that go over several
     tiers: ``relay_stall`` is the extra time of bytes that a device takes from this tier and hands on over it, without an inner
     hop between; ``inner_latency_s`` what a step over an inner tier takes longer in a ring that goes on over this one, which has
-    fewer channels, as many as this tier can feed, and so longer slices.
+    fewer channels, as many as this tier can feed, and so longer slices. ``link_parts``: into how many equal parts a chip's own
+    links are divided, of which this tier runs over one (``Estimator.network.own_links``); 0: over none of them.
     """
 
     name: str
@@ -57,11 +62,23 @@ class Tier:
     relay_stall: float = 0.0
     inner_latency_s: float = 0.0
     short: ShortProtocol | None = None
+    link_parts: int = 0
+
+    def directions(self, positions: int) -> int:
+        """Over how many links at least a device reaches its neighbours on this tier, which joins ``positions`` blocks."""
+        match self.topology:
+            case Topology.MESH:
+                return max(positions - 1, 1)
+            case Topology.HYPERCUBE:
+                return max(round(math.log2(positions)), 1)
+            case Topology.TORUS:
+                return 2
+        return 1
 
     def share(self, members: IntArray, positions: int) -> FloatArray:
         """Part of its bandwidth that a device can use in a collective of ``members`` (of any shape) of ``positions`` blocks."""
         several = np.maximum(members, 2)
-        if positions <= 1 or self.topology is Topology.SWITCH:
+        if positions <= 1 or self.topology in SWITCHED:
             return np.ones(several.shape)
         match self.topology:
             case Topology.MESH:

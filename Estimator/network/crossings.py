@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier
+from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier, Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +15,7 @@ class Crossings:
 
     ``group_sizes`` have shape (N,). The other arrays have shape (tiers + 1, N): row 0 is about devices, each a block by itself,
     row t + 1 about the blocks of tier t. ``blocks`` counts those that hold members of the group; the fullest of them holds
-    ``most`` members, the emptiest ``fewest``.
+    ``most`` members, the emptiest ``fewest``; ``aligned`` says that all of them hold members in the same places.
     """
 
     tiers: tuple[Tier, ...]
@@ -23,6 +23,7 @@ class Crossings:
     blocks: IntArray
     most: IntArray
     fewest: IntArray
+    aligned: BoolArray
 
     @property
     def inside(self) -> IntArray:
@@ -64,8 +65,12 @@ class Crossings:
     @cached_property
     def have_short(self) -> BoolArray:
         """Whether all tiers that a group uses have a protocol for short messages; shape (N,)."""
+        return self.short_on(self.used)
+
+    def short_on(self, used: BoolArray) -> BoolArray:
+        """Whether all of the tiers that are ``used`` (tiers, N) have one; shape (N,)."""
         without = np.array([[tier.short is None] for tier in self.tiers])
-        have: BoolArray = ~(self.used & without).any(axis=0)
+        have: BoolArray = ~(used & without).any(axis=0)
         return have
 
     @cached_property
@@ -73,7 +78,30 @@ class Crossings:
         """Bandwidth of each tier that a member can use in a collective, when messages are long; shape (tiers, N)."""
         positions = (tier.group_size // within for tier, within in zip(self.tiers, _inner_sizes(self.tiers), strict=True))
         shares = [tier.share(width, blocks) for tier, width, blocks in zip(self.tiers, self.widths, positions, strict=True)]
-        return self.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency) * np.array(shares)
+        alone = self.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency)
+        if self.has_rails:  # on their way to another rail bytes pass the tier within
+            alone = np.where(self.off_rails, np.minimum(alone, np.concatenate([alone[:1], alone[:-1]])), alone)
+        return alone * np.array(shares)
+
+    @cached_property
+    def has_rails(self) -> bool:
+        """Whether some tier joins the same places of its blocks alone."""
+        return any(tier.topology is Topology.RAIL for tier in self.tiers)
+
+    @cached_property
+    def off_rails(self) -> BoolArray:
+        """Whether a tier of rails joins members in different places of its blocks; shape (tiers, N)."""
+        rails = np.array([[tier.topology is Topology.RAIL] for tier in self.tiers])
+        off: BoolArray = rails & self.used & ~self.aligned[:-1]
+        return off
+
+    def step_s(self, latency_s: Callable[[Tier], float]) -> FloatArray:
+        """Seconds of a step over each tier, shape (tiers, 1 or N): who changes rails passes the tier within first."""
+        steps_s = self.column(latency_s)
+        if not self.has_rails:
+            return steps_s
+        within_s = np.concatenate([np.zeros((1, 1)), steps_s[:-1]])
+        return steps_s + np.where(self.off_rails, within_s, 0.0)
 
     def column(self, value: Callable[[Tier], float]) -> FloatArray:
         """A number of every tier; shape (tiers, 1)."""
@@ -90,7 +118,10 @@ def crossings(group_sizes: IntArray, strides: IntArray, cluster: Cluster, first:
     blocks, most, fewest = (
         np.stack(rows) for rows in zip(*each, (np.ones_like(group_sizes), group_sizes, group_sizes), strict=True)
     )
-    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest)
+    sizes = np.array(cluster.block_sizes)[:, None]
+    # one member in each block, or in all the same places, of which the emptiest block has as many as there are
+    aligned = (strides % sizes == 0) | ((sizes % strides == 0) & (fewest[:-1] * strides == sizes))
+    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest, np.concatenate([aligned, aligned[-1:]]))
 
 
 def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
@@ -101,7 +132,7 @@ def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
     together = np.cumprod(parts, axis=0)
     sizes, ones = together[-1], np.ones_like(parts[:1])
     most = np.concatenate([ones, together])
-    return Crossings(cluster.tiers, sizes, sizes // most, most, most)
+    return Crossings(cluster.tiers, sizes, sizes // most, most, most, np.ones(most.shape, np.bool_))
 
 
 def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, cluster: Cluster) -> IntArray:

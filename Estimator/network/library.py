@@ -84,7 +84,7 @@ def _long(crossed: Crossings) -> _Route:
     outermost = crossed.reached.sum(axis=0) - 1
     inner_latency_s = crossed.column(lambda tier: tier.inner_latency_s)[outermost, 0]
     outside = np.arange(len(crossed.tiers))[:, None] >= outermost
-    step_s = crossed.column(lambda tier: tier.latency_s) + np.where(outside, 0.0, inner_latency_s)
+    step_s = crossed.step_s(lambda tier: tier.latency_s) + np.where(outside, 0.0, inner_latency_s)
     stall = 1 + crossed.column(lambda tier: tier.relay_stall) / crossed.ports
     starts_s = crossed.column(lambda tier: tier.start_s)
     return _route(crossed, starts_s, step_s, stall / (crossed.ports * crossed.device_bytes_per_s))
@@ -93,7 +93,7 @@ def _long(crossed: Crossings) -> _Route:
 def _short(crossed: Crossings) -> _Route:
     """As ``_long``, in the protocol for short messages, which means nothing for groups that use a tier without one."""
     bandwidth = crossed.device_bytes_per_s * crossed.column(lambda tier: tier.for_short.efficiency / tier.efficiency)
-    starts_s, step_s = crossed.column(lambda tier: tier.for_short.start_s), crossed.column(lambda tier: tier.for_short.latency_s)
+    starts_s, step_s = crossed.column(lambda tier: tier.for_short.start_s), crossed.step_s(lambda tier: tier.for_short.latency_s)
     return _route(crossed, starts_s, step_s, 1 / (crossed.ports * bandwidth))
 
 

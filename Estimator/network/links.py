@@ -4,21 +4,24 @@ Devices are numbered 0 .. num_devices-1, and the blocks of a tier are consecutiv
 that joins its two ends. Blocks of inner tiers nest in those of outer ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray
+from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Topology
 
 TierArray = NDArray[np.int8]  # positions of tiers in a cluster; plans times boundaries are many
 
 
 @dataclass(frozen=True, eq=False)
 class TransferCosts:
-    """Seconds of a message over each tier of a cluster, innermost first: fixed, and for every byte; shape (tiers,).
+    """Seconds of a message over each route of a cluster: fixed, and for every byte; shape (routes,).
 
-    A message over an outer tier also passes the inner ones, so an outer tier is never faster than those within it.
+    Routes are the tiers, innermost first, and behind them its tiers of rails again, for messages to another rail. A message over
+    an outer tier also passes the inner ones, so an outer tier is never faster than those within it; one that changes rails goes
+    to a device of its own block first, and waits for both (PXN of NCCL 2.12).
     """
 
     latency_s: FloatArray
@@ -48,11 +51,36 @@ def transfer_costs(cluster: Cluster) -> TransferCosts:
     """What messages between two devices cost over the tiers of ``cluster``."""
     latency_s = np.array([tier.latency_s for tier in cluster.tiers])
     per_byte_s = np.array([1.0 / tier.pair_bytes_per_s for tier in cluster.tiers])
-    return TransferCosts(np.maximum.accumulate(latency_s), np.maximum.accumulate(per_byte_s))
+    latency_s, per_byte_s = np.maximum.accumulate(latency_s), np.maximum.accumulate(per_byte_s)
+    rails = np.array(_rails(cluster), dtype=np.int64)
+    return TransferCosts(
+        np.concatenate([latency_s, latency_s[rails] + latency_s[rails - 1]]), np.concatenate([per_byte_s, per_byte_s[rails]])
+    )
+
+
+def routes(cluster: Cluster) -> int:
+    """How many there are for messages on ``cluster``."""
+    return len(cluster.tiers) + len(_rails(cluster))
+
+
+def _rails(cluster: Cluster) -> list[int]:
+    """Places of the tiers of rails."""
+    return [place for place, tier in enumerate(cluster.tiers) if tier.topology is Topology.RAIL]
+
+
+def _changing_rails(tiers: TierArray, stays: Callable[[int], BoolArray], cluster: Cluster) -> TierArray:
+    """``tiers`` (N, boundaries) with routes to other rails for messages that do not stay on theirs.
+
+    ``stays`` says of the place of a tier of rails which of the N keep to one rail there, (N,).
+    """
+    for number, place in enumerate(_rails(cluster)):
+        leaves = (tiers == place) & ~stays(place)[:, None]
+        tiers = np.where(leaves, np.int8(len(cluster.tiers) + number), tiers)
+    return tiers
 
 
 def boundary_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
-    """Tier of the messages over every stage boundary, for the slowest replica; shape (N, largest pp - 1).
+    """Route of the messages over every stage boundary, for the slowest replica; shape (N, largest pp - 1).
 
     Column s is the boundary between the stages s and s + 1; columns from a plan's pp - 1 on are 0.
     """
@@ -63,16 +91,16 @@ def boundary_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
 
 
 def end_tiers(layouts: PipelineLayouts, cluster: Cluster) -> TierArray:
-    """Tier of the messages between the first and the last stage, for the slowest replica; shape (N,), 0 with one stage."""
+    """Route of the messages between the first and the last stage, for the slowest replica; shape (N,), 0 with one stage."""
     distances = (layouts.pp - 1) * layouts.stage_strides
     return np.where(layouts.pp > 1, _slowest_tiers(layouts, distances, 1, cluster)[:, 0], np.int8(0))
 
 
-def carried_tiers(parts: IntArray) -> TierArray:
+def carried_tiers(parts: IntArray, cluster: Cluster | None = None) -> TierArray:
     """``boundary_tiers`` of N pipelines that have ``parts`` (tiers, N) stages in each block of every tier.
 
     Stages that follow one another are as near as can be: the next one is in another block of a tier when that of the last is
-    full.
+    full, and on its rail where a block has one stage. ``cluster`` is needed where it has rails.
     """
     together = np.cumprod(parts, axis=0)
     pp = together[-1]
@@ -81,22 +109,28 @@ def carried_tiers(parts: IntArray) -> TierArray:
     for full in together[:-1]:
         tiers += ahead % full[:, None] == 0
     tiers *= ahead < pp[:, None]
-    return tiers
+    return tiers if cluster is None else _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)
+
+
+def outermost_routes(parts: IntArray, cluster: Cluster) -> TierArray:
+    """``end_tiers`` of the same, shape (N,)."""
+    together = np.cumprod(parts, axis=0)
+    return _changing_rails(outermost_tiers(parts)[:, None], lambda place: together[place - 1] == 1, cluster)[:, 0]
 
 
 def outermost_tiers(parts: IntArray) -> TierArray:
-    """``end_tiers`` of the same, shape (N,)."""
+    """The tier that joins the ends of the same, shape (N,)."""
     several = parts > 1
     last: TierArray = (len(parts) - 1 - np.argmax(several[::-1], axis=0)).astype(np.int8)
     return np.where(several.any(axis=0), last, np.int8(0))
 
 
 def _slowest_tiers(layouts: PipelineLayouts, distances: IntArray, boundaries: int, cluster: Cluster) -> TierArray:
-    """Tiers of messages over ``distances`` devices (N,) from stages as far apart, the first at device 0; (N, boundaries)."""
+    """Routes of messages over ``distances`` devices (N,) from stages as far apart, the first at device 0; (N, boundaries)."""
     tiers = np.zeros((len(distances), boundaries), dtype=np.int8)
     for tier in cluster.tiers[:-1]:
         tiers += _leaving(layouts, distances, boundaries, tier.group_size)
-    return tiers
+    return _changing_rails(tiers, lambda place: distances % cluster.block_sizes[place] == 0, cluster)
 
 
 def _leaving(layouts: PipelineLayouts, distances: IntArray, boundaries: int, block: int) -> BoolArray:

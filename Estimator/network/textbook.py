@@ -26,7 +26,7 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     if kind in FROM_ONE_OR_TO_ONE:
         return _rooted_costs(crossed)
     size, reached, bandwidth = crossed.group_sizes, crossed.reached, crossed.device_bytes_per_s
-    latencies_s = crossed.column(lambda tier: tier.latency_s)
+    latencies_s = crossed.step_s(lambda tier: tier.latency_s)
     start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
     latency_s = largest(latencies_s, reached)
     slowest_s = largest(1 / bandwidth, reached)  # what crosses an outer tier passes the inner ones
@@ -50,7 +50,7 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
 def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
     """Algorithms of a broadcast from one device to all, or of a reduction to it, which is the same in reverse."""
     size, reached = crossed.group_sizes, crossed.reached
-    latencies_s = crossed.column(lambda tier: tier.latency_s)
+    latencies_s = crossed.step_s(lambda tier: tier.latency_s)
     start_s, latency_s = largest(crossed.column(lambda tier: tier.start_s), reached), largest(latencies_s, reached)
     slowest_s = largest(1 / crossed.device_bytes_per_s, reached)
     outermost = np.arange(len(crossed.tiers))[:, None] == reached.sum(axis=0) - 1

@@ -32,6 +32,7 @@ TITLES = {
     "hbm_bytes": ("HBM, GiB", GIB),
     "memory_system": ("memory, kind and stacks", 1),
     "frequency_hz": ("clock, GHz", GIGA),
+    "links": ("links of a chip", 1),
     "tp": ("tensor parallel width tp", 1),
     "pp": ("pipeline depth pp", 1),
     "dp": ("data parallel degree dp", 1),

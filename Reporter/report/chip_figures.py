@@ -19,6 +19,7 @@ from Reporter.report.formats import duration, layer_range, share
 from Reporter.report.theme import colour
 from Solver.chip_records import ChipPart, ChipReport
 from Solver.search.schedule_records import PricedOperator
+from Studies.wording import bought_text
 
 TERA, GIGA = 1e12, 1e9
 PARTS = {  # of area and energy alike, with their colours
@@ -95,6 +96,9 @@ def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
         f"{number(total_of(report.cost_usd))} $ for one chip with its memory and package; with its share of servers and network "
         f"{number(report.owning_usd)} $."
     )
+    for model, use in report.uses.items():
+        if use.bought is not None:
+            cost += f" For {label(model)} {bought_text(use.bought)}."
     carbon = f"{number(total_of(report.embodied_kg))} kg CO2e are emitted before it is switched on."
     return [
         _parts_figure("power-split", "Power of the chip at its peak", power, _amounts(report.peak_w), "W"),

@@ -87,6 +87,8 @@ def _chips(mine: Accelerator, its: Accelerator) -> Iterator[str]:
         yield f"{number(mine.glb_bytes / MIB)} instead of {number(its.glb_bytes / MIB)} MiB of on-chip buffer"
     if mine.memory_system != its.memory_system:
         yield f"{mine.memory_system} instead of {its.memory_system}"
+    if mine.links != its.links:
+        yield f"links of {mine.links} instead of {its.links}"
     if mine.frequency_hz != its.frequency_hz:
         yield "another clock"
     if mine.area_mm2 != its.area_mm2:

@@ -65,9 +65,20 @@ class BestPlan:
 
 
 class ConfigurationPlans:
-    """The plans of ``shared`` on configuration ``configuration`` of ``costs``."""
+    """The plans of ``shared`` on configuration ``configuration`` of ``costs``.
 
-    def __init__(self, shared: ShapePlans, costs: LayerCosts, configuration: int, memory_bytes: float) -> None:
+    Seconds of a plan, wherever they are told or asked, count by its factor among ``weights`` (plans,), None where all count
+    alike; a plan whose factor is infinite cannot be had, as if it did not fit.
+    """
+
+    def __init__(
+        self,
+        shared: ShapePlans,
+        costs: LayerCosts,
+        configuration: int,
+        memory_bytes: float,
+        weights: FloatArray | None = None,
+    ) -> None:
         self.shared, self.costs, self.configuration, self.memory_bytes = shared, costs, configuration, memory_bytes
         graph = shared.stages
         layers = time_columns(costs, configuration)
@@ -78,6 +89,7 @@ class ConfigurationPlans:
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
         self._take_longer = waits or bool(costs.accumulation_s[configuration].any())  # passes, than ``loads`` say
+        self._weights = np.ones(len(shared)) if weights is None else weights
         self._interleaved_s, self._interleaved_bytes = np.full((2, len(shared.interleaved_rows)), np.nan)
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
@@ -89,6 +101,8 @@ class ConfigurationPlans:
             self._shorter_part = float(part.max())
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self._fill_bounds()
+        if weights is not None:
+            self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
 
     def best(
         self,
@@ -227,16 +241,19 @@ class ConfigurationPlans:
         """A bound of all cuts of a plan; infinite where none fits, or none beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
-        bound_s: float = bound_cut(self._problem(index), incumbent_s, self._tables)
-        return bound_s
+        weight = float(self._weights[index])
+        bound_s: float = bound_cut(self._problem(index), incumbent_s / weight, self._tables)
+        return bound_s * weight
 
     def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
         """What ``hint`` names, where it fits and beats ``incumbent_s``."""
-        index, nodes = hint.index, hint.nodes
+        index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
+        if np.isinf(weight):
+            return Found(None, None, np.inf, complete=False)
         if nodes is None:
             return self._equal_chunks(index, incumbent_s)
         problem = self._problem(index)
-        seconds = cut_s(problem, np.array(nodes))
+        seconds = cut_s(problem, np.array(nodes)) * weight
         if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
             return Found(None, None, np.inf, complete=False)
         return Found(self._with_stages(index, nodes), hint, seconds, complete=False, memory_bytes=_memory_bytes(problem, nodes))
@@ -245,16 +262,18 @@ class ConfigurationPlans:
         """The best cut of a plan that beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
-        problem = self._problem(index)
-        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
+        problem, weight = self._problem(index), float(self._weights[index])
+        beaten_s = incumbent_s / weight
+        if np.isinf(bound_cut(problem, beaten_s, self._tables)):
             return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
+        found = search_cuts(problem, beaten_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
         path = tuple(nodes.tolist())
         held = _memory_bytes(problem, path)
-        return Found(self._with_stages(index, path), Hint(index, path), found.seconds, found.complete, memory_bytes=held)
+        seconds = found.seconds * weight
+        return Found(self._with_stages(index, path), Hint(index, path), seconds, found.complete, memory_bytes=held)
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
         """An interleaved plan; the first that is asked for prices all that may beat ``incumbent_s``."""
@@ -281,7 +300,8 @@ class ConfigurationPlans:
             prices = self.shared.interleaved_plans.priced(self.costs, self.configuration, unknown)
             fits = prices.memory_bytes <= self.memory_bytes * (1.0 + ROUNDING)
             fits &= prices.host_bytes <= self.shared.machine.host_bytes
-            self._interleaved_s[unknown] = np.where(fits, prices.iteration_s, np.inf)
+            weights = self._weights[self.shared.interleaved_rows[unknown]]
+            self._interleaved_s[unknown] = np.where(fits & np.isfinite(weights), prices.iteration_s, np.inf) * weights
             self._interleaved_bytes[unknown] = prices.memory_bytes
         return self._interleaved_s[places], self._interleaved_bytes[places]
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.costs import MOST_ALGORITHMS
+from Estimator.network.links import routes
 from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Plans.cuts import boundary_crossing
 from Plans.layer_costs import LayerSizes
@@ -317,10 +318,10 @@ class ShapePlans:
 
     @cached_property
     def message_tables(self) -> FloatArray:
-        """Seconds of messages into every node over each tier, forward and back; shape (tiers, 2, nodes)."""
+        """Seconds of messages into every node over each route, forward and back; shape (routes, 2, nodes)."""
         cluster, crosses = self.machine.cluster, self.stages.crossing
         messages = Messages(self.plans.plan(0) if len(self) else self.plans.shape, cluster)
-        tiers = np.arange(len(cluster.tiers), dtype=np.int8)[:, None]
+        tiers = np.arange(routes(cluster), dtype=np.int8)[:, None]
         both = (crosses.activation_bytes, crosses.gradient_bytes)
         return np.stack([messages.seconds(each[None, :], tiers) for each in both], axis=1)
 

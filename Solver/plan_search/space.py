@@ -54,6 +54,11 @@ class PlanSpace:
     overlap_tensor: tuple[bool | None, ...] = (None,)
     offloads: tuple[Offload, ...] = (NOTHING,)
 
+    def within(self, devices: int | None) -> PlanSpace:
+        """The plans that need at most so many ``devices`` (None: any number), as far as they may leave some idle."""
+        fewer = devices is not None and devices < self.devices and not self.use_all_devices
+        return replace(self, devices=devices) if fewer and devices is not None else self
+
     def shapes(self) -> Iterator[UniformPlan]:
         """Plans that differ in what decides the seconds of a layer, or in what is kept in host memory."""
         for shape in self._shapes():  # shapes with the same plans follow one another
@@ -131,8 +136,11 @@ class PlanSpace:
             "micro-batch size x dp x pp, or --interleave 1"
         )
 
-    def plans(self, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
-        """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones."""
+    def plans(self, shape: UniformPlan, layers: int, cluster: Cluster, *others: Cluster) -> UniformPlans:
+        """Plans of one shape for ``layers`` layers, embedding and head among them: the ``undominated`` ones.
+
+        They are those of ``cluster`` or one of ``others``, in which nothing but the bandwidth of links is different.
+        """
         same = replace(
             shape,
             recompute=Recompute.NONE,
@@ -142,7 +150,7 @@ class PlanSpace:
             panels=1,
             offload=NOTHING,
         )  # which degrees there are, and which of them others dominate, is the same for all of these
-        return replace(_listed(self, same, layers, cluster), shape=shape)
+        return replace(_listed(self, same, layers, (cluster, *others)), shape=shape)
 
     @property
     def thinned(self) -> bool:
@@ -222,6 +230,8 @@ class PlanSpace:
 
 
 @lru_cache(maxsize=512)  # a search, its reference chips and its limits list the same plans
-def _listed(space: PlanSpace, shape: UniformPlan, layers: int, cluster: Cluster) -> UniformPlans:
-    plans = space.every_plan(shape, layers, cluster)
-    return plans.some(undominated(plans, cluster)) if space.thinned else plans
+def _listed(space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]) -> UniformPlans:
+    plans = space.every_plan(shape, layers, clusters[0])
+    if not space.thinned:
+        return plans
+    return plans.some(np.unique(np.concatenate([undominated(plans, cluster) for cluster in clusters])))

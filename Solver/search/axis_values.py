@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import SIZES, Accelerator
+from Estimator.chips.accelerator import SIZES, VARIED, Accelerator
+from Estimator.chips.own_links import own_links
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
@@ -28,7 +29,7 @@ IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
 PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
-AXES = (*SIZES, "memory_system", "frequency_hz")
+AXES = (*SIZES, *VARIED)
 MEMORY = "hbm_bytes"
 
 
@@ -46,7 +47,7 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     if run.kept is not None:
         return tuple(_axes_of_kept(run, run.kept, best, designs))
     columns = {axis: np.array(_column(hardware, axis)) for axis in axes_of(hardware)}
-    distinct = {axis: np.unique(column).tolist() for axis, column in columns.items()}
+    distinct = {axis: _in_order(axis, np.unique(column).tolist()) for axis, column in columns.items()}
     found: list[AxisValues] = []
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
         for axis, column in columns.items():
@@ -97,12 +98,19 @@ def _chosen(hardware: DesignedChips, best: DesignPoint, axis: str) -> int | str:
 def _column(hardware: DesignedChips, axis: str) -> list[int | str]:
     """Values of an axis, of each chip; a clock in whole hertz."""
     chips, platform = hardware.accelerators, hardware.platform
-    if axis == "memory_system":
-        return [str(value) for value in chips.memory_system]
+    if axis in {"memory_system", "links"}:
+        return [str(value) for value in getattr(chips, axis)]
     if axis == "frequency_hz":
         return [round(platform.frequency_hz if value is None else value) for value in chips.frequency_hz]
     found: list[int | str] = getattr(chips, axis).tolist()
     return found
+
+
+def _in_order(axis: str, values: list[int | str]) -> list[int | str]:
+    """Distinct sorted ``values``, links by their bandwidth."""
+    if axis != "links":
+        return values
+    return sorted(values, key=lambda each: own_links(str(each)).bandwidth_bytes_per_s if each != "None" else 0.0)
 
 
 def _memory_axis(sizes: Sequence[int], best: DesignPoint, points: dict[int, DesignPoint]) -> AxisValues:

@@ -43,7 +43,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"the search found {found_s} s for {group.key}, pricing its plan {iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    bound_s = min(float(group.least_s[point]), iteration.iteration_s)
+    bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s)
     return replace(
         reported,
@@ -130,8 +130,7 @@ def expert_report(run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: in
     graph, source, degrees = shapes[0].graph, expert_plans().source, (expert.tp, expert.pp, expert.dp)
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
-    if not unsuited and plans[0].devices > run.hardware.cluster.num_devices:
-        unsuited = f"the expert's plan needs {plans[0].devices} devices, the cluster has {run.hardware.cluster.num_devices}"
+    unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
     if not unsuited and plans[0].micro_batch_size * expert.dp > plans[0].global_batch_size:
         unsuited = f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
     if unsuited:
@@ -155,6 +154,14 @@ def expert_report(run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: in
         reason=best.reason,
         breakdown_s=best.breakdown,
     )
+
+
+def too_many_devices(run: Run, needed: int, row: int) -> str:
+    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where there are as many."""
+    given, caps = run.hardware.cluster.num_devices, run.hardware.figures.caps
+    has = f"the cluster has {given}" if caps is None or needed > given else f"the money buys {caps[row]} of this chip"
+    most = given if caps is None else min(given, int(caps[row]))
+    return f"the expert's plan needs {needed} devices, {has}" if needed > most else ""
 
 
 def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:

@@ -32,14 +32,14 @@ MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 class Part:
     """Plans of a shape whose groups within a layer lie alike, what its layers cost, and what they cost at ``least``.
 
-    Where memories differ in bandwidth the plans are those on each machine, ``machine_of`` the place of every configuration's.
+    Where memories or links differ the plans are those on each machine, ``machine_of`` the place of every configuration's.
     """
 
     plans: ShapePlans
     costs: LayerCosts
     least: LayerCosts
     groups: LayerGroups
-    others: tuple[ShapePlans, ...] = ()  # the same plans on machines whose memory is faster
+    others: tuple[ShapePlans, ...] = ()  # the same plans on machines with other memory or links
     machine_of: IntArray | None = None
 
     def plans_on(self, row: int) -> ShapePlans:
@@ -65,6 +65,11 @@ class Shape:
         """By what factor the seconds of each configuration can at most be too long, shape (configurations,)."""
         worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
         return worst
+
+    @cached_property
+    def least_devices(self) -> int:
+        """Those of the plan that needs fewest."""
+        return min(int(part.plans.plans.devices.min()) for part in self.parts)
 
     @property
     def times_key(self) -> str:
@@ -138,7 +143,7 @@ class PricedShapes:
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""
         run, shape, graph = self.run, self.plans[number], self.graph(number)
-        plans = self.model.space.plans(shape, len(graph.sequence), run.hardware.cluster)
+        plans = self.model.space.plans(shape, len(graph.sequence), *run.clusters)
         parts = []
         for groups, rows in plans.by_groups(run.hardware.cluster).items():
             what = graph.key, groups

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Solver.problem import Objective
-from Solver.search.costs import pass_seconds
 from Solver.search.dominance import dominators
 from Solver.search.joint import Choice
 from Solver.search.points import PointGroup, PointStatus
-from Solver.search.shape_dominance import deciding_columns
+from Solver.search.shape_dominance import deciding_columns, plan_columns
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -63,10 +62,10 @@ class ModelPoints:
         return Choice(self._groups[place], (shape - int(self._first[place])) * self.count + row)
 
     def seconds(self, shape: int, rows: IntArray) -> FloatArray:
-        """What layers take at least on ``rows`` under one shape, shape (rows, passes)."""
+        """``plan_columns`` of ``rows`` under one shape, shape (rows, columns)."""
         choice = self.choice(shape, 0)
-        parts = choice.group.locate(choice.point)[1].parts
-        return np.concatenate([pass_seconds(part.least, rows) for part in parts], axis=1)
+        figures = choice.group.figures.some(np.arange(self.count))
+        return plan_columns(choice.group.locate(choice.point)[1], figures, rows)
 
     def columns(self, shape: int, rows: IntArray, *, least: bool) -> FloatArray:
         """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
@@ -76,7 +75,7 @@ class ModelPoints:
         return deciding_columns(group.locate(choice.point)[1], figures, self._objective, rows, least=least)
 
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
-        """Bound a point by itself, and with it those of the configurations ``slower``, which are in every layer."""
+        """Bound a point by itself, and with it those of the configurations ``slower``, which are in all that plans take."""
         choice = self.choice(shape, row)
         least_s = choice.group.least_seconds(choice.point)
         for rows in (np.array([row]), slower):
@@ -88,7 +87,7 @@ class ModelPoints:
         """Find the best plan of a point."""
         choice = self.choice(shape, row)
         best, here = choice.group.evaluated(choice.point), np.array([choice.point])
-        self.found[shape, row] = self._values(choice, here, best.iteration_s, choice.group.energy_j)[0]
+        self.found[shape, row] = self._values(choice, here, choice.group.counted_s(choice.point, best), choice.group.energy_j)[0]
         most = self._values(choice, here, best.least_s, choice.group.least_j)[0]
         self.upper[shape, row] = min(self.upper[shape, row], most)
         self.level[shape, row] = 2
@@ -111,7 +110,7 @@ class PointsOfRows:
     def __init__(self, points: ModelPoints, rows: IntArray, mask: NDArray[np.bool_]) -> None:
         self.points, self.rows, self.mask = points, rows, mask
         self.bound, self.found, self.potential = self._largest(np.arange(len(rows)))
-        self._seconds: dict[int, tuple[IntArray, FloatArray]] = {}  # of the layers, by shape: of which places, and how many
+        self._seconds: dict[int, tuple[IntArray, FloatArray]] = {}  # by shape: of which places, and those
 
     def _largest(self, places: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         points, rows, mask = self.points, self.rows[places], self.mask[:, places]
@@ -138,7 +137,7 @@ class PointsOfRows:
         return int(bounded)
 
     def _slower(self, shape: int, place: int) -> IntArray:
-        """Places of other configurations that are no faster in any layer under ``shape``."""
+        """Places of other configurations that are no faster in any layer or plan under ``shape``."""
         if shape not in self._seconds:
             mine = np.flatnonzero(self.mask[shape])
             self._seconds[shape] = mine, self.points.seconds(shape, self.rows[mine])

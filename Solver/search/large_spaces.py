@@ -205,9 +205,11 @@ class Screen:
 
 
 def screened(run: Run) -> Run:
-    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or a front is asked for."""
+    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or know too little."""
     hardware, problem = run.hardware, run.problem
     if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
+        return run
+    if hardware.figures.purchase is not None:  # these bounds know neither how many devices can be bought nor what they count
         return run
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
     if hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES:

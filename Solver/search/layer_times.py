@@ -72,10 +72,10 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     alone = np.zeros(len(operators.operators), dtype=np.bool_)
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
-    network = scheduled.network
-    priced, collective_s = scheduled.table.price(operators, np.array([row]), network.panels), network.collectives_s(operators)
+    network, rows = scheduled.network, np.array([row])
+    priced, collective_s = scheduled.table.price(operators, rows, network.panels), network.collectives_s(operators, rows)
     exposed_s = scheduled.exposed_s(operators, row, schedule)
-    parts = operator_parts(operators, priced, 0, alone, collective_s, exposed_s)
+    parts = operator_parts(operators, priced, 0, alone, collective_s.reshape(-1), exposed_s)
     return attributed(problem, schedule, parts)
 
 

@@ -106,7 +106,7 @@ def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> 
         sums.add(operators, kind, repeats)
     pass_s, pass_j = np.zeros((2, len(_Kind), len(chips)))
     arrays = sums.arrays()
-    cores = (chips.tc_index, chips.vc_index, chips.num_tc, chips.num_vc)
+    cores = (chips.tc_index, chips.vc_index, chips.num_tc, chips.num_vc, sums.network_of)
 
     def fill(part: slice) -> None:
         _fill_seconds(*arrays, *(each[part] for each in cores), pass_s[:, part])
@@ -143,7 +143,7 @@ class _Group:
     beside: Beside
     tensor_s: FloatArray  # (tensor cores,), of operators without vector work
     vector_s: FloatArray  # (vector cores,), of operators without products
-    waiting_s: float = 0.0
+    waiting_s: FloatArray  # (networks,)
     fused: dict[tuple[int, int], float] = field(default_factory=dict)  # how often: places of products and of their vector work
 
 
@@ -153,6 +153,7 @@ class _Sums:
     def __init__(self, table: LatencyTable, network: PassNetwork) -> None:
         self._table, self._network = table, network
         self._tensor_cores, self._vector_cores = len(table.accelerators.tensor_cores), len(table.accelerators.vector_cores)
+        self._of_networks, self.network_of = network.distinct(len(table.accelerators))
         self._groups: dict[tuple[_Kind, Beside], _Group] = {}
         self._tensor_all = np.minimum(table.tensor.all_s, table.tensor.single_s)
         self._vector_all = np.minimum(table.vector.all_s, table.vector.single_s)
@@ -171,7 +172,7 @@ class _Sums:
         at = Lookup.of(operators, table.work, table.accelerators, np.zeros(0, np.int64))
         structure = schedule_structure(operators)
         waiting = [place for place, each in enumerate(operators.operators) if each.collective is not None]
-        waits_s = dict(zip(waiting, self._network.collectives_s(operators).tolist(), strict=True))
+        waits_s = dict(zip(waiting, self._network.collectives_s(operators, self._of_networks), strict=True))
         self.sent_bytes[kind] += repeats * sum(sent_bytes(each) for each in operators.operators)
         for place, around in enumerate(beside(structure, frozenset(waiting))):
             group = self._group(kind, around)
@@ -205,7 +206,8 @@ class _Sums:
     def _group(self, kind: _Kind, around: Beside) -> _Group:
         around = Beside(1, 0, 0) if around.alone else around
         if (kind, around) not in self._groups:
-            self._groups[kind, around] = _Group(kind, around, np.zeros(self._tensor_cores), np.zeros(self._vector_cores))
+            tensor_s, vector_s = np.zeros(self._tensor_cores), np.zeros(self._vector_cores)
+            self._groups[kind, around] = _Group(kind, around, tensor_s, vector_s, np.zeros(len(self._of_networks)))
         return self._groups[kind, around]
 
     def _widen(self, name: str, prices: CorePrices, all_s: FloatArray, work: int) -> None:
@@ -248,7 +250,7 @@ class _Sums:
         return (
             np.ascontiguousarray(tensor),
             np.ascontiguousarray(vector),
-            np.array([each.waiting_s for each in groups]),
+            np.stack([each.waiting_s for each in groups], axis=1),
             np.array([int(each.kind) for each in groups], dtype=np.int64),
             limits,
             products,
@@ -279,15 +281,16 @@ def _fill_seconds(
     vc_index: IntArray,
     num_tc: IntArray,
     num_vc: IntArray,
+    network_of: IntArray,
     pass_s: FloatArray,
 ) -> None:
     """Add to ``pass_s`` (kinds, chips) the seconds of every group over the most that may run beside its operators."""
-    groups = len(waiting_s)
+    groups = waiting_s.shape[1]
     sums = np.empty(groups)
     for chip in range(pass_s.shape[1]):
-        tc, vc = tc_index[chip], vc_index[chip]
+        tc, vc, network = tc_index[chip], vc_index[chip], network_of[chip]
         for group in range(groups):
-            sums[group] = tensor_s[tc, group] + vector_s[vc, group] + waiting_s[group]
+            sums[group] = tensor_s[tc, group] + vector_s[vc, group] + waiting_s[network, group]
         for fused in range(len(counts)):
             sums[group_of[fused]] += counts[fused] * max(products_s[tc, fused], tails_s[vc, fused])
         of_tensor = max(tensor_share[tc], fused_share[vc])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from Estimator.coverage import check_functions
 from GraphExtractor.many import load_or_extract_all
@@ -18,11 +19,13 @@ from Solver.search.screening import screened
 def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | None = None) -> list[ModelShapes]:
     """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
 
-    None where its space holds no plan. With some ``chosen`` the others are not looked at.
+    None where its space holds no plan, or none of as few devices as can be bought of any configuration. With some ``chosen`` the
+    others are not looked at.
 
     Raises:
         InputError: the model cannot be traced, or has operators without a price and the problem is strict.
     """
+    model = replace(model, space=model.space.within(run.hardware.figures.most_devices))
     kept, closed = run.kept, NONE_CLOSED
     if kept is not None and chosen is None:
         chosen, closed = kept.shapes[model.name], kept.closed_shapes[model.name]

@@ -38,23 +38,50 @@ ALONE_FACTOR = 2.0  # times the serial schedule: no schedule that has an operato
 
 @dataclass(frozen=True, eq=False)
 class PassNetwork:
-    """The network within the layers of a graph: ``seconds`` prices a collective by itself, 2D products run in ``panels``."""
+    """The network within the layers of a graph: ``seconds`` prices a collective by itself, 2D products run in ``panels``.
+
+    Where accelerators have different links there are ``others`` besides: ``network_of`` is the place of each one's network among
+    all, shape (accelerators,); None: there is one.
+    """
 
     seconds: Callable[[Collective], float]
     panels: int = 1
+    others: tuple[Callable[[Collective], float], ...] = ()
+    network_of: IntArray | None = None
 
-    def collectives_s(self, graph: OperatorGraph) -> FloatArray:
-        """Seconds of the collectives of ``graph``, in its order; shape (collectives,)."""
+    def seconds_on(self, rows: IntArray | slice) -> Callable[[Collective], float | FloatArray]:
+        """Prices a collective on the accelerators ``rows``: one number for all, or an array of shape (rows,)."""
+        if self.network_of is None:
+            return self.seconds
+        place, every = self.network_of[rows], (self.seconds, *self.others)
+
+        def seconds(collective: Collective) -> FloatArray:
+            of_rows: FloatArray = np.array([each(collective) for each in every], dtype=np.float64)[place]
+            return of_rows
+
+        return seconds
+
+    def distinct(self, count: int) -> tuple[IntArray, IntArray]:
+        """An accelerator of each network among so many, (networks,), and the place of each one's, (accelerators,)."""
+        network_of = np.zeros(count, np.int64) if self.network_of is None else self.network_of
+        _, rows, places = np.unique(network_of, return_index=True, return_inverse=True)
+        return rows, places.reshape(-1)
+
+    def collectives_s(self, graph: OperatorGraph, rows: IntArray | slice = slice(None)) -> FloatArray:
+        """Seconds of the collectives of ``graph``, in its order; shape (collectives,), of many networks (collectives, rows)."""
         found = [operator.collective for operator in graph.operators if operator.collective is not None]
-        return np.array([self.seconds(collective) for collective in found], dtype=np.float64)
+        seconds = self.seconds_on(rows)
+        if self.network_of is None or found:
+            return np.array([seconds(collective) for collective in found], dtype=np.float64)
+        return np.empty((0, len(self.network_of[rows])))
 
-    def exposed_s(self, graph: OperatorGraph, pieces: PieceTimes[FloatArray]) -> FloatArray:
-        """What streaming adds to operators whose ``pieces`` take so long; shape (..., operators), as those have."""
-        exposed = np.zeros_like(pieces.first_s)
+    def exposed_s(self, graph: OperatorGraph, pieces: PieceTimes[FloatArray], rows: IntArray | slice = slice(None)) -> FloatArray:
+        """What streaming adds to operators whose ``pieces`` take so long on ``rows``; shape (rows, operators), as those have."""
+        exposed, seconds = np.zeros_like(pieces.first_s), self.seconds_on(rows)
         for place, operator in enumerate(graph.operators):
             if operator.streamed:
                 each = PieceTimes(pieces.first_s[..., place], pieces.other_s[..., place])
-                exposed[..., place] = exposed_s(operator, each, self.seconds, self.panels)
+                exposed[..., place] = exposed_s(operator, each, seconds, self.panels)
         return exposed
 
     def operator_times(self, graph: OperatorGraph, table: LatencyTable, rows: IntArray | slice) -> OperatorTimes:
@@ -63,11 +90,11 @@ class PassNetwork:
         Raises:
             InputError: the table was made for other graphs.
         """
-        times = table.times(graph, rows, self.collectives_s(graph), self.panels)
+        times = table.times(graph, rows, self.collectives_s(graph, rows), self.panels)
         if not any(operator.streamed for operator in graph.operators):
             return times
         single, spread = table.piece_times(graph, rows, self.panels)
-        single_s, all_s = times.single_s + self.exposed_s(graph, single), times.all_s + self.exposed_s(graph, spread)
+        single_s, all_s = times.single_s + self.exposed_s(graph, single, rows), times.all_s + self.exposed_s(graph, spread, rows)
         single_j, alone = times.single_j.copy(), sharing_links(graph)
         single_s[:, alone] = ALONE_FACTOR * all_s.sum(axis=1)[:, None]
         single_j[:, alone] = times.all_j[:, alone]

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from Common.choices import KeyExchange, LayoutName, Recompute
+from Common.choices import KeyExchange, LayoutName, Objective, Recompute
 from Common.progress import Advance
 from Plans.offload import Offload
 from Plans.plan import GroupOrder, UniformPlan, group_order_of
@@ -69,7 +69,9 @@ class _Model:
         self._run, self._groups, self._row, self._chosen = run, groups, row, chosen
         self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
         self._cluster = run.hardware.cluster
-        self._space = next(model.space for model in run.problem.models if model.name == self._name)
+        caps = run.hardware.figures.caps
+        space = next(model.space for model in run.problem.models if model.name == self._name)
+        self._space = space.within(None if caps is None else int(caps[row]))
         known = [(_as_known(group, place, row), shape) for group in groups for place, shape in enumerate(group.shapes)]
         self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
 
@@ -149,7 +151,9 @@ class _Model:
         return {one.axis: self._axis_values(one, fastest.of_axis(place)) for place, one in enumerate(wanted)}
 
     def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
-        priced = partial(ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes)
+        figures = self._run.hardware.figures  # the fastest plans are told, of those that can be bought
+        had = figures.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
+        priced = partial(ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had)
         return PlansWithValues(priced, np.array(codes), float(each.shape.excess[self._row]))
 
     @property

@@ -10,7 +10,7 @@ much that ``omitted`` names plans that are not considered, all of this holds amo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -22,7 +22,7 @@ from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import MANY_SHAPES, ModelShapes, Shape
+from Solver.search.costs import MANY_SHAPES, ModelShapes, Part, Shape
 from Solver.search.dominance import dominators
 from Solver.search.pareto import Values, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
@@ -64,6 +64,10 @@ class PointGroup:
     Configurations with other memory are ``absent``: there is no such point, and none is counted. ``roomier`` is the same group
     with more memory, whose results hold here wherever they fit. What is ``closed`` has no points: none of it is as good as the
     best of these on the one configuration that there is then.
+
+    The best plan of a point is the fastest or, where the devices of plans are bought, the one whose seconds are the least by what
+    its devices count under the ``objective`` (``ChipFigures.weights``): so count ``bound_s``, ``least_s`` and throughputs that
+    bounds and values are made of. ``iteration_s`` are the seconds of the plan itself, ``weights`` what they count.
     """
 
     def __init__(
@@ -98,10 +102,12 @@ class PointGroup:
         self.status = np.full(count, PointStatus.OPEN, dtype=np.int8)
         self.iteration_s, self.least_s = np.full(count, np.inf), np.full(count, np.inf)
         self._own_bound_s = np.zeros(count)  # of what is dominated, as far as it was asked
+        self.weights = np.ones(count)
         self.memory_bytes = np.zeros(count)
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
+        self._inner_devices = np.array([shape.plan.inner_devices for shape in self.shapes], dtype=np.int64)
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
             self._close_dominated(figures)
@@ -112,6 +118,8 @@ class PointGroup:
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
         self.absent = np.tile(~self.held, len(self.shapes))
         self.status[~np.repeat(self._fits, self.configurations) | self.absent] = PointStatus.INFEASIBLE
+        if figures.caps is not None:
+            self.status[np.concatenate([shape.least_devices > figures.caps for shape in self.shapes])] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
 
@@ -140,6 +148,23 @@ class PointGroup:
         bound_s[followers] = np.maximum(bound_s[self.dominator[followers]], self._own_bound_s[followers])
         bound: FloatArray = self.batch_samples / bound_s
         return bound
+
+    @property
+    def owned_devices(self) -> IntArray:
+        """Devices of the cluster or, where they are bought, of the best plan of each point as far as it is known; (points,)."""
+        if self.figures.purchase is None:
+            return np.full(len(self.status), self.figures.devices)
+        return self._inner_devices[np.arange(len(self.status)) // self.configurations] * self.dp * self.pp
+
+    @property
+    def fastest_bound(self) -> FloatArray:
+        """Upper bound on samples per second that no plan of a point exceeds, whatever it counts; (points,)."""
+        bound = self.throughput_bound
+        if self.figures.caps is None:
+            return bound
+        most = self.figures.weights(self.pursuit.objective, np.arange(len(bound)), self.figures.caps)  # no plan counts more
+        assert most is not None  # as there are caps
+        return bound * most
 
     @property
     def stored_as(self) -> str:
@@ -179,8 +204,8 @@ class PointGroup:
             on_progress(before - len(still_open))
 
     def objective(self, objective: Objective) -> FloatArray:
-        """Value of every evaluated point under ``objective``; -inf elsewhere."""
-        throughput = self.batch_samples / self.iteration_s
+        """Value of every evaluated point under ``objective``, that of the search where devices are bought; -inf elsewhere."""
+        throughput = self.batch_samples / (self.iteration_s * self.weights)
         value = self.figures.value(objective, throughput, self.energy_j, self.sample_tokens)
         return np.where(self.status == PointStatus.EVALUATED, value, -np.inf)
 
@@ -189,6 +214,14 @@ class PointGroup:
         throughput = self.throughput_bound
         value = self.figures.value(objective, throughput, self.least_j, self.sample_tokens)
         return np.where(throughput > 0.0, value, -np.inf)
+
+    @property
+    def bought_values(self) -> tuple[FloatArray, ...]:
+        """The objective of the search and its bounds where devices are bought, 0 where there is none: shapes (points,)."""
+        if self.figures.purchase is None:
+            return ()
+        every = self.objective(self.pursuit.objective), self.objective_bound(self.pursuit.objective)
+        return tuple(np.where(np.isfinite(each), each, 0.0) for each in every)
 
     def best(self, objective: Objective) -> int | None:
         """The best point, of equally good ones that of the smallest area, least energy and lowest index; None: none is feasible.
@@ -249,10 +282,15 @@ class PointGroup:
     def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
         """What became of every plan of a point, part by part of its shape."""
         row, shape = self.locate(point)
-        return [
-            (part.plans_on(row), ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes)).best())
-            for part in shape.parts
-        ]
+        solved = []
+        for part in shape.parts:
+            plans, weights = part.plans_on(row), self._weights_of(part, row)
+            found = ConfigurationPlans(plans, part.costs, row, float(self.key.memory_bytes), weights).best()
+            if weights is not None:
+                counted = np.where(np.isinf(weights), 1.0, weights)
+                found = replace(found, plan_s=found.plan_s / counted, plan_bounds_s=found.plan_bounds_s / counted)
+            solved.append((plans, found))
+        return solved
 
     def evaluated(self, point: int) -> Evaluated:
         """The best plan of one point, whatever its status, which stays as it is."""
@@ -273,7 +311,8 @@ class PointGroup:
         best: BestPlan | None = None
         least_s = np.inf
         for place, part in enumerate(shape.parts):
-            plans = ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes))
+            weights = self._weights_of(part, row)
+            plans = ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes), weights)
             of_shape = point // self.configurations, place
             found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape), self._most_steps)
             least_s = min(least_s, found.bound_s)
@@ -283,7 +322,22 @@ class PointGroup:
         if best is None or best.plan is None:
             return Evaluated(np.inf, np.inf, 0.0, 0, 0)
         self._plans[point] = best.plan
-        return Evaluated(best.iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
+        iteration_s = best.iteration_s / self.weight(point, best.plan.devices)
+        return Evaluated(iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
+
+    def weight(self, point: int, devices: int) -> float:
+        """What the seconds of a plan of one point with so many devices count."""
+        found = self.figures.weights(self.pursuit.objective, point, np.array([devices]))
+        return 1.0 if found is None else float(found[0])
+
+    def counted_s(self, point: int, found: Evaluated) -> float:
+        """What the seconds of the best plan of one point count."""
+        _, shape = self.locate(point)
+        return found.iteration_s * self.weight(point, shape.plan.inner_devices * found.dp * found.pp)
+
+    def _weights_of(self, part: Part, row: int) -> FloatArray | None:
+        """What the seconds of the plans of a part count on a configuration; None where all count alike."""
+        return self.figures.weights(self.pursuit.objective, row, part.plans.plans.devices)
 
     def _close_dominated(self, figures: ChipFigures) -> None:
         """Close what another configuration dominates under the same shape."""
@@ -332,7 +386,10 @@ class PointGroup:
     def least_seconds(self, point: int) -> float:
         """Seconds that no plan of one point is below; infinite where none fits."""
         row, shape = self.locate(point)
-        plans = (ConfigurationPlans(part.plans_on(row), part.least, row, float(self.key.memory_bytes)) for part in shape.parts)
+        held = float(self.key.memory_bytes)
+        plans = (
+            ConfigurationPlans(part.plans_on(row), part.least, row, held, self._weights_of(part, row)) for part in shape.parts
+        )
         return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
 
     def _promising(self, still_open: IntArray) -> IntArray:
@@ -354,7 +411,8 @@ class PointGroup:
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         closed = np.ones(len(still_open), dtype=np.bool_)
         if self.pursuit.front:
-            throughput = self.batch_samples / self.iteration_s[known]  # found, which an unproven point's bound may be above
+            counted_s = self.iteration_s[known] * self.weights[known]
+            throughput = self.batch_samples / counted_s  # found, which an unproven point's bound may be above
             evaluated = self.pursuit.values(self.figures.some(known), self.energy_j[known], throughput)
             closed &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
         if not self.pursuit.front_decides:
@@ -368,6 +426,10 @@ class PointGroup:
         self.iteration_s[batch.points], self.least_s[batch.points] = batch.iteration_s, batch.least_s
         self.memory_bytes[batch.points] = batch.memory_bytes
         self.dp[batch.points], self.pp[batch.points] = batch.dp, batch.pp
+        inner = self._inner_devices[batch.points // self.configurations]
+        weights = self.figures.weights(self.pursuit.objective, batch.points, inner * batch.dp * batch.pp)
+        if weights is not None:
+            self.weights[batch.points] = weights
 
 
 @dataclass(frozen=True)

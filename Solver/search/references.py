@@ -13,7 +13,7 @@ from Solver.hardware import DesignedChips
 from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ExpertReport, ReferencePoint
 from Solver.search.baselines import expert_plans
-from Solver.search.best_designs import expert_report
+from Solver.search.best_designs import expert_report, too_many_devices
 from Solver.search.costs import ModelShapes
 from Solver.search.joint import Choice
 from Solver.search.model_shapes import model_shapes
@@ -74,16 +74,15 @@ def expert_of(
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
         return expert_report(run, expert, mine, row, memory_bytes)
-    needed, given = expert.tp * expert.pp * expert.dp, hardware.cluster.num_devices
-    if needed > given:
-        reason = f"the expert's plan needs {needed} devices, the cluster has {given}"
+    unaffordable = too_many_devices(run, expert.tp * expert.pp * expert.dp, row)
+    if unaffordable:
         degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
-        return ExpertReport(Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, reason)
+        return ExpertReport(Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable)
     chip = run.hardware.accelerator(row)
     assert chip is not None
     space = replace(
         searched.model.space,
-        devices=given,
+        devices=hardware.cluster.num_devices,
         tp_widths=(expert.tp,),
         cp_degrees=(1,),
         ep_degrees=(1,),

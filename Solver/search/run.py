@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from Common.files import content_key
 from Common.progress import Progress
+from Estimator.network.cluster import Cluster
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.hardware import DesignedChips, Hardware, pricing_version
@@ -81,14 +82,19 @@ class Run:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Those that configurations run plans on, which differ in the bandwidth of their memories alone, slowest first."""
+        """Those that configurations run plans on, which differ in the bandwidth of memory and network alone."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 
     @cached_property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Those of ``machines``, which differ in the bandwidth of links alone."""
+        return tuple(dict.fromkeys(machine.cluster for machine in self.machines))
+
+    @cached_property
     def pricing(self) -> str:
         """Content key of the hardware and of the code that decides what a layer time or a design point is."""
-        return content_key(self.hardware.fingerprint, pricing_version())
+        return content_key(self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

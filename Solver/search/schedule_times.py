@@ -60,9 +60,10 @@ class ScheduledGraph:
         alone = np.zeros(len(operators.operators), dtype=np.bool_)
         for each in schedule.assignments:
             alone[each.operator] = each.mode is Mode.ALL
+        rows = np.array([row])
         single_s, all_s = (
-            self.network.exposed_s(operators, each)[0]
-            for each in self.table.piece_times(operators, np.array([row]), self.network.panels)
+            self.network.exposed_s(operators, each, rows)[0]
+            for each in self.table.piece_times(operators, rows, self.network.panels)
         )
         exposed_s: FloatArray = np.where(alone, all_s, single_s)
         return exposed_s

@@ -66,11 +66,14 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
     with run.phase("layer times"):
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
     for model in problem.models:
-        if not any(each.model is model for each in shapes):
+        if not any(each.model.name == model.name for each in shapes):
             keys = {model.graph_key(shape) for shape in model.space.shapes()}
             layers = {len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence) for key in keys}
-            why = model.space.why_empty(max(layers, default=2), run.hardware.cluster)
-            raise InputError(f"no plan of {model.name} is as asked: {why}")
+            bought = run.hardware.figures.most_devices
+            space = model.space.within(bought)
+            why = space.why_empty(max(layers, default=2), run.hardware.cluster)
+            most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
+            raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
     with run.phase("design points"):
         groups = explore(run, shapes)
     with run.phase("best designs"):
@@ -126,7 +129,9 @@ def point_group(run: Run, shapes: ModelShapes, memory_bytes: int, roomier: Point
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
         times = [shape.times_key for shape in shapes.shapes]  # which more effort may have shortened since an earlier run
-        folder /= content_key(run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times)
+        decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
+        key = run.pricing, shapes.model.space, memory_bytes, shapes.micro_batch_size, list(graphs), times, *decisive
+        folder /= content_key(*key)
     return PointGroup.of(shapes, memory_bytes, run.hardware.figures, PointStore(folder), Pursuit.of(run.problem), roomier)
 
 
@@ -233,4 +238,6 @@ def why_infeasible(group: PointGroup) -> str:
         for part in shape.parts:
             least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
-    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{needed}"
+    most = group.figures.some(np.flatnonzero(group.held)).most_devices  # of a chip with so much memory
+    bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
+    return f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per device{bought}{needed}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable
+from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
@@ -52,8 +53,8 @@ class ShapeBounds:
         self, run: Run, model: ModelProblem, graphs: Mapping[GraphKey, ModelGraph], shapes: Sequence[UniformPlan]
     ) -> None:
         self.model, self.shapes = model, shapes
-        self._graphs, self._cluster, self._sizes = graphs, run.hardware.cluster, run.problem.memory_bytes
-        self._machine: Machine = max(run.machines, key=lambda machine: machine.stream_bytes_per_s)  # no other takes less
+        self._graphs, self._clusters, self._sizes = graphs, run.clusters, run.problem.memory_bytes
+        self._machine = _fastest(run.machines)
         self._lines: dict[int, dict[int, LeastIterations]] = {}
         self._groups: dict[UniformPlan, tuple[LayerGroups, ...]] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}
@@ -77,7 +78,7 @@ class ShapeBounds:
             for number in mine:
                 shape, groups = self.shapes[number], self._lying(number)
                 if groups not in works:
-                    works[groups] = least_work(graph, table, self._network(graph, groups))
+                    works[groups] = least_work(graph, table, _network(graph, groups, hardware))
                 work_s = works[groups].seconds(shape.recompute)
                 joules = works[groups].joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
                 for size, least in (self.lines(number) if of_plans else self._shared_out(number)).items():
@@ -110,15 +111,6 @@ class ShapeBounds:
                 found[size].append(LeastIterations(least.slope * part, least.constant_s))
         return {size: least_of(lines) for size, lines in found.items()}
 
-    def _network(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> PassNetwork:
-        networks = [GraphNetwork(graph, self._cluster, each) for each in groups]
-
-        @cache
-        def seconds(collective: Collective) -> float:
-            return min(network.seconds(collective) for network in networks)
-
-        return PassNetwork(seconds, groups[0].panels)
-
     def lines(self, number: int) -> dict[int, LeastIterations]:
         """By memory the lines of the plans of a shape; memories in which none fits are left out."""
         if number not in self._lines:
@@ -137,13 +129,13 @@ class ShapeBounds:
         same = replace(shape, recompute=Recompute.NONE, sequence_parallel=False, overlap_tensor=None, offload=NOTHING)
         if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._groups[same] = tuple(self.model.space.plans(shape, layers, self._cluster).by_groups(self._cluster))
+            self._groups[same] = tuple(self.model.space.plans(shape, layers, *self._clusters).by_groups(self._clusters[0]))
         return self._groups[same]
 
     def _found_lines(self, number: int) -> dict[int, LeastIterations]:
         shape = self.shapes[number]
         graph = self._graphs[self.model.graph_key(shape)]
-        plans = self.model.space.plans(shape, len(graph.sequence), self._cluster)
+        plans = self.model.space.plans(shape, len(graph.sequence), *self._clusters)
         what = graph.key, shape.recompute, shape.panels
         if what not in self._layer_sizes:
             self._layer_sizes[what] = layer_sizes(graph, shape.recompute, shape.panels)
@@ -152,3 +144,29 @@ class ShapeBounds:
         self._stages[sizes] = listed.stages_on_device
         lines = {size: least_iterations(listed, size) for size in self._sizes}
         return {size: least for size, least in lines.items() if len(least.slope)}
+
+
+def _fastest(machines: Sequence[Machine]) -> Machine:
+    """A machine that none of ``machines`` takes less on for whatever plans add to their layers: as fast as any everywhere.
+
+    Where nothing is hidden beside work, nothing takes longer for more bandwidth.
+    """
+    first = max(machines, key=lambda machine: machine.stream_bytes_per_s)
+    alike = zip(*(machine.cluster.tiers for machine in machines), strict=True)
+    tiers = tuple(max(each, key=lambda tier: tier.bandwidth_bytes_per_s) for each in alike)
+    return replace(first, cluster=replace(first.cluster, tiers=tiers))
+
+
+def _network(graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips) -> PassNetwork:
+    """The networks of the chips of ``hardware``, collectives where ``groups`` lie best."""
+
+    def of_cluster(cluster: Cluster) -> Callable[[Collective], float]:
+        networks = [GraphNetwork(graph, cluster, each) for each in groups]
+
+        @cache
+        def seconds(collective: Collective) -> float:
+            return min(network.seconds(collective) for network in networks)
+
+        return seconds
+
+    return hardware.pass_network(of_cluster, groups[0].panels)

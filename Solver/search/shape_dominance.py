@@ -37,14 +37,14 @@ def deciding_columns(shape: Shape, figures: ChipFigures, objective: Objective, r
 
     With ``least`` as little as layers may take where their schedules are not proven shortest.
     """
-    if objective is Objective.THROUGHPUT_PER_JOULE and not figures.static_w.any():
+    if objective is Objective.THROUGHPUT_PER_JOULE and not figures.static_w.any() and figures.purchase is None:
         return sample_joules_of(shape, len(figures), least=least)[rows, None]
     return _columns(shape, figures, Pursuit(objective), rows, least=least)
 
 
 def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArray:
-    """What the seconds of plans of ``shape`` depend on, layers at their least, smaller is better: (``rows``, criteria)."""
-    return np.hstack([*(pass_seconds(each, rows) for each in _costs(shape, least=True)), figures.of_plans[rows]])
+    """What seconds of plans of ``shape`` depend on, as they count, layers at their least, smaller is better: (rows, criteria)."""
+    return np.hstack([*(pass_seconds(each, rows) for each in _costs(shape, least=True)), figures.of_counted[rows]])
 
 
 def undominated(shape: Shape, figures: ChipFigures, pursuit: Pursuit) -> NDArray[np.bool_]:

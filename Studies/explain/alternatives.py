@@ -205,10 +205,10 @@ def _having(space: AcceleratorSet, axes: dict[str, int]) -> NDArray[np.bool_]:
 
 
 def _outside(hardware: DesignedChips, axes: dict[str, int]) -> Accelerator:
-    """A chip that is not in the space, with the memory and the clock of the first that is."""
+    """A chip that is not in the space, with the memory, the clock and the links of the first that is."""
     first = hardware.accelerators.variants[0]
     num_tc, num_vc, width, depth, width_vc, glb_bytes = (axes[name] for name in AXES)
-    chip = Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, 0.0, first.memory, first.frequency_hz)
+    chip = Accelerator(num_tc, num_vc, width, depth, width_vc, glb_bytes, 0.0, first.memory, first.frequency_hz, first.links)
     if hardware.space is not None:
         return hardware.space.with_area(chip)
     return replace(chip, area_mm2=float(area_mm2(num_tc, num_vc, width, depth, width_vc, glb_bytes, hardware.platform)))

@@ -48,7 +48,7 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
     count = int(keys.max()) + 1 if len(keys) else 0
     first = np.unique(keys, return_index=True)[1]
     accelerators = _accelerators(designs.iloc[first])
-    figures = _figures(run, accelerators).some(keys)
+    figures = None if "value" in designs else _figures(run, accelerators).some(keys)
     reach, found = dict[str, FloatArray](), dict[str, FloatArray]()
     feasible = (designs["status"] != "infeasible").to_numpy()
     evaluated = (designs["status"] == "evaluated").to_numpy()
@@ -58,8 +58,8 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
         plan = None if run.result.best is None else run.result.best.models.get(name)
         tokens = 1 if plan is None else plan.sequence_length
         reach[name], found[name] = (
-            _largest(_objective(objective, figures, designs, f"throughput_{which}", tokens), rows, keys, count)
-            for which, rows in (("bound_samples_per_s", mine), ("samples_per_s", mine & evaluated))
+            _largest(_objective(objective, figures, designs, which, tokens), rows, keys, count)
+            for which, rows in (("_bound", mine), ("", mine & evaluated))
         )
     return AcceleratorValues(accelerators, _together(combination, reach), _together(combination, found))
 
@@ -70,7 +70,8 @@ def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
     if VARIED[0] not in rows:
         return AcceleratorSet(**columns)  # type: ignore[arg-type]
     clocks = [None if np.isnan(clock) else clock for clock in rows["frequency_hz"].astype(float)]
-    own = [Variant(memory, clock) for memory, clock in zip(rows["memory_system"], clocks, strict=True)]
+    links = rows["links"] if "links" in rows else [None] * len(rows)
+    own = [Variant(*each) for each in zip(rows["memory_system"], clocks, links, strict=True)]
     variants = tuple(dict.fromkeys(own))
     return AcceleratorSet(**columns, variant=np.array([variants.index(each) for each in own]), variants=variants)
 
@@ -99,9 +100,11 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
     return {name: 1.0 if weight is None else float(weight) for name, weight in parts}
 
 
-def _objective(objective: Objective, figures: ChipFigures, designs: pd.DataFrame, column: str, tokens: int) -> FloatArray:
-    """The objective of every row of ``designs``, of the throughput in ``column``."""
-    throughput = designs[column].to_numpy(dtype=np.float64)
+def _objective(objective: Objective, figures: ChipFigures | None, designs: pd.DataFrame, which: str, tokens: int) -> FloatArray:
+    """The objective of every row of ``designs`` or, ``which`` says so, its bound: stated (no ``figures``), or of throughputs."""
+    if figures is None:
+        return designs[f"value{which}"].to_numpy(dtype=np.float64)
+    throughput = designs[f"throughput{which}_samples_per_s"].to_numpy(dtype=np.float64)
     dynamic_j = designs["energy_per_sample_j"].to_numpy(dtype=np.float64)
     return figures.value(objective, throughput, dynamic_j, tokens)
 

@@ -22,6 +22,7 @@ from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     EQUAL,
     accelerator_text,
+    bought_text,
     capitalised,
     listed,
     part_text,
@@ -100,7 +101,9 @@ def _hardware_text(run: FinishedRun, best: DesignPoint) -> str:
 
 
 def _plan_text(run: FinishedRun, model: str, plan: ModelPlan, *, several: bool) -> str:
-    of = f" of {run.settings['devices']:,}" if run.settings["devices"] != plan.devices_used else ""
+    use = None if run.result.best is None or run.result.best.chip is None else run.result.best.chip.uses.get(model)
+    idle = run.settings["devices"] != plan.devices_used and (use is None or use.bought is None)
+    of = f" of {run.settings['devices']:,}" if idle else ""
     name = f"{label(model)} " if several else ""
     own = f", {percent(plan.share_of_own_best)} of its own best" if plan.share_of_own_best is not None else ""
     rate = f"{number(plan.throughput_samples_per_s)} samples/s{own}, {time_text(plan.time_per_batch_s)} per iteration"
@@ -125,6 +128,10 @@ def _proof(run: FinishedRun, best: DesignPoint) -> str:
 
 
 def _lead(run: FinishedRun, best: DesignPoint) -> Iterator[str]:
+    for model, use in {} if best.chip is None else best.chip.uses.items():
+        if use.bought is not None:
+            of = f"For {label(model)} " if len(best.models) > 1 else ""
+            yield f"{capitalised(of + bought_text(use.bought))}."
     known = [one for one in run.result.references if one.hbm_bytes == best.hbm_bytes]
     for chip in sorted(known, key=lambda one: -one.value):
         words = f"the known chip {chip.name} ({accelerator_text(chip.accelerator)}, {number(chip.accelerator.area_mm2)} mm²)"

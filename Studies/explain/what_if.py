@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from Common.errors import InputError
 from Common.progress import Progress, SilentProgress
 from Common.records import parse_yaml
+from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.design_space import DesignSpace
 from Plans.results import Status
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
@@ -73,8 +76,16 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
 def _same(hardware: Hardware, best: DesignPoint) -> Hardware:
     """The design of a run on the hardware of now, which may give it another area."""
     if isinstance(hardware, DesignedChips) and best.accelerator is not None and hardware.space is not None:
-        return hardware.only([hardware.space.with_area(best.accelerator)])
+        return hardware.only([hardware.space.with_area(_offered(best.accelerator, hardware.space))])
     return hardware_alone(hardware, best)
+
+
+def _offered(chip: Accelerator, space: DesignSpace) -> Accelerator:
+    """``chip`` with the first memory and the first links of ``space`` in place of those that it does not offer."""
+    memory, links = space.axes.memory or (), space.axes.links or ()
+    if memory and chip.memory_system not in memory:
+        chip = replace(chip, memory_system=memory[0])
+    return chip if not links or chip.links in links else replace(chip, links=links[0])
 
 
 def _degrees(point: DesignPoint, model: str) -> tuple[object, ...]:

@@ -51,9 +51,12 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
         (memory,) = kept.gains
         words = _memory_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
-    given = Circumstances(hardware.platform.at(accelerator.variant), hardware.cluster, best.hbm_bytes)
+    usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
+    platform, cluster = hardware.platform.at(accelerator.variant), hardware.cluster_of(accelerator)
+    given = Circumstances(platform, cluster, best.hbm_bytes, usd)
     replicas = _most_replicas(run.problem)
-    more = resources(given, _most_devices(run.problem, best) if replicas <= MOST_REPLICAS else hardware.cluster.num_devices)
+    most_devices = _most_devices(run.problem, best) if replicas <= MOST_REPLICAS else hardware.cluster.num_devices
+    more = resources(given, most_devices, _next_device_usd(hardware.only([accelerator])))
     more = [each for each in more if each.unit != "devices" or replicas <= MOST_REPLICAS]
     kept = kept_answer(run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more))
     limits = []
@@ -63,6 +66,15 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
     if kept.area is not None and hardware.space is not None:
         limits.append(area_limit(hardware.space, accelerator, kept.area))
     return tuple(limits)
+
+
+def _next_device_usd(chip: DesignedChips) -> float:
+    """What is lacking for one more device of ``chip`` than the money buys; 0 where their number is given."""
+    purchase, caps = chip.figures.purchase, chip.figures.caps
+    if purchase is None or caps is None:
+        return 0.0
+    more = min(int(caps[0]) + 1, purchase.most_devices)
+    return max(purchase.cluster_usd(float(chip.figures.owning_usd[0]), more) - purchase.usd, 0.0)
 
 
 def _of_device(run: Run, groups: Sequence[PointGroup], best: DesignPoint) -> _Gains:
@@ -81,7 +93,9 @@ def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
 def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator, more: Sequence[Resource]) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
         chip = _Chip(run, hardware, accelerator)
-        base = chip.value(Circumstances(chip.platform, hardware.cluster, best.hbm_bytes))
+        money = hardware.figures.purchase
+        usd = None if money is None else money.usd
+        base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
         gains = []
         for resource in more:
             plenty = chip.gain(resource.plenty, base)
@@ -98,7 +112,8 @@ class _Chip:
 
     def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator) -> None:
         self._run, self._hardware = run, hardware.standing(accelerator)
-        self.platform = self._hardware.platform
+        self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
+        self._usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
         self._given = priced(run, self._hardware)  # also what other clusters need not price again
 
     def value(self, circumstances: Circumstances) -> float:
@@ -111,10 +126,12 @@ class _Chip:
         return gain_of(self.value(circumstances), base)
 
     def _priced(self, circumstances: Circumstances) -> PricedHardware:
-        platform, cluster = circumstances.platform, circumstances.cluster
+        platform, cluster, usd = circumstances.platform, circumstances.cluster, circumstances.usd
+        if usd is not None and usd != self._usd:
+            return priced(self._run, self._hardware.with_money(usd))
         if platform != self._hardware.platform:
             return priced(self._run, self._hardware.on_platform(platform))
-        if cluster is self._hardware.cluster:
+        if cluster == self._hardware.cluster:
             return self._given
         more = cluster.num_devices - self._hardware.cluster.num_devices
         spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]

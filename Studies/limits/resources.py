@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from Common.numbers import number
 from Common.units import GIB
 from Estimator.chips.accelerator import Platform
 from Estimator.network.cluster import Cluster, Tier, grown_to
@@ -16,11 +17,12 @@ PLENTY = 1e9  # times as much as there is: as good as any amount
 
 @dataclass(frozen=True, eq=False)
 class Circumstances:
-    """What a chip is used with."""
+    """What a chip is used with; ``usd`` is the money for its devices, None where their number is given."""
 
     platform: Platform
     cluster: Cluster
     hbm_bytes: int
+    usd: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,11 @@ class Resource:
     plenty: Circumstances
 
 
-def resources(given: Circumstances, most_devices: int) -> list[Resource]:
-    """Everything there could be more of; no plan can use more than ``most_devices``."""
+def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) -> list[Resource]:
+    """Everything there could be more of, of which no plan can use more than ``most_devices``.
+
+    ``more_usd`` are lacking for one more device than the money buys.
+    """
     platform, cluster = given.platform, given.cluster
     hertz = platform.frequency_hz
 
@@ -96,6 +101,11 @@ def resources(given: Circumstances, most_devices: int) -> list[Resource]:
             replace(given, cluster=grown_to(cluster, max(most_devices, cluster.num_devices))),
         ),
     ]
+    if given.usd is not None:
+        usd, more = given.usd, given.usd + more_usd
+        step = f"{number(more_usd)} $ more, enough to buy one more device,"
+        one, plenty = replace(given, usd=more), replace(given, usd=usd * PLENTY)
+        found.append(Resource("money", "$", usd, more, step, one, plenty))
     for position, tier in enumerate(cluster.tiers):
         which = f" ({tier.name})" if len(cluster.tiers) > 1 else ""
         faster = partial(with_bandwidth, position, tier)

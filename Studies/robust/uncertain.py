@@ -98,8 +98,9 @@ def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
     if kind == "cluster":
         _, _, key = rest.partition(f"{EVERY}.")
         for number, tier in enumerate(physics.cluster.tiers):
-            if getattr(tier, key) > 0:
-                yield f"cluster.tiers.{number}.{key}"
+            over_own = bool(tier.link_parts and physics.space.axes.links) and key == "bandwidth_bytes_per_s"
+            if getattr(tier, key) > 0:  # of links that chips state it is how much of them is reached that is not known
+                yield f"cluster.tiers.{number}.{'efficiency' if over_own else key}"
     elif kind == "memory":
         for number in range(len(physics.space.platform.memories)):
             yield f"space.platform.memories.{number}.memory.{rest}"

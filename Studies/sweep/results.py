@@ -12,7 +12,7 @@ from Solver.results import DesignPoint, ModelPlan, SearchResult
 
 @dataclass(frozen=True)
 class PlanRow:
-    """The best plan of one model. ``memory_bytes`` is that of the fullest device."""
+    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd`` what bought its devices."""
 
     model: str
     throughput_samples_per_s: float
@@ -40,6 +40,7 @@ class PlanRow:
     tp2: int = 1
     panels: int = 1
     exchange: str = "gather"
+    cluster_usd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def point_result(result: SearchResult) -> PointResult:
         reason="; ".join(sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})),
         accelerator=best.accelerator,
         hbm_bytes=best.hbm_bytes,
-        plans=tuple(_plan_row(model, plan) for model, plan in best.models.items()),
+        plans=tuple(_plan_row(model, plan, best) for model, plan in best.models.items()),
         over_references=over,
         design_points=result.counts.space,
         memory_share=max(plan.memory_bytes for plan in best.models.values()) / best.hbm_bytes,
@@ -106,7 +107,9 @@ def _bound(point: DesignPoint) -> float:
     return point.value * max(plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values())
 
 
-def _plan_row(model: str, plan: ModelPlan) -> PlanRow:
+def _plan_row(model: str, plan: ModelPlan, best: DesignPoint) -> PlanRow:
     own: dict[str, Any] = {"model": model, "memory_bytes": max(stage.memory_bytes for stage in plan.stages)}
+    bought = None if best.chip is None else best.chip.uses[model].bought
+    own["cluster_usd"] = None if bought is None else bought.cluster_usd
     alike = {field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own}
     return PlanRow(**alike, **own)

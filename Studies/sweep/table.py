@@ -104,7 +104,7 @@ def _plan_columns() -> list[str]:
 
 def _column(name: str) -> str:
     """Name of a plan's value in the table, where settings have names alike."""
-    return name if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used")) else f"plan_{name}"
+    return name if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used", "_usd")) else f"plan_{name}"
 
 
 def _plans_json(plans: Sequence[PlanRow]) -> str | None:

@@ -42,7 +42,10 @@ def test_key_figures_are_those_of_the_files(capsys: pytest.CaptureFixture[str]) 
     (h100,) = (row for row in listed(capsys, "devices") if row["name"] == "h100")
     assert (h100["TFLOP/s"], h100["in"], h100["memory_GiB"], h100["GB/s"]) == (989.4, "bf16", 79.1, 3350)
     (flat,) = (row for row in listed(capsys, "clusters") if row["name"] == "phaze_icml24")
-    assert (flat["devices"], flat["groups_at_GB/s"]) == (1024, "1,024 at 4.295")
+    assert (flat["devices"], flat["groups_at_GB/s"], flat["topology"]) == (1024, "1,024 at 4.295", "switch")
+    topologies = {row["name"]: row["topology"] for row in listed(capsys, "clusters")}
+    assert topologies["torus_3d"] == "3D torus" and topologies["fully_connected"] == "mesh, switch"
+    assert topologies["rail_optimised"] == "switch, rail"
     (space,) = (row for row in listed(capsys, "design_spaces") if row["name"] == "phaze_icml24")
     assert (space["accelerators"], space["technology"]) == (29360, "phaze_22nm")
 

@@ -27,7 +27,7 @@ from Plans.uniform_plans import UniformPlans
 
 LAYERS = 12
 MEMORY_BYTES = {"megatron_2022": 2.2e9, "megatron_core": 3.2e9}  # in which some plans fit
-CLUSTERS = ("dgx_a100", "phaze_icml24", "tpu_v4")
+CLUSTERS = ("dgx_a100", "phaze_icml24", "tpu_v4", "rail_optimised")
 SHAPES = (
     plan_of(),
     plan_of(recompute=Recompute.FULL),
@@ -93,7 +93,7 @@ def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, sof
 
 
 @pytest.mark.some(2)
-@pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
+@pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24", "rail_optimised"])
 @pytest.mark.parametrize("software", ["megatron_2022", "megatron_core"])
 def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: str) -> None:
     """Thousands of plans of one call, which share groups, cuts and schedules; every 7th priced alone."""

@@ -156,6 +156,19 @@ def test_any_front_and_none_are_those_of_enumeration_whatever_the_objective(
         check_answer(asked, searched(asked))
 
 
+@pytest.mark.parametrize(
+    ("seed", "objective"), sampled(product(range(740, 752), Objective), list(zip(range(740, 746), Objective, strict=False)))
+)
+def test_the_best_of_chips_with_links_of_their_own_is_that_of_enumeration(
+    seed: int, objective: Objective, searched: Searching
+) -> None:
+    """Each has a network as fast as its links; layers take equally long on many of them, so that links often decide."""
+    case = random_case(
+        seed, configurations=6, memories=2, most_layers=3, objective=objective, sold=True, linked=True, alike=seed % 2 == 0
+    )
+    check_answer(case, searched(case))
+
+
 @pytest.mark.parametrize("seed", sampled(range(200, 212), (202, 203, 204, 207)))
 def test_the_best_for_two_models_is_that_of_enumeration(seed: int, searched: Searching) -> None:
     case = random_case(seed, configurations=4, models=2, most_layers=3, objective=OBJECTIVES[seed % 3])

@@ -49,6 +49,9 @@ SPACE: dict[str, Any] = {
 }
 
 
+LINKED = {"links": ["8x25GB/s", "8x100GB/s"], "cluster": "dgx_h100", "tp": [1, 2, 8], "devices": 32}  # of each chip one
+
+
 def study(folder: Path, **changes: object) -> Request:
     settings: dict[str, object] = {
         "model": "bertbase",
@@ -74,6 +77,8 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
         (Objective.THROUGHPUT, {"sequence_parallel": "all", "zero_stage": [0, 1]}),
         (Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}),
         (Objective.COST_PER_TOKEN, {"overlap_gradients": True, "cluster": "dgx_a100"}),
+        (Objective.THROUGHPUT, LINKED),
+        (Objective.COST_PER_TOKEN, LINKED | {"software": "megatron_2022", "sequence_parallel": "all", "interleave": "all"}),
         (Objective.CARBON_PER_TOKEN, {"model": "vit-era5:layers=2,hidden=64,heads=2", "sequence_length": None}),
     ],
 )
@@ -117,15 +122,23 @@ def answers(request: Request) -> SearchResult:
 
 
 @pytest.mark.usefixtures("many")
-@pytest.mark.parametrize("objective", sampled(Objective, (Objective.THROUGHPUT, Objective.COST_PER_TOKEN)))
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        (Objective.THROUGHPUT, LINKED),
+        (Objective.COST_PER_TOKEN, {}),
+        *(pytest.param(each, {}, marks=pytest.mark.thorough) for each in Objective if each is not Objective.COST_PER_TOKEN),
+        pytest.param(Objective.CARBON_PER_TOKEN, LINKED, marks=pytest.mark.thorough),
+    ],
+)
 def test_the_best_of_what_bounds_leave_is_the_best_of_all(
-    objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    objective: Objective, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds")))
+    found = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes))
     with monkeypatch.context() as whole:
         whole.setattr(large_spaces, "screened", lambda run: run)
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "every")))
+        every = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes))
     assert found.best is not None and every.best is not None
     assert (found.best.value, found.best.accelerator) == (pytest.approx(every.best.value, rel=1e-9), every.best.accelerator)
     assert found.best.optimal and every.best.optimal
@@ -158,6 +171,25 @@ def test_the_best_for_two_models_is_left_too(combine: str, tmp_path: Path, monke
 def test_a_front_is_searched_without_bounds_of_the_whole_space(tmp_path: Path) -> None:
     run = search_context(study(tmp_path, front="cost"), SilentProgress())
     assert screened(run) is run
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.COST_PER_TOKEN])
+def test_what_money_buys_is_searched_without_bounds_of_the_whole_space(
+    objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"objective": objective.value, "max_cluster_cost": 3e4, "micro_batch_size": 1}
+    run = search_context(study(tmp_path, **asked), SilentProgress())
+    assert screened(run) is run
+    found = answers(study(tmp_path, **asked))
+    with monkeypatch.context() as whole:
+        whole.setattr("Solver.search.search.screened", lambda run: run)
+        every = answers(study(tmp_path, **asked, front=["cost", "carbon", "energy"], output=str(tmp_path / "every")))
+    assert found.best is not None and every.best is not None and found.best.optimal and found.best.chip is not None
+    assert found.best.value == pytest.approx(every.best.value, rel=1e-9)
+    assert found.best.accelerator == every.best.accelerator and found.counts.complete
+    bought = found.best.chip.uses["bertbase"].bought
+    assert bought is not None and bought.cluster_usd <= 3e4
 
 
 @pytest.mark.usefixtures("many")

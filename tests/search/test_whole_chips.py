@@ -182,15 +182,6 @@ def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> No
     assert len(chips) == fitting.sum()  # a lower clock saves every chip that is too hot at its own
 
 
-def test_a_cluster_costs_at_most_what_is_allowed(tmp_path: Path) -> None:
-    every, price = hardware_of(study(tmp_path)), 16 * 3700.0
-    bought = hardware_of(study(tmp_path, max_cluster_cost=price))
-    assert isinstance(every, DesignedChips) and isinstance(bought, DesignedChips)
-    assert 0 < len(bought.accelerators) < len(every.accelerators)
-    assert (16 * bought.figures.owning_usd <= price).all()
-    assert len(bought.accelerators) == (16 * every.figures.owning_usd <= price).sum()
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

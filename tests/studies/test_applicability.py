@@ -18,6 +18,7 @@ VALUES = {
     "technology": "phaze_22nm",
     "hbm_size": 32,
     "memory": "hbm3e:4",
+    "links": "18x25GB/s",
     "max_area": 800,
     "max_power": 700,
     "max_chip_cost": 5000,

@@ -46,7 +46,7 @@ def test_what_applies_is_recorded() -> None:
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
         applies = {each.key for each in request_fields() if mode in each.about.modes and each.about.hardware in {None, kind}}
         own_sizes = {"fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
-        own_sizes |= {"constants", "frequency", "hbm_bandwidth", "setting", "memory"}
+        own_sizes |= {"constants", "frequency", "hbm_bandwidth", "setting", "memory", "links"}
         own_sizes |= {"max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "front"}
         assert applies - set(request.as_mapping()) <= {"name", "chip", "combine", "output", "stage_layers", "offload"} | own_sizes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -13,6 +13,7 @@ from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol,
 from GraphExtractor.graph import CollectiveKind
 
 Cost = tuple[float, float]  # fixed seconds, seconds per byte
+FIRST = [each for each in Topology if each is not Topology.RAIL]  # of a first tier
 SHIPPED = sorted(path.stem for path in (HARDWARE / "clusters").glob("*.yaml"))
 
 
@@ -26,6 +27,7 @@ class Crossing:
     hops: int
     ports: int
     bandwidth: float
+    changing: int = 0  # of the peers that a member of the emptiest block has on this tier of rails those on another rail
 
     @property
     def width(self) -> int:
@@ -52,19 +54,38 @@ def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> l
         blocks = [size] if tier is cluster.tiers[-1] else list(shared.values())
         inside, together = max(counts), max(blocks)
         part = share(tier, math.ceil(together / inside), tier.group_size // within)
-        bandwidth = tier.bandwidth_bytes_per_s * tier.efficiency * part
-        crossed.append(Crossing(tier, inside, together, len(counts) - len(blocks), min(counts), bandwidth))
+        bandwidth, hops, changing = tier.bandwidth_bytes_per_s * tier.efficiency * part, len(counts) - len(blocks), 0
+        if tier.topology is Topology.RAIL and hops:
+            places: dict[int, set[int]] = {}
+            for member in members:
+                places.setdefault(member // within, set()).add(member % within)
+            on_rails = len({frozenset(each) for each in places.values()}) == 1
+            changing = together - min(counts) - (math.ceil(together / inside) - 1 if on_rails else 0)
+            if not on_rails:
+                below = cluster.tiers[cluster.tiers.index(tier) - 1]
+                bandwidth = min(bandwidth, below.bandwidth_bytes_per_s * below.efficiency)
+                tier = later(tier, below)
+        crossed.append(Crossing(tier, inside, together, hops, min(counts), bandwidth, changing))
         counts, within = blocks, tier.group_size
         if len(blocks) == 1:
             break
     return crossed
 
 
+def later(tier: Tier, below: Tier) -> Tier:
+    """``tier`` whose steps pass the tier ``below`` first."""
+    short = tier.short and replace(tier.short, latency_s=tier.short.latency_s + below.for_short.latency_s)
+    return replace(tier, latency_s=tier.latency_s + below.latency_s, short=short)
+
+
 def costs_by_hand(kind: CollectiveKind, size: int, stride: int, cluster: Cluster, first: int = 0) -> dict[str, Cost]:
     """Algorithms of a group of at least 2 devices."""
     crossed = crossings_by_hand(size, stride, cluster, first)
     if kind is CollectiveKind.ALL_TO_ALL:
-        return exchange(size, [each for each in crossed if each.hops], cluster.library is not None)
+        above = [*(each.changing for each in crossed[1:]), 0]
+        used = [(each, more) for each, more in zip(crossed, above, strict=True) if each.hops or more]
+        used = [(replace(each, tier=cluster.tiers[crossed.index(each)]), more) for each, more in used]  # each hop by itself
+        return exchange(size, used, cluster.library is not None)
     return textbook(kind, size, crossed) if cluster.library is None else library(kind, size, crossed, cluster.library)
 
 
@@ -132,8 +153,9 @@ def library(kind: CollectiveKind, size: int, crossed: list[Crossing], software: 
     return found
 
 
-def exchange(size: int, used: list[Crossing], posted: bool) -> dict[str, Cost]:
-    peers = [each.together - each.ports for each in used]
+def exchange(size: int, passed: list[tuple[Crossing, int]], posted: bool) -> dict[str, Cost]:
+    """Over the tiers ``passed``, each with the messages that change rails beyond it."""
+    used, peers = [each for each, _ in passed], [each.together - each.ports + more for each, more in passed]
     passing = []
     for each, count in zip(used, peers, strict=True):
         part = count / size
@@ -170,7 +192,8 @@ def random_clusters(draw: st.DrawFn, most_devices: int = 4096) -> Cluster:
     seconds, part = st.floats(0, 1e-4), st.floats(0.05, 1.0)
     tiers = []
     for position, size in enumerate(sizes):
-        outer = st.sampled_from([Topology.SWITCH, Topology.TORUS])
+        rails = [Topology.RAIL] if tiers and tiers[-1].topology is Topology.SWITCH else []
+        outer = st.sampled_from([Topology.SWITCH, Topology.TORUS, *rails])
         tiers.append(
             Tier(
                 str(position),
@@ -179,7 +202,7 @@ def random_clusters(draw: st.DrawFn, most_devices: int = 4096) -> Cluster:
                 draw(seconds),
                 draw(part),
                 draw(seconds),
-                draw(outer if position else st.sampled_from(Topology)),
+                draw(outer if position else st.sampled_from(FIRST)),
                 draw(st.floats(0, 1)),
                 draw(seconds),
                 draw(st.none() | st.builds(ShortProtocol, seconds, seconds, part)),

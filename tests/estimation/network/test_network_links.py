@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks_by_hand import clusters
 
-from Estimator.network.cluster import Cluster, Tier
+from Estimator.network.cluster import Cluster, Tier, Topology
 from Estimator.network.links import PipelineLayouts, boundary_tiers, end_tiers, transfer_costs
 
 Plan = tuple[int, int, int, bool]  # devices of a tensor-parallel group, pp, dp, whether the replicas of a stage are neighbours
@@ -20,17 +20,26 @@ def joining_tier(one: int, other: int, cluster: Cluster) -> int:
     return next(joined, len(cluster.tiers) - 1)
 
 
+def route(one: int, other: int, cluster: Cluster) -> tuple[int, bool]:
+    """The tier that joins two devices, and whether they lie on other rails of it."""
+    tier = joining_tier(one, other, cluster)
+    rails = cluster.tiers[tier].topology is Topology.RAIL
+    return tier, rails and (one - other) % cluster.block_sizes[tier] != 0
+
+
 def worst_tier(plan: Plan, cluster: Cluster, stage: int, other: int) -> int:
     width, pp, dp, data_inner = plan
 
     def device(stage: int, replica: int, rank: int) -> int:
         return (stage * dp + replica if data_inner else replica * pp + stage) * width + rank
 
-    return max(
-        joining_tier(device(stage, replica, rank), device(other, replica, rank), cluster)
+    tier, changes = max(
+        route(device(stage, replica, rank), device(other, replica, rank), cluster)
         for replica in range(dp)
         for rank in range(width)
     )
+    rails = [place for place, each in enumerate(cluster.tiers) if each.topology is Topology.RAIL]
+    return len(cluster.tiers) + rails.index(tier) if changes else tier
 
 
 def layouts_of(plans: list[Plan]) -> PipelineLayouts:
