@@ -422,13 +422,14 @@ class AxisBounds:
 class PartReport:
     """What is known of a part of a space that was searched by itself.
 
-    No design on one of its ``chips`` exceeds ``bound``, evaluated ones among them; 0 where none fits.
+    No design on one of its ``chips`` exceeds ``bound``, and none that was not evaluated ``open_bound``; 0 where none fits.
     ``shapes`` are the numbers of the shapes of plans that might be best on a chip which bounds left.
     """
 
     part: str  # a ``SpacePart``
     chips: int
     bound: float
+    open_bound: float
     axis_bounds: AxisBounds
     shapes: tuple[int, ...]
 

@@ -157,7 +157,7 @@ def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:
     found = dict[Accelerator | None, None]()
     of_values: dict[tuple[str, str], tuple[float, Accelerator | None]] = {}
     for result in results:
-        found |= dict.fromkeys(each.accelerator for each in (*result.per_hbm, *result.rows))
+        found |= {point.accelerator: None for point in result.per_hbm} | {row.accelerator: None for row in result.rows}
         for axis in () if result.best is None else result.best.axes:
             for value in axis.values:
                 known = of_values.get((axis.axis, value.value))

@@ -131,7 +131,8 @@ def _no_designs(hardware: Hardware) -> pd.DataFrame:
     import pandas as pd
 
     columns = (*OF_DESIGNS, LAYER_GROUPS, *(COLUMNS if isinstance(hardware, DesignedChips) else ()))
-    kinds = {name: str if name in TEXTS else bool if name in SWITCHES else float for name in columns}
+    texts = pd.CategoricalDtype([""])  # whose kind a file without rows tells too
+    kinds = {name: texts if name in TEXTS else bool if name in SWITCHES else float for name in columns}
     return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
 
 

@@ -223,9 +223,11 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
     closed = np.ones(len(most), np.bool_)
     closed[rows] = False
     held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
+    none_exceeds = float(most[closed].max(initial=-np.inf))
     kept = Kept(
         axis_bounds=axis_bounds(hardware, most),
-        closed=float(most[closed].max(initial=-np.inf)),
+        closed=none_exceeds,
+        open_bound=none_exceeds,
         chips=hardware.configurations,
         points=held * sum(len(screen.shapes) for screen in screens),
         shapes={screen.model.name: screen.some_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)},
@@ -271,6 +273,7 @@ def part_report(run: Run, result: SearchResult, part: str) -> PartReport:
         part=part,
         chips=kept.chips,
         bound=max([0.0, kept.closed, *map(_not_exceeded, result.per_hbm)]),
+        open_bound=max([0.0, kept.closed, *(_open_bound(point) or 0.0 for point in result.per_hbm)]),
         axis_bounds=kept.axis_bounds,
         shapes=tuple(number for number, shape in enumerate(model.space.shapes()) if shape in open_),
     )
@@ -280,9 +283,12 @@ def _not_exceeded(point: DesignPoint) -> float:
     """What no design that was searched with the point's memory exceeds."""
     if point.optimal:
         return point.value
-    open_bound = None if point.certificate is None else point.certificate.best_open_bound
     bounds = [point.value * plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values()]
-    return max(open_bound or 0.0, *bounds)
+    return max(_open_bound(point) or 0.0, *bounds)
+
+
+def _open_bound(point: DesignPoint) -> float | None:
+    return None if point.certificate is None else point.certificate.best_open_bound
 
 
 def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool) -> Run:
@@ -302,6 +308,7 @@ def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool)
     kept = Kept(
         axis_bounds=joined_bounds([part.axis_bounds for part in parts]),
         closed=max(part.bound for part in parts) or -np.inf if whole else np.inf,
+        open_bound=max(part.open_bound for part in parts) or -np.inf if whole else np.inf,
         chips=sum(part.chips for part in parts),
         points=points,
         shapes={model.name: screen.some_shapes(numbers)},

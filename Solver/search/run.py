@@ -45,6 +45,8 @@ class Stores:
 class Kept:
     """What bounds left of a space of very many designs; none of those that they closed exceeds ``closed`` under the objective.
 
+    None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were evaluated elsewhere.
+
     ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others. The space has so
     many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of it. ``closed`` is infinite where nothing is
     known of a part of the space, and minus infinity where nothing that was closed fits.
@@ -52,6 +54,7 @@ class Kept:
 
     axis_bounds: AxisBounds
     closed: float
+    open_bound: float
     chips: int
     points: int
     shapes: Mapping[str, tuple[UniformPlan, ...]]

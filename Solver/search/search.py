@@ -175,8 +175,9 @@ def scored_point(
         schedules += layers
     optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
     open_bound = optimum.best_open_bound
-    if run.kept is not None and not run.kept.proves(optimum.value):  # of a memory size that the best of all has not
-        optimal, open_bound = False, max(run.kept.closed, open_bound or 0.0) if run.kept.closed < math.inf else None
+    if run.kept is not None:
+        proven = run.kept.proves(optimum.value)  # else another memory is better, or a part is not known
+        optimal, open_bound = optimal and proven, _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -190,6 +191,13 @@ def scored_point(
         chip=_chip(run, optimum.row, plans),
     )
     return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
+
+
+def _joined_bound(open_bound: float | None, closed: float) -> float | None:
+    """What no design exceeds that was not evaluated, be it open (None: none was) or closed; None where that is not known."""
+    if math.isinf(closed):
+        return None if closed > 0.0 else open_bound
+    return max(closed, open_bound or 0.0)
 
 
 def _chip(run: Run, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:
