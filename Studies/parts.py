@@ -149,7 +149,9 @@ def _joined(
 
 
 def _added(parts: Sequence[Counts]) -> Counts:
-    return Counts(**{each.name: sum(getattr(part, each.name) for part in parts) for each in fields(Counts)})
+    """The points of all parts; plans are those compared for one configuration, in the part that compared most."""
+    points = {each.name: sum(getattr(part, each.name) for part in parts) for each in fields(Counts)}
+    return Counts(**points | {"plans": max(part.plans for part in parts)})
 
 
 def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:

@@ -153,24 +153,38 @@ def test_nothing_is_searched_again(run_in_parts: tuple[Request, JoinedRun], monk
 
 
 def test_a_part_that_others_close_says_so_and_is_no_infeasible_one(warm: Path, tmp_path: Path) -> None:
-    request = asked(tmp_path / "one", warm)
-    best = joined(request, 4).result.best
+    request = asked(tmp_path / "parts", warm)
+    found = joined(request, 12)
+    agrees(found.result, whole_of(request, tmp_path / "whole"))
+    closed = [each for each in found.parts.parts if each.status is Status.CLOSED]
+    best = found.result.best
+    assert closed and best is not None
+    assert all(each.value is None and each.bound is not None and 0.0 < each.bound <= best.value for each in closed)
+    runs = [run for run in open_parts(request) if run.result.status is Status.CLOSED]
+    assert len(runs) == len(closed)
+    for run in runs:
+        assert run.result.reason.startswith("nothing here is better than ")
+        assert run.result.counts.complete and run.result.counts.space == run.result.counts.pruned and not len(run.designs)
+
+
+def test_what_is_closed_by_a_design_that_nobody_has_proves_nothing(warm: Path, tmp_path: Path) -> None:
+    request = asked(tmp_path / "parts", warm)
+    best = joined(request, 2).result.best
     assert best is not None
-    other = asked(tmp_path / "other", warm)
-    poorest = min(joined(other, 4).parts.parts, key=lambda each: each.bound or 0.0)
-    (point,) = (each for each in open_parts(other) if each.result.part.part == poorest.part)  # type: ignore[union-attr]
-    known = next(other.folders.run.glob(f"{FOLDER}/known-*"))
-    BestKnown(known, "another").tell(best.value)
-    for name in ("point.json", "best.json"):
-        (point.folder / name).unlink()
-    again = joined(other, 4)
-    closed = next(each for each in again.parts.parts if each.part == poorest.part)
-    assert closed.status is Status.CLOSED and closed.value is None
-    assert closed.bound is not None and 0.0 < closed.bound <= best.value
-    said = next(run for run in open_parts(other) if run.result.status is Status.CLOSED).result
-    assert said.reason.startswith("nothing here is better than ") and said.counts.complete
-    assert again.result.best is not None and again.result.best.value == best.value and again.result.best.optimal
-    assert again.result.counts.space == sum(run.result.counts.space for run in open_parts(other))
+    (known,) = request.folders.run.glob(f"{FOLDER}/known-*")
+    BestKnown(known, "forged").tell(100 * best.value)
+    loser = min(open_parts(request), key=lambda run: float(run.result.part.bound))
+    (loser.folder / "point.json").unlink()
+    again = joined(request, 2)
+    closed = next(each for each in again.parts.parts if each.status is Status.CLOSED)
+    point = again.result.best
+    assert point is not None and point.value == best.value and point.certificate is not None and closed.bound is not None
+    assert point.optimal == (closed.bound <= best.value)
+    assert point.optimal or point.certificate.best_open_bound == closed.bound
+    for run in open_parts(request):
+        (run.folder / "point.json").unlink()
+    with pytest.raises(PhazeError, match="closed by a design that none of them has; remove that folder"):
+        joined(request, 2)
 
 
 def open_parts(request: Request) -> list[Any]:
