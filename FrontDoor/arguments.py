@@ -24,7 +24,7 @@ class Command:
 
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
-    ``host`` and ``port``, ``instead``, ``study`` to ``workers``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
+    ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
     serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` to profile, ``steps`` to ``resume`` and ``dtype``
     to train.
     """
@@ -47,6 +47,7 @@ class Command:
     executor: str = "joblib"
     address: str | None = None
     workers: int | None = None
+    parts: int | None = None
     csv: bool = False
     tables: tuple[str, ...] = ()
     names: tuple[str, ...] = ()

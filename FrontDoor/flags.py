@@ -78,6 +78,25 @@ def _add_study(parser: Parser) -> None:
     _add_run_code(parser)
 
 
+def _add_run_solver(parser: Parser) -> None:
+    _add_study(parser)
+    parser.add_argument(
+        "--parts",
+        type=int,
+        metavar="N",
+        help="divide the design space into N parts, which tell each other of their best; search them apart and join them",
+    )
+    _add_executor(parser, "parts", "with --parts: ")
+
+
+def _add_executor(parser: Parser, what: str, where: str = "") -> None:
+    parser.add_argument(
+        "--executor", choices=("joblib", "ray"), default="joblib", help=f"{where}what runs the {what} (default joblib)"
+    )
+    parser.add_argument("--address", metavar="A", help="with --executor ray: the cluster's address (default: a local one)")
+    parser.add_argument("--workers", type=int, metavar="N", help=f"{where}{what} run at a time (default: one per core)")
+
+
 def _add_evaluate(parser: Parser) -> None:
     add_table(parser, settings_for(Mode.EVALUATE))
     parser.add_argument(
@@ -207,9 +226,7 @@ def _add_sweep(parser: Parser) -> None:
         help="a setting by its key, value in YAML; may be repeated",
     )
     parser.add_argument("--output", metavar="DIR", help="folder of the table and of every point (default: Solver/output/NAME)")
-    parser.add_argument("--executor", choices=("joblib", "ray"), default="joblib", help="what runs the points (default joblib)")
-    parser.add_argument("--address", metavar="A", help="with --executor ray: the cluster's address (default: a local one)")
-    parser.add_argument("--workers", type=int, metavar="N", help="points run at a time (default: one per core)")
+    _add_executor(parser, "points")
     parser.add_argument("--csv", action="store_true", help="also write the table as CSV")
     parser.add_argument("--dry-run", action="store_true", help="list the points and stop")
     _add_run_code(parser)
@@ -344,6 +361,7 @@ def _add_common(parser: Parser) -> None:
 
 _FLAGS: dict[str, Callable[[Parser], None]] = {
     **dict.fromkeys(STUDY_MODES, _add_study),
+    "run_solver": _add_run_solver,
     "evaluate": _add_evaluate,
     "training-time": _add_training_time,
     "train": _add_train,

@@ -20,7 +20,7 @@ SETTING_GROUPS: Mapping[str, Sequence[str]] = {
     "model": ("model", "sequence_length", "setting"),
     "hardware": (
         *("device", "memory_size", "memory_bandwidth", "peak_flops", "chip", "design_space", "technology", "hbm_size"),
-        *("memory", "links", "max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices"),
+        *("memory", "links", "max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "space_part"),
         *("frequency", "hbm_bandwidth", "constants", "cluster", "fast_domain", "software", "devices", "use_all_devices"),
     ),
     "plan": (

@@ -19,6 +19,7 @@ from FrontDoor.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from FrontDoor.explain import explain
 from FrontDoor.listing import listing
 from FrontDoor.models import models
+from FrontDoor.parts import searched_in_parts
 from FrontDoor.printing import print_answer, print_rows
 from FrontDoor.profile import profile
 from FrontDoor.report import report
@@ -43,19 +44,28 @@ VARYING = ("cp", "ep", "sequence_parallel")  # of graphs: a column where they do
 
 def run_solver(command: Command) -> int:
     """Search the study and print the best accelerator and plan; with a device the best plan on it."""
+    in_parts = command.parts is not None
+    if not in_parts and (command.executor != "joblib" or command.workers is not None or command.address is not None):
+        raise InputError("--executor, --workers and --address are about the parts of a search; add --parts, or leave them out")
     request = _request(command)
     if command.dry_run:
         return _print_size(request, command)
     from Plans.results import Status
     from Reporter.tables import print_result
     from Studies.run_directory import best_json
-    from Studies.search_run import run_search
 
-    result = run_search(request, _progress(command))
+    if in_parts:
+        result, failed = searched_in_parts(request, command, _progress(command))
+    else:
+        from Studies.search_run import run_search
+
+        result, failed = run_search(request, _progress(command)), False
     if command.output_format == "json":
         say(sys.stdout, best_json(result).decode().splitlines())
     else:
         print_result(result, sys.stdout, wide=command.wide)
+    if failed:
+        return FAILED
     if result.best is not None or (result.heterogeneous is not None and result.heterogeneous.best is not None):
         return DONE
     return NOTHING_FEASIBLE if result.status is Status.INFEASIBLE else FAILED
@@ -269,8 +279,9 @@ def _degrees(key: GraphKey) -> dict[str, object]:
 
 def _print_size(request: Request, command: Command) -> int:
     from Reporter.tables import space_table
+    from Studies.parts import parted_size
     from Studies.problem import space_size
 
-    size = space_size(request)
+    size = space_size(request) if command.parts is None else parted_size(request, command.parts)
     print_answer(json.dumps(asdict(size), indent=2), lambda: [space_table(size)], command)
     return DONE

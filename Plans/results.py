@@ -5,13 +5,17 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a solve ended. Infeasible, timed out and failed are three different things."""
+    """How a solve ended. Infeasible, timed out and failed are three different things.
+
+    Closed is a part of a space in which nothing is better than what is known elsewhere.
+    """
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
     TIMED_OUT = "timed_out"
     FAILED = "failed"
+    CLOSED = "closed"
 
 
 @dataclass(frozen=True)

@@ -272,5 +272,6 @@ def _counted(result: SearchResult) -> str:
         f"{counts.infeasible:,} infeasible"
     )
     points = "design point" if counts.space == 1 else "design points"
-    unlisted = f"; all plans of {counts.unlisted:,} shapes closed by one bound" if counts.unlisted else ""
+    what = "shapes" if result.hardware.device is not None else "points"
+    unlisted = f"; all plans of {counts.unlisted:,} {what} closed by one bound" if counts.unlisted else ""
     return f"{counts.space:,} {points}: {closed}; {counts.plans:,} plans compared per configuration{unlisted}"

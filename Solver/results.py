@@ -403,6 +403,38 @@ class SizeRow:
 
 
 @dataclass(frozen=True)
+class AxisBounds:
+    """By axis of the accelerators and value what no design with it exceeds, under the objective; 0 where none fits.
+
+    ``tied`` is whether vector cores are as wide as tensor cores, and have no axis of their own.
+    """
+
+    most: dict[str, dict[str, float]]
+    tied: bool
+
+    @property
+    def several(self) -> tuple[str, ...]:
+        """Axes that have several values."""
+        return tuple(axis for axis, most in self.most.items() if len(most) > 1 and not (self.tied and axis == "width_vc"))
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """What is known of a part of a space that was searched by itself.
+
+    No design on one of its ``chips`` exceeds ``bound``, and none that was not evaluated ``open_bound``; 0 where none fits.
+    ``shapes`` are the numbers of the shapes of plans that might be best on a chip which bounds left.
+    """
+
+    part: str  # a ``SpacePart``
+    chips: int
+    bound: float
+    open_bound: float
+    axis_bounds: AxisBounds
+    shapes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size.
 
@@ -422,6 +454,7 @@ class SearchResult:
     tight_memory: TightMemory | None = None  # where the optimum leaves little of it
     heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
     own_best: dict[str, float] = field(default_factory=dict)
+    part: PartReport | None = None  # where a part of the space was searched
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ def _check_whole_chips(request: Request) -> None:
 def _check_designed(request: Request) -> None:
     """Refuse what means nothing on accelerators that are designed."""
     _check_whole_chips(request)
+    if request.space_part is not None:
+        check_part(request)
     if True in request.overlap_tensor:
         raise InputError(
             "overlap_tensor is true, but the operators of a designed accelerator already run beside its collectives wherever "
@@ -97,6 +99,25 @@ def _check_designed(request: Request) -> None:
     if request.precision not in (Precision.BF16, Precision.FP16):
         given = f"precision is {request.precision}"
         raise InputError(f"{given}, but the cores of a designed accelerator compute in 16 bits; give bf16 or fp16")
+
+
+def check_part(request: Request) -> None:
+    """Refuse what a space that is searched in parts does not answer.
+
+    Raises:
+        InputError: there is no such part, or what is asked of it takes the whole space at once.
+    """
+    assert request.part.count
+    if request.chip is not None:
+        raise InputError(f"the chip {request.chip} is given, which has no parts; leave --chip out, or the parts")
+    if request.front not in {None, (FrontAxis.NONE,)}:
+        raise InputError(
+            f"a front of {' and '.join(request.front or ())} is one over the whole space, whose parts know of each other's best "
+            "design alone; leave --front out, or search the space in one part"
+        )
+    if len(request.models) > 1:
+        names = ", ".join(model.name for model in request.models)
+        raise InputError(f"a space is searched in parts for one model, given {names}; name one with --model, or leave parts out")
 
 
 def _check_offload(request: Request) -> None:

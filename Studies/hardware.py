@@ -121,8 +121,9 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
             )
         return chip
     if cores is None:
-        return space.generate()
+        return space.generate(request.part)
     accelerators = read_cores_json(cores)
+    accelerators = accelerators.some(request.part.places(0, len(accelerators)))
     logger.info(
         "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
     )

@@ -1,9 +1,11 @@
 """A request as the searches read it: hardware, and the plans that are compared for every model."""
 
 import logging
+from collections.abc import Sequence
 
 from Common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
 from Common.numbers import number
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.profiled.machine import profile_folder
 from GraphExtractor import storage
 from GraphExtractor.graph import GraphKey
@@ -51,6 +53,8 @@ def search_problem(request: Request) -> SearchProblem:
 
 def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
     """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what is usual; empty: none."""
+    if request.space_part is not None:
+        return ()
     if request.front is not None:
         return () if FrontAxis.NONE in request.front else request.front
     if request.on_devices:
@@ -125,8 +129,8 @@ def hardware_of(request: Request) -> Hardware:
     if records.device is not None:
         return ExistingDevice(records.device, records.cluster, records.software, request.precision)
     space, solver = design_space_of(request), solver_named(request.solver)
-    accelerators = designed_accelerators(request)
-    return DesignedChips(accelerators, space.platform, records.cluster, records.software, solver, space.references, space)
+    accelerators, references = designed_accelerators(request), () if request.space_part else space.references
+    return DesignedChips(accelerators, space.platform, records.cluster, records.software, solver, references, space)
 
 
 def hardware_report(request: Request) -> HardwareReport:
@@ -148,6 +152,14 @@ def hardware_report(request: Request) -> HardwareReport:
             solver=request.solver.value,
         ),
     )
+
+
+def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedChips:
+    """Some accelerators of the design space of ``request``, in its order, as the hardware to compare."""
+    records, space = request.hardware, design_space_of(request)
+    chips = AcceleratorSet.of(sorted(accelerators, key=space.place))
+    solver = solver_named(request.solver)
+    return DesignedChips(chips, space.platform, records.cluster, records.software, solver, space.references, space)
 
 
 def _title(request: Request) -> str:

@@ -29,6 +29,7 @@ from Common.choices import (
 from Common.numbers import number
 from Common.settings import ALL, Kind, SettingTable
 from Common.units import GIB
+from Estimator.chips.space_part import WHOLE, SpacePart
 from GraphExtractor.permission import CodePermission
 from Plans.assignment import Assignment
 from Plans.offload import OffloadShare
@@ -129,6 +130,16 @@ class Request:
         str | None,
         About("accelerators to design among, by name or YAML file", "phaze_icml24", hardware=Hardware.CHIPS, file=True),
     ] = "phaze_icml24"
+    space_part: Annotated[
+        str | None,
+        About(
+            "this part of the design space alone, K/N such as 3/8, of which no more is said than what joining all N takes "
+            "(--parts N does both)",
+            "the whole space",
+            modes=SEARCH,
+            hardware=Hardware.CHIPS,
+        ),
+    ] = None
     chip: Annotated[
         str | None,
         About(
@@ -545,6 +556,11 @@ class Request:
     def on_devices(self) -> bool:
         """Whether the hardware is given, rather than designed."""
         return self.device is not None
+
+    @property
+    def part(self) -> SpacePart:
+        """The part of the design space that is searched."""
+        return WHOLE if self.space_part is None else SpacePart.parsed(self.space_part)
 
     @property
     def hbm_sizes_bytes(self) -> Ints:

@@ -19,6 +19,7 @@ from Common.errors import InputError
 from Common.files import pack, parse_json, refuse_replacing, write_atomically
 from Common.records import to_json
 from Common.sealed import KEY, digest_of, with_digest
+from Plans.results import Status
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
 from Solver.search.schedule_records import KeptSchedules
@@ -69,8 +70,42 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class PartRecord:
+    """How the search of a part of a space ended, on which machine, and in how many seconds.
+
+    Its best design reaches ``value`` (None: none is as good as what is known of others), and none of its designs more than
+    ``bound``. Where it failed (``problem``) nothing is known of it.
+    """
+
+    part: str
+    status: Status
+    value: float | None
+    bound: float | None
+    machine: str
+    seconds: float
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class PartsRecord:
+    """The parts in which a space was searched, by which executor."""
+
+    count: int
+    executor: str
+    parts: tuple[PartRecord, ...]
+
+    @property
+    def failed(self) -> tuple[PartRecord, ...]:
+        """Parts that have no answer."""
+        return tuple(each for each in self.parts if each.status is Status.FAILED)
+
+
+@dataclass(frozen=True)
 class Manifest(Origin):
-    """Provenance of a run; ``front`` are the axes of the front that it certified, ``files`` digests of its own."""
+    """Provenance of a run; ``front`` are the axes of the front that it certified, ``files`` digests of its own.
+
+    ``parts`` says how its space was divided, where it was.
+    """
 
     schedule_solver: str
     confirmation_solvers: tuple[str, ...]
@@ -79,6 +114,7 @@ class Manifest(Origin):
     counts: Counts
     pareto_front_points: int
     front: tuple[FrontAxis, ...] = BEFORE
+    parts: PartsRecord | None = None
     files: dict[str, str] = field(default_factory=dict)
 
 

@@ -1,7 +1,10 @@
 """``run_solver``: answer a request and write its run directory."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from Common.files import check_writable
 from Common.progress import Progress
@@ -9,7 +12,9 @@ from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.heterogeneous.search import search_heterogeneous
 from Solver.results import AxisValues, SearchResult
 from Solver.search.axis_values import accelerator_axes
+from Solver.search.best_known import BestKnown
 from Solver.search.confirmed_schedules import kept_schedules
+from Solver.search.large_spaces import part_report
 from Solver.search.operator_records import layer_tensors, scheduled_operators, streamed_operators
 from Solver.search.plan_axes import plan_axes
 from Solver.search.points import PointGroup
@@ -25,11 +30,16 @@ from Studies.request import Request
 from Studies.run_directory import (
     POINT_MEANING,
     Manifest,
+    PartsRecord,
     RunFiles,
     check_replaceable,
     write_run,
 )
+from Studies.sweep.points import key_of
 from Studies.tables import designs_table, plans_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def run_search(request: Request, progress: Progress) -> SearchResult:
@@ -39,14 +49,34 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
         InputError: the request names something that does not exist or does not fit together.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
-    folders = request.folders
-    check_writable(folders.run)
-    check_replaceable(folders.run)
-    contents = file_contents(request)
+    contents = prepared(request)
     run = search_context(request, progress)
-    searched = search(run, hardware_report(request), str(folders.run))
+    searched = search(run, hardware_report(request), str(request.folders.run))
+    return write_answer(request, explained(request, searched), contents)
+
+
+def prepared(request: Request) -> dict[str, str]:
+    """Hashes of the files that ``request`` names, taken before they are read for its answer; its folder can be written.
+
+    Raises:
+        InputError: it cannot, or holds files that no run wrote, or a file is not there any more.
+    """
+    check_writable(request.folders.run)
+    check_replaceable(request.folders.run)
+    return file_contents(request)
+
+
+def explained(request: Request, searched: Searched) -> Searched:
+    """``searched`` with what limits its best design and what other values of the axes allow.
+
+    Of a part of a space only the axes of its accelerators: the rest is about the best of all parts.
+    """
     run = searched.run
     result, best = searched.result, searched.result.best
+    if request.space_part is not None:
+        axes = accelerator_axes(run, searched.groups, result.per_hbm)
+        best = best and replace(best, axes=axes)
+        return replace(searched, result=replace(result, best=best, part=part_report(run, result, request.space_part)))
     if best is not None:
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best, searched.groups))
@@ -59,10 +89,35 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     if request.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
+    return replace(searched, result=result)
+
+
+def write_answer(
+    request: Request,
+    searched: Searched,
+    contents: dict[str, str],
+    parts: PartsRecord | None = None,
+    others: Sequence[pd.DataFrame] = (),
+) -> SearchResult:
+    """Write the run directory of ``request`` and give its result.
+
+    Where its space was searched in ``parts`` their design points are those of the ``others`` in place of those of the join.
+
+    Raises:
+        PhazeError: the disk is full or the folder is not writable.
+    """
+    run = searched.run
     with run.phase("files"):
-        files = _files(request, run, replace(searched, result=result), contents)
-        write_run(folders.run, files, csv=request.csv)
-    return result
+        designs = _joined_designs(others) if others else designs_table(searched.groups, run.hardware, run.problem.front)
+        files = _files(request, searched, contents, designs)
+        write_run(request.folders.run, replace(files, manifest=replace(files.manifest, parts=parts)), csv=request.csv)
+    return searched.result
+
+
+def _joined_designs(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
 
 
 def with_stages_that_differ(run: Run, result: SearchResult) -> SearchResult:
@@ -79,12 +134,21 @@ def search_context(request: Request, progress: Progress) -> Run:
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
     hardware = hardware_of(request)
     problem = replace(search_problem(request), front=front_of(request, hardware))
-    return Run(problem, hardware, stores, progress)
+    return Run(problem, hardware, stores, progress, best_known=_best_known(request))
 
 
-def _files(request: Request, run: Run, searched: Searched, contents: dict[str, str]) -> RunFiles:
-    result, hardware = searched.result, run.hardware
-    designs = designs_table(searched.groups, hardware, run.problem.front)
+def _best_known(request: Request) -> BestKnown | None:
+    """What all parts of a space know together, beside the folders of the parts; a part that is run by itself is told nothing."""
+    if request.space_part is None:
+        return None
+    if request.run_folder is None:
+        return BestKnown()
+    whole = key_of(replace(request, space_part=None))
+    return BestKnown(request.run_folder.parent / f"known-{whole}", request.space_part.replace("/", "-of-"))
+
+
+def _files(request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame) -> RunFiles:
+    run, result, hardware = searched.run, searched.result, searched.run.hardware
     confirmed = [item for one in searched.scored if one.point.certificate for item in one.point.certificate.schedules]
     manifest = Manifest.of(
         contents,

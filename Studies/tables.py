@@ -118,11 +118,23 @@ def designs_table(groups: Sequence[PointGroup], hardware: Hardware, front: Seque
     """One row per design point, with its status, its best plan's degrees, and whether it is on the Pareto front of these axes."""
     import pandas as pd
 
+    if not groups:
+        return _no_designs(hardware)
     models = list(dict.fromkeys(group.key.model for group in groups))
     accelerators = hardware.accelerators if isinstance(hardware, DesignedChips) else None
     table = pd.concat([_group_frame(group, accelerators, models) for group in groups], ignore_index=True)
     table["on_front"] = _on_front(table, front)
     return table
+
+
+def _no_designs(hardware: Hardware) -> pd.DataFrame:
+    """The same without rows."""
+    import pandas as pd
+
+    columns = (*OF_DESIGNS, LAYER_GROUPS, *(COLUMNS if isinstance(hardware, DesignedChips) else ()))
+    texts = pd.CategoricalDtype([""])  # whose kind a file without rows tells too
+    kinds = {name: texts if name in TEXTS else bool if name in SWITCHES else float for name in columns}
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()})
 
 
 def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +15,11 @@ from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, Accelerato
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.own_links import own_links
+from Estimator.chips.space_part import WHOLE, SpacePart
 from Estimator.chips.whole_chip import WholeChips, whole_chips
 
 GIGA = 1e9
+LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
 BoolArray = NDArray[np.bool_]
 
 
@@ -92,32 +96,76 @@ class DesignSpace:
     prices: Prices | None = None
     limits: ChipLimits = NO_LIMITS
 
-    def generate(self) -> AcceleratorSet:
-        """All accelerators of the space, in lexicographic order of memories, links, clocks and the other axes.
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many values each axis has: memories and links, then ``SIZES``; clocks are chosen behind these."""
+        axes = self.axes
+        cores = (axes.num_tc, axes.num_vc, axes.width, axes.depth, axes.width_vc or (None,), axes.glb_mib)
+        return (len(self.variants), *map(len, cores))
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Memories and links that chips may have, at the platform's clock."""
+        axes = self.axes
+        return tuple(Variant(memory, None, links) for memory in axes.memory or (None,) for links in axes.links or (None,))
+
+    @property
+    def combinations(self) -> int:
+        """Combinations of axis values, clocks among them."""
+        return math.prod(self.grid) * len(self.axes.frequency_ghz or (None,))
+
+    def generate(self, part: SpacePart = WHOLE) -> AcceleratorSet:
+        """All accelerators of the space, or of a part of it, ordered by memories, links, clocks and the other axes.
 
         Raises:
-            InputError: nothing on the axes passes budget, rule and limits.
+            InputError: the grid is too large, or nothing on the axes passes budget, rule and limits; a part may be empty.
         """
-        axes = self.axes
-        lanes = (0,) if axes.width_vc is None else axes.width_vc
-        grid = np.meshgrid(axes.num_tc, axes.num_vc, axes.width, axes.depth, lanes, axes.glb_mib, indexing="ij")
-        num_tc, num_vc, width, depth, width_vc, glb_mib = (axis.reshape(-1).astype(np.int64) for axis in grid)
-        if axes.width_vc is None:
-            width_vc = width
-        columns = (num_tc, num_vc, width, depth, width_vc, glb_mib * MIB)
-        variants = [Variant(memory, None, links) for memory in axes.memory or (None,) for links in axes.links or (None,)]
-        found = [self._kept(columns, variant) for variant in variants]
-        every = AcceleratorSet.joined([kept.chips for kept in found])
-        if not len(every):
-            least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
-            refusal = f"the budget of {self.budget_mm2:g} mm2 and the keep rule"
-            if self.limits.any:
-                refusal += f" and the limits of {self.limits.words} per chip"
+        most = part.size(self.combinations)
+        if most > LARGEST_GRID:
+            needed = -(-self.combinations // LARGEST_GRID)
             raise InputError(
-                f"design space {self.name} is empty: of {len(num_tc) * len(found)} accelerators ({least:g} to {most:g} mm2) "
-                f"none passes {refusal}; widen the axes, the budget or the limits"
+                f"design space {self.name}: a grid of {most:,} chips at once, at most {LARGEST_GRID:,} are possible; divide its "
+                f"search with run_solver --parts {needed}, or list fewer values"
             )
+        each = math.prod(self.grid[1:])
+        found = [self._kept(self._columns(part, place * each), variant) for place, variant in enumerate(self.variants)]
+        every = AcceleratorSet.joined([kept.chips for kept in found])
+        if not len(every) and part.count == 1:
+            self._refuse_empty(found)
         return every
+
+    def place(self, chip: Accelerator) -> tuple[int, ...]:
+        """Where ``chip`` is in the order of ``generate``: its places on the axes."""
+        axes, hertz = self.axes, chip.frequency_hz or self.platform.frequency_hz
+        glb_bytes = tuple(size * MIB for size in axes.glb_mib)
+        clocks = tuple(ghz * GIGA for ghz in axes.frequency_ghz or ())
+        lanes = axes.width_vc or ()
+        return (
+            *(_place(chip.memory_system, axes.memory or ()), _place(chip.links, axes.links or ()), _place(hertz, clocks)),
+            _place(chip.num_tc, axes.num_tc),
+            *(_place(chip.num_vc, axes.num_vc), _place(chip.width, axes.width), _place(chip.depth, axes.depth)),
+            *(_place(chip.width_vc, lanes), _place(chip.glb_bytes, glb_bytes)),
+        )
+
+    def _columns(self, part: SpacePart, first: int) -> tuple[IntArray, ...]:
+        """Sizes of the chips of ``part`` with the memory whose chips begin at the place ``first``."""
+        axes, shape = self.axes, self.grid[1:]
+        lanes = axes.width if axes.width_vc is None else axes.width_vc
+        places = np.unravel_index(part.places(first, first + math.prod(shape)) - first, shape)
+        if axes.width_vc is None:
+            places = (*places[:4], places[2], places[5])
+        values = (axes.num_tc, axes.num_vc, axes.width, axes.depth, lanes, tuple(size * MIB for size in axes.glb_mib))
+        return tuple(np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True))
+
+    def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+        least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
+        refusal = f"the budget of {self.budget_mm2:g} mm2 and the keep rule"
+        if self.limits.any:
+            refusal += f" and the limits of {self.limits.words} per chip"
+        raise InputError(
+            f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} to {most:g} mm2) "
+            f"none passes {refusal}; widen the axes, the budget or the limits"
+        )
 
     def whole(self, chips: AcceleratorSet) -> WholeChips:
         """What ``chips`` take in area, power and money, part by part."""
@@ -143,7 +191,7 @@ class DesignSpace:
         if self.keep.any_single_vc:
             kept |= chips.num_vc == 1
         kept &= area <= self.budget_mm2
-        return _Kept(self._clocked(chips.some(kept)), float(area.min()), float(area.max()))
+        return _Kept(self._clocked(chips.some(kept)), float(area.min(initial=math.inf)), float(area.max(initial=0.0)))
 
     def _clocked(self, chips: AcceleratorSet) -> AcceleratorSet:
         """``chips`` within the limits at the clocks of the space, without any at the highest that the power limit allows."""
@@ -169,6 +217,10 @@ class _Kept:
     chips: AcceleratorSet
     least_mm2: float
     most_mm2: float
+
+
+def _place(value: object, axis: Sequence[object]) -> int:
+    return axis.index(value) if value in axis else len(axis)
 
 
 def accelerator_of(size: ChipSize, platform: Platform, area_mm2: float = 0.0) -> Accelerator:

@@ -15,16 +15,25 @@ from Estimator.chips.accelerator import Accelerator, Platform
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
 from Estimator.chips.clock import maximum_frequency_hz
 from Estimator.chips.cost import Prices, load_prices
-from Estimator.chips.design_space import GIGA, Axes, ChipSize, DesignSpace, KeepRule, ReferenceChip, accelerator_of
+from Estimator.chips.design_space import (
+    GIGA,
+    LARGEST_GRID,
+    Axes,
+    ChipSize,
+    DesignSpace,
+    KeepRule,
+    ReferenceChip,
+    accelerator_of,
+)
 from Estimator.chips.memory_files import memory_system
 from Estimator.chips.own_links import own_links
+from Estimator.chips.space_part import MOST_PARTS
 from Estimator.constants import ConstantChange, Kind, changed
 from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
 
 PRICES = "datacenter_2025"  # where none are given
 TEXTS = frozenset({"memory", "links"})  # axes whose values are no numbers
 LARGEST_VALUE = 2**20  # of an axis: far beyond any chip, far from overflow
-LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
 
 
 @dataclass(frozen=True)
@@ -251,8 +260,8 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
             require(len(set(values)) == len(values), file, f"axes.{axis}", list(values), "without repetition")
             if axis not in TEXTS:
                 _check_values(axis, values, file)
-    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
-    require(grid <= LARGEST_GRID, file, "axes", f"a grid of {grid:,} chips", f"at most {LARGEST_GRID:,}; list fewer values")
+    grid, most = math.prod(len(values) for values in vars(stated.axes).values() if values is not None), LARGEST_GRID * MOST_PARTS
+    require(grid <= most, file, "axes", f"a grid of {grid:,} chips", f"at most {most:,}; list fewer values")
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
     require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")

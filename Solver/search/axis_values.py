@@ -13,11 +13,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import SIZES, VARIED, Accelerator
+from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import own_links
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
+from Solver.search.chip_axes import AXES, axis_column
 from Solver.search.joint import Choice
 from Solver.search.known_points import ModelPoints, PointsOfRows, undominated_rows
 from Solver.search.points import PROVEN, ROUNDING, PointGroup
@@ -29,7 +30,6 @@ IntArray = NDArray[np.int64]
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
 PRICED_AGAIN, MOST_ROUNDS = 64, 4  # accelerators of one value whose schedules are given more effort at once, and how often
-AXES = (*SIZES, *VARIED)
 MEMORY = "hbm_bytes"
 
 
@@ -46,7 +46,7 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
     designs = Designs.of(run, groups)
     if run.kept is not None:
         return tuple(_axes_of_kept(run, run.kept, best, designs))
-    columns = {axis: np.array(_column(hardware, axis)) for axis in axes_of(hardware)}
+    columns = {axis: np.array(axis_column(hardware, axis)) for axis in axes_of(hardware)}
     distinct = {axis: _in_order(axis, np.unique(column).tolist()) for axis, column in columns.items()}
     found: list[AxisValues] = []
     with run.progress.phase("best design of every value of the axes", sum(map(len, distinct.values()))) as advance:
@@ -66,44 +66,33 @@ def accelerator_axes(run: Run, groups: Sequence[PointGroup], per_memory: Sequenc
 def _axes_of_kept(run: Run, kept: Kept, best: DesignPoint, designs: Designs) -> Iterator[AxisValues]:
     """The same where bounds closed most of the space: values that are left, with the best design known of each.
 
-    What none with a value exceeds is told by the bounds of all chips of the space.
+    What none with a value exceeds is told by the bounds of all chips of the space; nothing where a part of it is not known.
     """
     assert isinstance(run.hardware, DesignedChips)
-    for axis in axes_of(kept.space):
-        column, every = (np.array(_column(hardware, axis)) for hardware in (run.hardware, kept.space))
+    for axis in kept.axis_bounds.several if kept.closed < np.inf else ():
+        column, bounds = np.array(axis_column(run.hardware, axis)), kept.axis_bounds.most[axis]
         chosen, values = _chosen(run.hardware, best, axis), []
         for value in np.unique(column).tolist():
             if value == chosen:
                 values.append(_of_design(str(value), best))
                 continue
-            known = designs.known(str(value), np.flatnonzero(column == value), float(kept.most[every == value].max()))
+            known = designs.known(str(value), np.flatnonzero(column == value), bounds[str(value)])
             values += [] if known is None else [known]
-        yield AxisValues(axis, None, str(chosen), len(np.unique(every)), tuple(values), AxisScope.DESIGNS)
+        yield AxisValues(axis, None, str(chosen), len(bounds), tuple(values), AxisScope.DESIGNS)
 
 
 def axes_of(hardware: DesignedChips) -> tuple[str, ...]:
     """Fields of the accelerators that have several values; vector cores as wide as tensor cores have no axis of their own."""
     chips = hardware.accelerators
     tied = bool(np.array_equal(chips.width, chips.width_vc))
-    several = (name for name in AXES if len(set(_column(hardware, name))) > 1)
+    several = (name for name in AXES if len(set(axis_column(hardware, name))) > 1)
     return tuple(name for name in several if not (tied and name == "width_vc"))
 
 
 def _chosen(hardware: DesignedChips, best: DesignPoint, axis: str) -> int | str:
     """The value that the best design has."""
     assert best.accelerator is not None
-    return _column(hardware.only([best.accelerator]), axis)[0]
-
-
-def _column(hardware: DesignedChips, axis: str) -> list[int | str]:
-    """Values of an axis, of each chip; a clock in whole hertz."""
-    chips, platform = hardware.accelerators, hardware.platform
-    if axis in {"memory_system", "links"}:
-        return [str(value) for value in getattr(chips, axis)]
-    if axis == "frequency_hz":
-        return [round(platform.frequency_hz if value is None else value) for value in chips.frequency_hz]
-    found: list[int | str] = getattr(chips, axis).tolist()
-    return found
+    return axis_column(hardware.only([best.accelerator]), axis)[0]
 
 
 def _in_order(axis: str, values: list[int | str]) -> list[int | str]:

@@ -23,6 +23,8 @@ from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
 from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import ModelProblem
+from Solver.results import DesignPoint, PartReport, SearchResult
+from Solver.search.chip_axes import axis_bounds, joined_bounds
 from Solver.search.costs import MANY_SHAPES
 from Solver.search.run import Kept, Run
 from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds
@@ -78,7 +80,7 @@ class Screen:
     """Closes the chips and the shapes of one model that cannot have its best design.
 
     ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is below (shapes,) on any chip that
-    was open when the shape was closed, ``beaten`` what the best design found reaches.
+    was open when the shape was closed, ``beaten`` what the best design found reaches, here or in another part of the space.
     """
 
     def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem) -> None:
@@ -93,6 +95,7 @@ class Screen:
         self.most = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
         self.beaten = 0.0
+        self._listen()
 
     def bounded(self, rows: IntArray, numbers: Sequence[int], level: Level) -> Bounded:
         """Bounds of the plans of some shapes on the chips ``rows``."""
@@ -113,6 +116,8 @@ class Screen:
     def screen(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
         rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
+        if not len(rows):
+            return rows, []
         with self.run.progress.phase(f"bounds of chips for {self.model.name}", len(rows)) as advance:
             self._bound_by_cores()
             self._sample()
@@ -123,9 +128,15 @@ class Screen:
             rows = rows[np.argsort(-self.most[rows], kind="stable")]
             for first in range(0, len(rows), AT_ONCE):
                 part = rows[first : first + AT_ONCE]
+                self._listen()
                 self._price(part[self.open(part)], numbers)
                 advance(len(part))
         return self.narrowed(np.sort(rows[self.open(rows)]), numbers, PRICED)
+
+    def _listen(self) -> None:
+        """Take over what was found in other parts of the space meanwhile."""
+        if self.run.best_known is not None:
+            self.beaten = max(self.beaten, self.run.best_known.value())
 
     def narrowed(self, rows: IntArray, numbers: list[int], level: Level) -> tuple[IntArray, list[int]]:
         """What a level of bounds leaves of chips and shapes, which are all that are open."""
@@ -187,6 +198,8 @@ class Screen:
             return
         alone = self.run.on(self.hardware.some(rows))
         self.beaten = max(self.beaten, best_tried(alone, self.model, shapes, self._sizes(rows), EVALUATED))
+        if self.run.best_known is not None:
+            self.run.best_known.tell(self.beaten)
 
     def some_shapes(self, numbers: Sequence[int]) -> tuple[UniformPlan, ...]:
         """The shapes with these numbers."""
@@ -205,14 +218,17 @@ class Screen:
 
 
 def screened(run: Run) -> Run:
-    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or know too little."""
+    """``run`` with what bounds leave of its space, or as it is where they are not worth their time or know too little.
+
+    Of a part of a space they are always worth it, since others may have found what closes it.
+    """
     hardware, problem = run.hardware, run.problem
     if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
         return run
     if hardware.figures.purchase is not None:  # these bounds know neither how many devices can be bought nor what they count
         return run
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
-    if hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES:
+    if run.best_known is None and hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES:
         return run
     screens = [Screen(run, hardware, model) for model in problem.models]
     left = [screen.screen() for screen in screens]
@@ -229,10 +245,12 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
     closed = np.ones(len(most), np.bool_)
     closed[rows] = False
     held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
+    none_exceeds = float(most[closed].max(initial=-np.inf))
     kept = Kept(
-        space=hardware,
-        most=most,
-        closed=float(most[closed].max(initial=-np.inf)),
+        axis_bounds=axis_bounds(hardware, most),
+        closed=none_exceeds,
+        open_bound=none_exceeds,
+        chips=hardware.configurations,
         points=held * sum(len(screen.shapes) for screen in screens),
         shapes={screen.model.name: screen.some_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)},
         closed_shapes={
@@ -266,3 +284,57 @@ def _joint(
         ]
         joint.append((np.union1d(mine, rows), sorted({*numbers, *more})))
     return _keeping(run, hardware, screens, joint)
+
+
+def part_report(run: Run, result: SearchResult, part: str) -> PartReport:
+    """What the search of ``run``, that of a ``part`` of a space, says of all its designs."""
+    kept, (model,) = run.kept, run.problem.models
+    assert kept is not None  # parts are always screened
+    open_ = frozenset(kept.shapes[model.name])
+    return PartReport(
+        part=part,
+        chips=kept.chips,
+        bound=max([0.0, kept.closed, *map(_not_exceeded, result.per_hbm)]),
+        open_bound=max([0.0, kept.closed, *(_open_bound(point) or 0.0 for point in result.per_hbm)]),
+        axis_bounds=kept.axis_bounds,
+        shapes=tuple(number for number, shape in enumerate(model.space.shapes()) if shape in open_),
+    )
+
+
+def _not_exceeded(point: DesignPoint) -> float:
+    """What no design that was searched with the point's memory exceeds."""
+    if point.optimal:
+        return point.value
+    bounds = [point.value * plan.time_per_batch_s / plan.time_per_batch_bound_s for plan in point.models.values()]
+    return max(_open_bound(point) or 0.0, *bounds)
+
+
+def _open_bound(point: DesignPoint) -> float | None:
+    return None if point.certificate is None else point.certificate.best_open_bound
+
+
+def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool) -> Run:
+    """``run``, whose hardware are the best chips of the ``parts`` of a space, with what was closed in these.
+
+    The space has so many ``points``; it is ``whole`` where something is known of each of its parts.
+    """
+    hardware, problem = run.hardware, run.problem
+    assert isinstance(hardware, DesignedChips)
+    (model,) = problem.models
+    screen, rows = Screen(run, hardware, model), np.arange(hardware.configurations)
+    numbers = sorted({number for part in parts for number in part.shapes}) or list(range(len(screen.shapes)))
+    others = np.setdiff1d(np.arange(len(screen.shapes)), numbers)
+    if len(others):
+        least_s = screen.bounded(rows, others.tolist(), UNDER_LINES).least_s
+        screen.least_s[others] = [least_s[number] for number in others.tolist()]
+    kept = Kept(
+        axis_bounds=joined_bounds([part.axis_bounds for part in parts]),
+        closed=max(part.bound for part in parts) or -np.inf if whole else np.inf,
+        open_bound=max(part.open_bound for part in parts) or -np.inf if whole else np.inf,
+        chips=sum(part.chips for part in parts),
+        points=points,
+        shapes={model.name: screen.some_shapes(numbers)},
+        closed_shapes={model.name: screen.other_shapes(numbers)},
+    )
+    sizes = tuple(size for size in problem.memory_bytes if hardware.figures.holding(size).any())
+    return replace(run, problem=replace(problem, memory_bytes=sizes or problem.memory_bytes), kept=kept)

@@ -10,19 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Common.files import content_key
 from Common.progress import Progress
 from Estimator.network.cluster import Cluster
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
-from Solver.hardware import DesignedChips, Hardware, pricing_version
+from Solver.hardware import Hardware, pricing_version
 from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import SearchProblem
+from Solver.results import AxisBounds
+from Solver.search.best_known import BestKnown
 
-FloatArray = NDArray[np.float64]
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
 
 
@@ -48,13 +46,17 @@ class Stores:
 class Kept:
     """What bounds left of a space of very many designs; none of those that they closed exceeds ``closed`` under the objective.
 
-    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others. The ``space`` has
-    so many ``points`` with all memories; no design on one of its chips exceeds ``most`` (chips of the space,).
+    None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were evaluated elsewhere.
+
+    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others. The space has so
+    many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of it. ``closed`` is infinite where nothing is
+    known of a part of the space, and minus infinity where nothing that was closed fits.
     """
 
-    space: DesignedChips
-    most: FloatArray
+    axis_bounds: AxisBounds
     closed: float
+    open_bound: float
+    chips: int
     points: int
     shapes: Mapping[str, tuple[UniformPlan, ...]]
     closed_shapes: Mapping[str, ClosedShapes]
@@ -69,7 +71,7 @@ class Run:
     """The context of a search; ``phases`` collects the time and memory of each phase.
 
     ``first`` is false where a problem is asked again, whose models were checked already; ``kept`` is what is left of the space
-    where bounds of all of it were taken before.
+    where bounds of all of it were taken before. Of a part of a space ``best_known`` is what all parts know together.
     """
 
     problem: SearchProblem
@@ -79,6 +81,7 @@ class Run:
     phases: list[PhaseRecord] = field(default_factory=list)
     first: bool = True
     kept: Kept | None = None
+    best_known: BestKnown | None = None
 
     @cached_property
     def machines(self) -> list[Machine]:
@@ -109,7 +112,8 @@ class Run:
 
     def on(self, hardware: Hardware) -> Run:
         """The same run on other hardware, keeping nothing but graphs on disk."""
-        return replace(self, hardware=hardware, stores=Stores(self.stores.graphs, None, None), phases=[], first=False, kept=None)
+        stores = Stores(self.stores.graphs, None, None)
+        return replace(self, hardware=hardware, stores=stores, phases=[], first=False, kept=None, best_known=None)
 
 
 def peak_bytes() -> int:

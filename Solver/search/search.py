@@ -10,7 +10,7 @@ import numpy as np
 
 from Common.errors import InputError
 from Common.files import content_key
-from Common.numbers import size_text
+from Common.numbers import number, size_text
 from Common.records import to_json
 from GraphExtractor.names import label
 from GraphExtractor.storage import load_or_extract
@@ -30,7 +30,9 @@ from Solver.search.points import PointGroup, PointStatus
 from Solver.search.proofs import proven_shapes
 from Solver.search.pursuit import Pursuit
 from Solver.search.references import expert_of, reference_points
-from Solver.search.run import Run
+from Solver.search.run import Kept, Run
+
+CLOSED_DIGITS = 6  # of a bound that is told in words
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
     """
     with run.phase("bounds of the space"):
         run = screened(run)
+    if run.kept is not None and not run.hardware.configurations:
+        return nothing_left(run, run.kept, hardware, run_directory)
     problem = run.problem
     with run.phase("layer times"):
         shapes = [proven_shapes(run, each) for model in problem.models for each in model_shapes(run, model)]
@@ -83,8 +87,10 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         best_points = [group.best(problem.objective) for group in groups]
         counts = count(run, groups)  # after these, which may evaluate points that the search of a group pruned
         scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
-        references = reference_points(run, [one.point for one in scored])
+        references = () if run.best_known is not None else reference_points(run, [one.point for one in scored])
         best = max((one.point for one in scored), key=lambda point: point.value, default=None)
+        if run.best_known is not None and best is not None:
+            run.best_known.tell(best.value)
     rows = tuple(
         size_row(run, group, point)
         for group, point in zip(groups, best_points, strict=True)
@@ -104,6 +110,28 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         own_best=dict(problem.own_best),
     )
     return Searched(run, result, tuple(groups), scored)
+
+
+def nothing_left(run: Run, kept: Kept, hardware: HardwareReport, run_directory: str) -> Searched:
+    """The answer where bounds closed every chip: nothing fits or, in a part of a space, nothing is as good as what is known."""
+    fits = kept.closed > 0.0
+    better = number(kept.closed, CLOSED_DIGITS)
+    models = " and ".join(label(model.name) for model in run.problem.models)
+    result = SearchResult(
+        study=run.problem.name,
+        status=Status.CLOSED if fits else Status.INFEASIBLE,
+        hardware=hardware,
+        best=None,
+        per_hbm=(),
+        rows=(),
+        references=(),
+        counts=Counts(
+            space=kept.points, evaluated=0, dominated=0, pruned=kept.points, infeasible=0, plans=0, unlisted=kept.points
+        ),
+        run_directory=run_directory,
+        reason=f"nothing here is better than {better}" if fits else f"no plan of {models} fits in the memory of any chip",
+    )
+    return Searched(run, result, (), ())
 
 
 def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
@@ -146,14 +174,15 @@ def scored_point(
         layers = schedule_layers(run, choice)
         expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
         plans[model] = with_expert(model_plan(run, choice, layers), expert)
-        if layers:  # of a device no operators are scheduled
+        if layers and run.best_known is None:  # of a device no operators are scheduled; of parts only the best is confirmed
             with run.progress.phase(f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)) as advance:
                 confirmations += confirm_schedules(layers, advance)
         schedules += layers
     optimal = counts.complete and optimum.proven and not optimum.omitted and all(item.agrees for item in confirmations)
     open_bound = optimum.best_open_bound
-    if run.kept is not None and not run.kept.proves(optimum.value):  # of a memory size that the best of all has not
-        optimal, open_bound = False, max(run.kept.closed, open_bound or 0.0)
+    if run.kept is not None:
+        proven = run.kept.proves(optimum.value)  # else another memory is better, or a part is not known
+        optimal, open_bound = optimal and proven, _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -167,6 +196,13 @@ def scored_point(
         chip=_chip(run, optimum.row, plans),
     )
     return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
+
+
+def _joined_bound(open_bound: float | None, closed: float) -> float | None:
+    """What no design exceeds that was not evaluated, be it open (None: none was) or closed; None where that is not known."""
+    if math.isinf(closed):
+        return None if closed > 0.0 else open_bound
+    return max(closed, open_bound or 0.0)
 
 
 def _chip(run: Run, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:

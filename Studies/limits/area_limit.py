@@ -30,10 +30,10 @@ class AreaGain:
 def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> AreaGain | None:
     """What a larger area budget would bring: 1 mm² more exactly, beyond it by growing one axis of the best chip alone.
 
-    None where the accelerators are not those that the design space generates.
+    None where the accelerators are not those that the design space generates, as where bounds closed others.
     """
     space, chip = hardware.space, best.accelerator
-    if space is None or chip is None or space.generate().fingerprint != hardware.accelerators.fingerprint:
+    if space is None or chip is None or run.kept is not None or space.generate().fingerprint != hardware.accelerators.fingerprint:
         return None
     budget = space.budget_mm2
     grown = [each for each in _grown(space, chip) if each.area_mm2 > budget]

@@ -54,7 +54,11 @@ def sweep_point(
     given = {key: value for key, value in settings.items() if value is not None}
     if output is not None:
         given["output"] = str(output)
-    request = resolve(given, {}, source="this point", files=files, run_code=run_code)
+    return point_of(resolve(given, {}, source="this point", files=files, run_code=run_code))
+
+
+def point_of(request: Request) -> SweepPoint:
+    """A resolved request as a point."""
     return SweepPoint(key_of(request), _family(request), request)
 
 

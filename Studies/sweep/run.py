@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -106,36 +106,48 @@ def run_sweep(sweep: Sweep, executor: Executor, progress: Progress, on_point: On
     """
     resolved = resolved_points(sweep)
     _claim(sweep)
-    store = Store(sweep.store)
     ended = _Ended(resolved, on_point)
     for each in resolved:
         if each.point is None:
             ended.impossible(each)
-    by_key = {each.point.key: each.point for each in resolved if each.point}
+    points = list({each.point.key: each.point for each in resolved if each.point}.values())
+    for outcome in outcomes_of(points, Store(sweep.store), executor, progress, f"points of {sweep.name}"):
+        ended.tell(outcome)
+    return ended.in_order()
+
+
+def outcomes_of(
+    points: Sequence[SweepPoint], store: Store, executor: Executor, progress: Progress, phase: str
+) -> Iterator[Outcome]:
+    """What comes of every one of different points: those that ``store`` has at once, then others as ``executor`` computes them.
+
+    Raises:
+        PhazeError: the store cannot be written.
+    """
     missing = []
-    for key, point in by_key.items():
-        finished = store.load(key)
+    for point in points:
+        finished = store.load(point.key)
         if finished is None:
             missing.append(point)
         else:
-            ended.tell(Outcome(key, Ending.THERE, finished))
-    tasks = [Task(each, sweep.store, store.identity()) for each in _spread(missing)]
-    if tasks:
-        with progress.phase(f"points of {sweep.name}", len(tasks)) as advance:
-            busy = []
-            for outcome in _outcomes(executor, tasks, store):
-                if outcome.ending is Ending.BUSY:
-                    busy.append(outcome.key)
-                else:
-                    ended.tell(outcome)
-                    advance(1)
-            if busy:
-                logger.info("%s points are being computed by another sweep; waiting for it", number(len(busy)))
-                again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
-                for outcome in _outcomes(executor, again, store):
-                    ended.tell(outcome)
-                    advance(1)
-    return ended.in_order()
+            yield Outcome(point.key, Ending.THERE, finished)
+    tasks = [Task(each, store.root, store.identity()) for each in _spread(missing)]
+    if not tasks:
+        return
+    with progress.phase(phase, len(tasks)) as advance:
+        busy = []
+        for outcome in _outcomes(executor, tasks, store):
+            if outcome.ending is Ending.BUSY:
+                busy.append(outcome.key)
+            else:
+                yield outcome
+                advance(1)
+        if busy:
+            logger.info("%s points are being computed by another process; waiting for it", number(len(busy)))
+            again = [replace(task, wait=True) for task in tasks if task.point.key in busy]
+            for outcome in _outcomes(executor, again, store):
+                yield outcome
+                advance(1)
 
 
 class _Ended:

@@ -43,11 +43,11 @@ class Store:
     """A folder of points. Several processes may use one at once: whole files appear at once, and equal points are equal."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder
+        self.root = folder
 
     def folder(self, key: str) -> Path:
         """The run directory of a point."""
-        return self._root / key
+        return self.root / key
 
     def identity(self) -> str:
         """A text that only this folder holds, by which another machine tells whether it sees the same disk.
@@ -55,7 +55,7 @@ class Store:
         Raises:
             PhazeError: the folder cannot be written.
         """
-        path = self._root / IDENTITY
+        path = self.root / IDENTITY
         if not path.exists():
             write_atomically(path, secrets.token_hex(16).encode())
         return path.read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ class Store:
     def is_called(self, identity: str) -> bool:
         """Whether this folder, seen from here, is the one of that ``identity``."""
         try:
-            return (self._root / IDENTITY).read_text(encoding="utf-8") == identity
+            return (self.root / IDENTITY).read_text(encoding="utf-8") == identity
         except (OSError, UnicodeDecodeError):
             return False
 
