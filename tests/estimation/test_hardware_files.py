@@ -117,7 +117,11 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("design_spaces", "phaze_icml24", lambda d: d["references"].append(d["references"][0]), "several times.*name of its own"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[10**30]), r"axes\.width\.0 is 1e\+30, .* at most"),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[2**21]), r"axes\.width is 2097152; .* at most"),
-        ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(num_tc=list(range(1, 3000))), "at most 5,000,000"),
+        (
+            *("design_spaces", "phaze_icml24"),
+            lambda d: d["axes"].update(num_tc=list(range(1, 3000)), num_vc=list(range(1, 30000))),
+            "at most 50,000,000,000",  # in 10,000 parts of 5,000,000, see test_space_parts.py
+        ),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].pop("depth"), r"axes\.depth"),
         ("design_spaces", "phaze_icml24", lambda d: d["budget"].update(area_mm2=5.0), "budget is .*either"),
         ("design_spaces", "phaze_icml24", lambda d: d.update(budget={}), "budget is .*either"),

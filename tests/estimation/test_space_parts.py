@@ -33,7 +33,8 @@ def test_parts_of_shipped_spaces_are_disjoint_and_together_the_whole(name: str, 
     parts = [chips(space.generate(part)) for part in SpacePart.all_of(count)]
     every, whole = [chip for part in parts for chip in part], chips(space.generate())
     assert len(every) == len(whole) == len({*every}) and {*every} == {*whole}
-    assert max(map(len, parts)) < 2 * min(map(len, parts))
+    if len(whole) > 100 * count:  # of few chips some parts have more by chance
+        assert max(map(len, parts)) < 2 * min(map(len, parts))
 
 
 def test_places_are_divided_whatever_their_number() -> None:

@@ -24,6 +24,7 @@ VALUES = {
     "max_chip_cost": 5000,
     "max_cluster_cost": 1e7,
     "prices": "datacenter_2025",
+    "space_part": "1/2",
     "frequency": "2x",
     "hbm_bandwidth": "2x",
     "objective": "throughput",

@@ -40,14 +40,14 @@ def test_every_field_is_a_setting_of_some_mode_and_reads_back(asked: dict[str, o
 
 
 def test_what_applies_is_recorded() -> None:
-    """Only what may be absent is not: names, a chip, what several models need, stages, host memory, sizes of one's own."""
+    """Only what may be absent is not: names, a chip, what several models need, stages, host memory, parts, sizes of one's own."""
     for asked, mode in KINDS.values():
         request = resolve({}, asked, mode)
         kind = Hardware.DEVICES if "device" in asked else Hardware.CHIPS
         applies = {each.key for each in request_fields() if mode in each.about.modes and each.about.hardware in {None, kind}}
         own_sizes = {"fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
         own_sizes |= {"constants", "frequency", "hbm_bandwidth", "setting", "memory", "links"}
-        own_sizes |= {"max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "front"}
+        own_sizes |= {"max_area", "max_power", "max_chip_cost", "max_cluster_cost", "prices", "front", "space_part"}
         assert applies - set(request.as_mapping()) <= {"name", "chip", "combine", "output", "stage_layers", "offload"} | own_sizes
 
 
