@@ -56,8 +56,8 @@ def test_chips_are_generated_in_the_order_of_their_places(name: str) -> None:
     space = load_design_space(name)
     found = space.generate(SpacePart(3, 40))
     places = [space.place(found.accelerator(row)) for row in range(len(found))]
-    if space.axes.frequency_ghz is not None:  # by memory and clock
-        assert {place[1] for place in places} == set(range(len(space.axes.frequency_ghz)))
+    if space.axes.frequency_ghz is not None:  # by memory, links and clock
+        assert {place[2] for place in places} == set(range(len(space.axes.frequency_ghz)))
     assert places == sorted(places)
 
 
