@@ -119,7 +119,7 @@ def test_unknown_name_lists_the_known_ones(kind: str) -> None:
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].update(width=[2**21]), r"axes\.width is 2097152; .* at most"),
         (
             *("design_spaces", "phaze_icml24"),
-            lambda d: d["axes"].update(num_tc=list(range(1, 3000)), num_vc=list(range(1, 30000))),
+            lambda d: d["axes"].update(num_tc=list(range(1, 3000)), num_vc=list(range(1, 60000))),
             "at most 50,000,000,000",  # in 10,000 parts of 5,000,000, see test_space_parts.py
         ),
         ("design_spaces", "phaze_icml24", lambda d: d["axes"].pop("depth"), r"axes\.depth"),
