@@ -49,7 +49,7 @@ SPACE: dict[str, Any] = {
 }
 
 
-LINKED = {"links": ["8x25GB/s", "8x100GB/s"], "cluster": "dgx_h100", "tp": [1, 2, 8], "devices": 32}  # of each chip one
+LINKED = {"links": ["8x25GB/s", "8x100GB/s"], "cluster": "dgx_h100", "tp": [1, 2, 4], "devices": 32}  # of each chip one
 
 
 def study(folder: Path, **changes: object) -> Request:
@@ -78,7 +78,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
         (Objective.THROUGHPUT_PER_JOULE, {"interleave": "all"}),
         (Objective.COST_PER_TOKEN, {"overlap_gradients": True, "cluster": "dgx_a100"}),
         (Objective.THROUGHPUT, LINKED),
-        (Objective.COST_PER_TOKEN, LINKED | {"software": "megatron_2022", "sequence_parallel": "all", "interleave": "all"}),
         (Objective.CARBON_PER_TOKEN, {"model": "vit-era5:layers=2,hidden=64,heads=2", "sequence_length": None}),
     ],
 )
