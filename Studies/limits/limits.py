@@ -20,6 +20,7 @@ from Studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resourc
 from Studies.wording import EQUAL
 
 MOST_REPLICAS = 2**16  # of batches for more micro-batches what more devices bring is not asked: their plans fill memories
+MANY_TIMES = 8  # as many devices are asked about where they lie in several tiers, in ever more ways the more there are
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 
 
@@ -56,7 +57,10 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
     given = Circumstances(platform, cluster, best.hbm_bytes, usd)
     replicas = _most_replicas(run.problem)
     most_devices = _most_devices(run.problem, best) if replicas <= MOST_REPLICAS else hardware.cluster.num_devices
-    more = resources(given, most_devices, _next_device_usd(hardware.only([accelerator])))
+    asked = most_devices
+    if len(hardware.cluster.tiers) > 1:
+        asked = min(most_devices, MANY_TIMES * hardware.cluster.num_devices)
+    more = resources(given, asked, _next_device_usd(hardware.only([accelerator])), usable=asked == most_devices)
     more = [each for each in more if each.unit != "devices" or replicas <= MOST_REPLICAS]
     kept = kept_answer(run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more))
     limits = []
@@ -161,10 +165,14 @@ def _text(resource: Resource, one: float, plenty: float) -> str:
     latency = resource.unit == "microseconds"
     if plenty <= EQUAL:
         without = f"having none instead of {amount}" if latency else f"more than {amount} of it, however much,"
-        without = f"more than {number(resource.amount)}, however many," if resource.unit == "devices" else without
+        if resource.unit == "devices":
+            most = resource.plenty.cluster.num_devices
+            without = f"more than {number(resource.amount)}, {resource.most or f'up to {number(most)}'},"
         return f"{name} does not bind: {without} brings nothing."
     step = f"{resource.step} ({number(resource.amount)} to {number(resource.after_one)})"
-    rest = "none at all" if latency else "as many as can be used" if resource.unit == "devices" else "any amount of it"
+    rest = "none at all" if latency else "any amount of it"
+    if resource.unit == "devices":
+        rest = "as many as can be used" if resource.most else f"{number(resource.plenty.cluster.num_devices)} of them"
     return f"{name} {binds(plenty)}: {steps(one, step, plenty, rest)}."
 
 

@@ -27,7 +27,7 @@ class Circumstances:
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``words`` are for the sentence."""
+    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``most`` are for the sentence."""
 
     name: str
     unit: str
@@ -36,10 +36,11 @@ class Resource:
     step: str
     one: Circumstances
     plenty: Circumstances
+    most: str = ""  # words for plenty of devices where no plan can use more
 
 
-def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) -> list[Resource]:
-    """Everything there could be more of, of which no plan can use more than ``most_devices``.
+def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0, *, usable: bool = True) -> list[Resource]:
+    """Everything there could be more of, of devices as many as ``most_devices``: all that are ``usable``, or not.
 
     ``more_usd`` are lacking for one more device than the money buys.
     """
@@ -99,6 +100,7 @@ def resources(given: Circumstances, most_devices: int, more_usd: float = 0.0) ->
             "one more",
             replace(given, cluster=grown_to(cluster, cluster.num_devices + 1)),
             replace(given, cluster=grown_to(cluster, max(most_devices, cluster.num_devices))),
+            "however many" if usable else "",
         ),
     ]
     if given.usd is not None:
