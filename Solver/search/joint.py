@@ -96,6 +96,25 @@ def best_for_all_models(problem: SearchProblem, groups: Sequence[PointGroup], me
     return joint_optimum(by_model, problem.combination, problem.objective)
 
 
+def best_of_all_sizes(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[int, JointOptimum | None]:
+    """The optimum of the only model, by memory size: of those that might have the best of all, the others are not looked at.
+
+    Points that are still open are closed by it.
+    """
+    objective, best, found = problem.objective, 0.0, dict[int, JointOptimum | None]()
+    bounds = {
+        size: max(float(group.objective_bound(objective).max()) for group in groups if group.key.memory_bytes == size)
+        for size in problem.memory_bytes
+    }
+    for size in sorted(bounds, key=lambda each: -bounds[each]):
+        if bounds[size] >= best * (1.0 - ROUNDING):
+            found[size] = best_for_all_models(problem, groups, size)
+            best = max([best, *(each.value for each in (found[size],) if each is not None)])
+    for group in groups:
+        group.prune_below(objective, best)
+    return {size: found[size] for size in problem.memory_bytes if size in found}
+
+
 def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:
     """The most that each model of several reaches alone, with any configuration and memory size; empty where one fits on none."""
     found: dict[str, float] = {}

@@ -203,6 +203,16 @@ class PointGroup:
                 still_open = np.flatnonzero(self.status == PointStatus.OPEN)
             on_progress(before - len(still_open))
 
+    def prune_below(self, objective: Objective, value: float) -> None:
+        """Close the open points that do not reach ``value``."""
+        low = self.objective_bound(objective) < value * (1.0 - ROUNDING)
+        self.status[low & (self.status == PointStatus.OPEN)] = PointStatus.PRUNED
+
+    def best_evaluated(self, objective: Objective) -> int | None:
+        """The best of the points that were evaluated; None: none was, or none of them is feasible."""
+        values = self.objective(objective)
+        return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0]) if np.isfinite(values.max()) else None
+
     def objective(self, objective: Objective) -> FloatArray:
         """Value of every evaluated point under ``objective``, that of the search where devices are bought; -inf elsewhere."""
         throughput = self.batch_samples / (self.iteration_s * self.weights)

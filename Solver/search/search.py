@@ -22,7 +22,7 @@ from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, Mod
 from Solver.search.best_designs import model_plan, with_expert
 from Solver.search.confirmed_schedules import LayerSchedule, confirm_schedules, schedule_layers
 from Solver.search.costs import ModelShapes
-from Solver.search.joint import Choice, JointOptimum, best_for_all_models, own_bests
+from Solver.search.joint import Choice, JointOptimum, best_for_all_models, best_of_all_sizes, own_bests
 from Solver.search.large_spaces import screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
@@ -78,13 +78,18 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
             why = space.why_empty(max(layers, default=2), run.hardware.cluster)
             most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
             raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
+    alone = run.kept is not None and len(problem.models) == 1
     with run.phase("design points"):
-        groups = explore(run, shapes)
+        groups = explore(run, shapes, to_the_end=not alone)
     with run.phase("best designs"):
         run = run.knowing(own_bests(problem, groups))
         problem = run.problem
-        optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
-        best_points = [group.best(problem.objective) for group in groups]
+        if alone:
+            optima = best_of_all_sizes(problem, groups)
+            best_points = [group.best_evaluated(problem.objective) for group in groups]
+        else:
+            optima = {size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes}
+            best_points = [group.best(problem.objective) for group in groups]
         counts = count(run, groups)  # after these, which may evaluate points that the search of a group pruned
         scored = tuple(scored_point(run, optimum, shapes, size, counts) for size, optimum in optima.items() if optimum)
         references = () if run.best_known is not None else reference_points(run, [one.point for one in scored])
@@ -134,8 +139,11 @@ def nothing_left(run: Run, kept: Kept, hardware: HardwareReport, run_directory: 
     return Searched(run, result, (), ())
 
 
-def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
-    """All point groups, every point evaluated, dominated, pruned or infeasible; by memory size as the problem lists them."""
+def explore(run: Run, shapes: Sequence[ModelShapes], *, to_the_end: bool) -> list[PointGroup]:
+    """All point groups, by memory size as the problem lists them.
+
+    ``to_the_end``: every point evaluated, dominated, pruned or infeasible; else many are open.
+    """
     found: dict[int, list[PointGroup]] = {}
     roomier: list[PointGroup | None] = [None] * len(shapes)
     for size in sorted(run.problem.memory_bytes, reverse=True):
@@ -145,7 +153,8 @@ def explore(run: Run, shapes: Sequence[ModelShapes]) -> list[PointGroup]:
             named = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, {size_text(size)}"
             still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
             with run.progress.phase(f"design points of {named}", still_open) as advance:
-                group.explore(advance)
+                if to_the_end:
+                    group.explore(advance)
             found[size].append(group)
             roomier[place] = group
     return [group for size in run.problem.memory_bytes for group in found[size]]
