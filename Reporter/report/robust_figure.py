@@ -53,7 +53,8 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
 def _caption(answer: Robustness) -> str:
     chosen = answer.chosen
     return (
-        f"Of {answer.samples} samples of {len(answer.influences)} constants the chosen design is the best of "
-        f"{len(answer.contenders)} contenders in {percent(chosen.wins)}; choosing it costs {percent(chosen.expected_regret)} on "
-        f"average and {percent(chosen.worst_regret)} at worst. Bars: each constant alone, from one end of its range to the other."
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched; the chosen design is the "
+        f"best in {percent(chosen.wins)} of them (proven in {answer.searched.proven}), and choosing it costs "
+        f"{percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst. Bars: each constant alone, from "
+        "one end of its range to the other."
     )
