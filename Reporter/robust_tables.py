@@ -7,7 +7,7 @@ from typing import TextIO
 
 from Common.numbers import number, percent, share
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
-from Studies.robust.records import Contender, Influence, Robustness
+from Studies.robust.records import Influence, Robustness
 from Studies.wording import accelerator_text
 
 MOST_CONTENDERS, MOST_CONSTANTS = 8, 16
@@ -56,8 +56,8 @@ def sentences(answer: Robustness) -> Iterator[str]:
     """The answer in words."""
     chosen = answer.chosen
     yield (
-        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; choosing "
-        f"it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
+        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; "
+        f"choosing it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
     )
     if chosen.fails:
         yield f"in {percent(chosen.fails)} of the samples it is larger than the space allows, or nothing fits, which costs all"
@@ -88,6 +88,6 @@ def _searched(answer: Robustness) -> str:
     proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
     return (
         f"under each sample {found.designs:,} designs were bounded, on average {number(found.scheduled, 3)} of them priced and "
-        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; in {proven} samples it "
-        "is proven that no other design of the space is better than the best contender"
+        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; "
+        f"in {proven} samples it is proven that no other design of the space is better than the best contender"
     )

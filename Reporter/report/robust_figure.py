@@ -52,9 +52,10 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
 
 def _caption(answer: Robustness) -> str:
     chosen = answer.chosen
+    proven = answer.searched.proven
     return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched; the chosen design is the "
-        f"best in {percent(chosen.wins)} of them (proven in {answer.searched.proven}), and choosing it costs "
-        f"{percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst. Bars: each constant alone, from "
-        "one end of its range to the other."
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched; the chosen design is "
+        f"the best in {percent(chosen.wins)} of them, and choosing it costs {percent(chosen.expected_regret)} on average and "
+        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better than the best that is told. "
+        "Bars: each constant alone, from one end of its range to the other."
     )

@@ -1,8 +1,8 @@
 """What layers take at least on many chips, layer by layer, from prices that may be bounds themselves; nothing is scheduled.
 
-Between sums of whole models (``Solver.search.least_work``) and schedules: every pass of every layer has a bound of its own, so that
-plans can be bounded by the stages that they make of unequal layers. The weights are those of ``Solver.schedule.beside``, chip by
-chip and operator by operator.
+Between sums of whole models (``Solver.search.least_work``) and schedules: every pass of every layer has a bound of its own, so
+that plans can be bounded by the stages that they make of unequal layers. The weights are those of ``Solver.schedule.beside``,
+chip by chip and operator by operator.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.least_prices import least_table
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
+from Estimator.chips.least_prices import least_table
 from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork
@@ -31,6 +31,7 @@ from Solver.search.schedule_times import GraphTimes, ScheduledGraph
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
 ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
 
 
@@ -91,21 +92,27 @@ def least_makespan_s(
 ) -> FloatArray:
     """The least seconds of any schedule, (chips,): ``sum_i l'_i / X_i`` of ``Solver.schedule.beside``, ``X_i`` of each operator.
 
-    Operators of ``waiting`` are collectives, of which no more run at once than there are vector cores.
+    Operators of ``waiting`` are collectives, of which no more run at once than there are vector cores. An operator of no weight
+    takes no part of what others hold: so short ones are left out, by several thresholds, where that makes the bound larger.
     """
     least_s = np.minimum(times.all_s, times.single_s)
     share = np.divide(least_s, times.single_s, out=np.zeros_like(least_s), where=times.single_s > 0.0)
     order, around = closure(structure), beside(structure, waiting)
     tensor = np.array([each is not CoreType.VC for each in structure.core_types])
+    limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
     kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))
-    total = np.zeros(len(least_s))
-    for place, most in enumerate(around):
-        others = np.array(sorted(members(order.parallel(place))), dtype=np.int64)
-        held = share[:, place].copy()
-        waits = np.minimum(most.waiting, num_vc)
-        for kind, count in enumerate((np.minimum(most.tensor, num_tc), np.minimum(most.vector, num_vc), waits)):
-            mine = others[kinds[others] == kind]
-            if len(mine):
-                held += np.maximum(count - (kinds[place] == kind), 0) * share[:, mine].max(axis=1)
-        total += least_s[:, place] / np.maximum(held, 1.0)
-    return total
+    parallel = [np.array(sorted(members(order.parallel(place))), dtype=np.int64) for place in range(len(around))]
+    beside_it = [[others[kinds[others] == kind] for kind in range(len(limits))] for others in parallel]
+    counts = [np.minimum(np.stack([getattr(each, name) for each in around])[:, None], cores) for name, cores in limits]
+    longest_s, best_s = least_s.max(axis=1, keepdims=True), np.zeros(len(least_s))
+    for negligible in NEGLIGIBLE:
+        counted = least_s >= negligible * longest_s
+        weights, total_s = np.where(counted, share, 0.0), np.zeros(len(least_s))
+        for place in range(len(around)):
+            held = weights[:, place].copy()
+            for kind, mine in enumerate(beside_it[place]):
+                if len(mine):
+                    held += np.maximum(counts[kind][place] - (kinds[place] == kind), 0) * weights[:, mine].max(axis=1)
+            total_s += np.where(counted[:, place], least_s[:, place] / np.maximum(held, 1.0), 0.0)
+        best_s = np.maximum(best_s, total_s)
+    return best_s

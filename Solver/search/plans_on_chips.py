@@ -37,23 +37,36 @@ PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
 @dataclass(frozen=True, eq=False)
 class _Evaluated:
-    """Seconds that no plan is below where layers take ``layers_s``, with this memory; (passes,)."""
+    """Seconds of the best plan, and those that none is below, where layers take ``layers_s`` (passes,) with this memory."""
 
     layers_s: FloatArray
     memory_bytes: float
     stream_bytes_per_s: float
+    best_s: float
     least_s: float
+    hint: Hint | None
 
 
 @dataclass(eq=False)
 class EvaluatedPlans:
-    """What was evaluated so far on the same cluster, by shape of plans and where its groups lie."""
+    """What was evaluated so far on the same cluster, by shape of plans and where its groups lie.
+
+    Prices and areas of chips decide nothing of it, so that it holds under other ones.
+    """
 
     _found: dict[tuple[str, UniformPlan, LayerGroups], list[_Evaluated]] = field(default_factory=lambda: defaultdict(list))
+    _alike: dict[tuple[object, ...], _Evaluated] = field(default_factory=dict)
 
     def add(self, key: tuple[str, UniformPlan, LayerGroups], evaluated: _Evaluated) -> None:
         """One more."""
         self._found[key].append(evaluated)
+        self._alike[(key, *_what(evaluated.layers_s, evaluated.memory_bytes, evaluated.stream_bytes_per_s))] = evaluated
+
+    def same(
+        self, key: tuple[str, UniformPlan, LayerGroups], layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float
+    ) -> _Evaluated | None:
+        """What was evaluated on layers that take the same; None where nothing was."""
+        return self._alike.get((key, *_what(layers_s, memory_bytes, stream_bytes_per_s)))
 
     def least_s(
         self, key: tuple[str, UniformPlan, LayerGroups], layers_s: FloatArray, memory: FloatArray, streams: FloatArray, first: int
@@ -70,6 +83,10 @@ class EvaluatedPlans:
     def count(self, key: tuple[str, UniformPlan, LayerGroups]) -> int:
         """How many there are of a kind."""
         return len(self._found[key])
+
+
+def _what(layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float) -> tuple[object, ...]:
+    return layers_s.tobytes(), memory_bytes, stream_bytes_per_s
 
 
 class ModelOnChips:
@@ -165,16 +182,20 @@ class ModelOnChips:
 
     def _best_s(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
         """Seconds of the best plan of a shape on a chip, and those that none is below; infinite where none fits."""
-        best_s, least_s, memory = np.inf, np.inf, float(self._memory[row])
+        memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
+        found = list[_Evaluated]()
         for which, part in enumerate(shape.parts):
-            found = ConfigurationPlans(part.plans_on(row), part.costs, row, memory).best(best_s, self._hints.get((place, which)))
-            layers_s = pass_seconds(part.costs, np.array([row]))[0]
-            stream = float(self.figures.stream_bytes_per_s[row])
-            self._evaluated.add((self.model.name, shape.plan, part.groups), _Evaluated(layers_s, memory, stream, found.bound_s))
-            if found.hint is not None:
-                best_s, self._hints[place, which] = found.iteration_s, found.hint
-            least_s = min(least_s, found.bound_s)
-        return best_s, least_s
+            key, layers_s = (self.model.name, shape.plan, part.groups), pass_seconds(part.costs, np.array([row]))[0]
+            known = self._evaluated.same(key, layers_s, memory, stream)
+            if known is None:
+                plans = ConfigurationPlans(part.plans_on(row), part.costs, row, memory)
+                best = plans.best(hint=self._hints.get((place, which)))
+                known = _Evaluated(layers_s, memory, stream, best.iteration_s, best.bound_s, best.hint)
+                self._evaluated.add(key, known)
+            if known.hint is not None:
+                self._hints[place, which] = known.hint
+            found.append(known)
+        return min(each.best_s for each in found), min(each.least_s for each in found)
 
     def _value_at(self, shape: Shape, seconds: float, row: int, *, least: bool) -> float:
         if not np.isfinite(seconds):

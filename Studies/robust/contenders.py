@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from Common.errors import InputError
 from Estimator.chips.accelerator import Accelerator
 from Solver.hardware import DesignedChips
+from Solver.search.plans_on_chips import EvaluatedPlans
 from Solver.search.run import Run
 from Studies.explain.designs import accelerator_values
 from Studies.finished_run import FinishedRun
@@ -40,7 +41,7 @@ def contenders_of(finished: FinishedRun, run: Run, physics: Physics, most: int) 
     chips = [known.accelerators.accelerator(row) for row in sorted(looked_at)]
     chosen, *others = rows_of(run, [best.accelerator, *chips])
     rows = np.array([row for row in dict.fromkeys(others) if row != chosen], dtype=np.int64)
-    values = SampledSpace(run, physics).values(rows)
+    values = SampledSpace(run, physics, EvaluatedPlans()).values(rows)
     return np.array([chosen, *rows[np.argsort(-values, kind="stable")][:most].tolist()], dtype=np.int64)
 
 

@@ -48,9 +48,10 @@ class Influence:
 class Searched:
     """How the space was searched under samples: the ``designs`` bounded under each of them, and how many were looked at closer.
 
-    Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best plans found, contenders not
-    counted. In ``proven`` samples no design of the space is better than the best contender. Of designs that are no contenders none
-    has less regret at worst than ``least_regret_bound``, a share; ``undecided`` of them might have less than the least contender.
+    Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best plans found, contenders
+    not counted. In ``proven`` samples no design of the space is better than the best contender. Of designs that are no
+    contenders none has less regret at worst than ``least_regret_bound``, a share; ``undecided`` of them might have less than the
+    least contender.
     """
 
     designs: int
@@ -65,8 +66,8 @@ class Searched:
 class Robustness:
     """The answer of ``phaze robust``: contenders by expected regret, constants by what they change.
 
-    ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever is the best under a sample, and
-    what might have the least regret at worst.
+    ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever is the best under a sample,
+    and what might have the least regret at worst.
     """
 
     run: str

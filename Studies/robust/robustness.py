@@ -1,9 +1,9 @@
 """Whether the best design is still the best when constants are not what they are stated to be.
 
 Constants are sampled by a Latin hypercube (McKay et al. 1979), each between the ends of its range with its stated value in the
-middle of the distribution. Under every sample the whole space is searched again: what bounds do not close is evaluated, and what is
-the best of a sample is followed under all of them. Choosing a design costs its regret: what it loses to the best of a sample, as a
-share. Besides, every constant is moved alone to the ends of its range.
+middle of the distribution. Under every sample the whole space is searched again: what bounds do not close is evaluated, and what
+is the best of a sample is followed under all of them. Choosing a design costs its regret: what it loses to the best of a sample,
+as a share. Besides, every constant is moved alone to the ends of its range.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from Studies.robust.uncertain import UncertainConstant, uncertain_constants
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-HARD_SAMPLES = 12  # in which chips that might have the least regret are evaluated
+HARD_SAMPLES = 24  # in which chips that might have the least regret are evaluated
 MOST_FOLLOWED = 32  # of those that all of these leave
 RIVALS = 6  # contenders among which the switching value of a constant is looked for
 
@@ -121,10 +121,11 @@ class _Study:
         bound, worst, regrets = self._found.least_regret, self._worst, _regrets(self.values, self.best)
         left = np.setdiff1d(np.flatnonzero(bound < worst - TIE), self.rows)
         order = np.argsort(regrets.max(axis=0), kind="stable")
-        hard = list(dict.fromkeys(regrets[:, order].argmax(axis=0).tolist()))[:HARD_SAMPLES]
+        worst_of_each, most_lost = regrets[:, order].argmax(axis=0), np.argsort(-regrets.mean(axis=1), kind="stable")
+        hard = list(dict.fromkeys([*worst_of_each.tolist(), *most_lost.tolist()]))[:HARD_SAMPLES]
         with self._sampler.progress.phase("regret of other designs", len(hard)) as advance:
             for sample, space in zip(hard, spaces(self._run, self._factors[hard]), strict=True):
-                if len(left):
+                if len(left) > MOST_FOLLOWED:
                     left = left[space.reaching(left, self.best[sample] * (1.0 - worst))]
                 advance(1)
         return left[np.argsort(bound[left], kind="stable")]
@@ -153,9 +154,7 @@ class _Ends:
     regrets: FloatArray
 
 
-def _influences(
-    sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray
-) -> list[Influence]:
+def _influences(sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray) -> list[Influence]:
     nominal = alone[0, 0]
     ends, switches = list[_Ends](), list[Switch]()
     for place, constant in enumerate(constants):

@@ -86,7 +86,8 @@ class SampledSpace:
     reach nothing; clocks that chips have as their own change by as much as the platform's.
     """
 
-    def __init__(self, run: Run, physics: Physics) -> None:
+    def __init__(self, run: Run, physics: Physics, evaluated: EvaluatedPlans) -> None:
+        """``evaluated`` are plans in the same cluster."""
         given = run.hardware
         assert isinstance(given, DesignedChips)
         space, chips = physics.space, given.accelerators
@@ -100,7 +101,7 @@ class SampledSpace:
         if (given.accelerators.area_mm2 <= space.budget_mm2).all():  # chips that people name may have any area
             self.allowed &= whole.area_mm2 <= space.budget_mm2
         self.run = quiet(run, self.hardware)
-        self._evaluated = EvaluatedPlans()
+        self._evaluated = evaluated
 
     def values(self, rows: IntArray) -> FloatArray:
         """What the chips ``rows`` reach with their best plans, 0 where there are none; shape (rows,)."""

@@ -13,6 +13,7 @@ from scipy.stats import qmc
 from Common.processes import in_processes
 from Common.progress import Progress, SilentProgress
 from Solver.hardware import DesignedChips
+from Solver.search.plans_on_chips import EvaluatedPlans
 from Solver.search.run import Run
 from Studies.explain.repeat import request_of, run_of
 from Studies.finished_run import FinishedRun
@@ -148,9 +149,10 @@ def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray) -> list[_Task]
 def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
     """The space of ``run`` under each row of ``factors``."""
     physics = physics_of(run)
-    constants = uncertain_constants(physics)
+    constants, evaluated = uncertain_constants(physics), dict[str, EvaluatedPlans]()
     for row in factors:
-        yield SampledSpace(run, with_factors(physics, constants, row.tolist()))
+        sampled = with_factors(physics, constants, row.tolist())
+        yield SampledSpace(run, sampled, evaluated.setdefault(repr(sampled.cluster), EvaluatedPlans()))
 
 
 def _values(task: _Task) -> _Part:
@@ -175,10 +177,11 @@ def _switching(task: _SwitchTask) -> tuple[int, float]:
     """The factor between 1 and the end from which on another chip is better, by halving the range."""
     run, switch = searched_again(task.run), task.switch
     near, far = 1.0, switch.end
+    physics, evaluated = physics_of(run), dict[str, EvaluatedPlans]()
+    constant = uncertain_constants(physics)[switch.place]
     for _ in range(HALVINGS):
-        factors = np.ones(len(uncertain_constants(physics_of(run))))
-        factors[switch.place] = middle = (near + far) / 2
-        (space,) = spaces(run, factors[None])
-        values = space.values(switch.rows)
+        middle = (near + far) / 2
+        moved = with_factors(physics, [constant], [middle])
+        values = SampledSpace(run, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans())).values(switch.rows)
         near, far = (near, middle) if values[0] < values.max() * (1.0 - TIE) else (middle, far)
     return task.number, far
