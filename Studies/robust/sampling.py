@@ -25,7 +25,8 @@ IntArray = NDArray[np.int64]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-AT_ONCE = 5  # samples that a process looks at before it tells
+AT_ONCE = 5  # samples that a process searches before it tells
+TASKS = 4  # of each process where little is done for each row of factors: to get ready takes longer in large spaces
 HALVINGS = 5  # of the range in which a constant switches the best design
 
 
@@ -60,7 +61,7 @@ class Sampler:
         """The objective of the chips ``rows`` under each row of ``factors``, shape (factors, chips)."""
         values = np.zeros((len(factors), len(rows)))
         with self.progress.phase(what, len(factors)) as advance:
-            for answer in self._each(_values, _parts(self.run, rows, factors)):
+            for answer in self._each(_values, _parts(self.run, rows, factors, self._share(len(factors)))):
                 values[answer.first : answer.first + len(answer.values)] = answer.values
                 advance(len(answer.values))
         return values
@@ -69,7 +70,7 @@ class Sampler:
         """The whole space searched under each row of ``factors``, the chips ``rows`` evaluated."""
         count, found = len(factors), list[_Part]()
         with self.progress.phase("the space under samples of constants", count) as advance:
-            for answer in self._each(_searched, _parts(self.run, rows, factors)):
+            for answer in self._each(_searched, _parts(self.run, rows, factors, min(AT_ONCE, self._share(count)))):
                 found.append(answer)
                 advance(len(answer.values))
         found.sort(key=lambda each: each.first)
@@ -81,13 +82,18 @@ class Sampler:
 
     def switches(self, pairs: Sequence[Switch]) -> list[float]:
         """Of every pair the factor from which on a rival is better."""
-        found = dict[int, float]()
-        tasks = [_SwitchTask(number, self.run, pair) for number, pair in enumerate(pairs)]
-        with self.progress.phase("where constants switch the choice", len(tasks)) as advance:
-            for number, factor in self._each(_switching, tasks):
-                found[number] = factor
-                advance(1)
-        return [found[number] for number in range(len(tasks))]
+        found, at_once = dict[int, tuple[float, ...]](), self._share(len(pairs))
+        starts = range(0, len(pairs), at_once)
+        tasks = [_SwitchTask(first, self.run, tuple(pairs[first : first + at_once])) for first in starts]
+        with self.progress.phase("where constants switch the choice", len(pairs)) as advance:
+            for answer in self._each(_switching, tasks):
+                found[answer.first] = answer.factors
+                advance(len(answer.factors))
+        return [factor for first in starts for factor in found[first]]
+
+    def _share(self, count: int) -> int:
+        """How many of so many things a task does."""
+        return max(-(-count // (TASKS * self.workers)), 1)
 
     def _each(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         alone = self.workers == 1 or len(tasks) <= 1
@@ -117,9 +123,17 @@ class Switch:
 
 @dataclass(frozen=True, eq=False)
 class _SwitchTask:
-    number: int
+    first: int
     run: FinishedRun
-    switch: Switch
+    switches: tuple[Switch, ...]
+
+
+@dataclass(frozen=True)
+class _Switched:
+    """Factors of the switches of a task."""
+
+    first: int
+    factors: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +156,8 @@ class _Part:
     least_regret: FloatArray
 
 
-def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray) -> list[_Task]:
-    return [_Task(first, run, rows, factors[first : first + AT_ONCE]) for first in range(0, len(factors), AT_ONCE)]
+def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray, at_once: int) -> list[_Task]:
+    return [_Task(first, run, rows, factors[first : first + at_once]) for first in range(0, len(factors), at_once)]
 
 
 def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
@@ -156,8 +170,8 @@ def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
 
 
 def _values(task: _Task) -> _Part:
-    run = searched_again(task.run)
-    values = [space.values(task.rows) for space in spaces(run, task.factors)]
+    run = _of_chips(searched_again(task.run), task.rows)
+    values = [space.values(np.arange(len(task.rows))) for space in spaces(run, task.factors)]
     return _Part(task.first, np.array(values), (), np.zeros(0))
 
 
@@ -173,15 +187,24 @@ def _searched(task: _Task) -> _Part:
     return _Part(task.first, np.array(values), tuple(bests), least)
 
 
-def _switching(task: _SwitchTask) -> tuple[int, float]:
-    """The factor between 1 and the end from which on another chip is better, by halving the range."""
-    run, switch = searched_again(task.run), task.switch
-    near, far = 1.0, switch.end
-    physics, evaluated = physics_of(run), dict[str, EvaluatedPlans]()
-    constant = uncertain_constants(physics)[switch.place]
-    for _ in range(HALVINGS):
-        middle = (near + far) / 2
-        moved = with_factors(physics, [constant], [middle])
-        values = SampledSpace(run, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans())).values(switch.rows)
-        near, far = (near, middle) if values[0] < values.max() * (1.0 - TIE) else (middle, far)
-    return task.number, far
+def _of_chips(run: Run, rows: IntArray) -> Run:
+    """``run`` with the chips ``rows`` of its space alone."""
+    assert isinstance(run.hardware, DesignedChips)
+    return run.on(run.hardware.some(rows))
+
+
+def _switching(task: _SwitchTask) -> _Switched:
+    """The factors between 1 and the ends from which on another chip is better, by halving the ranges."""
+    run, evaluated = searched_again(task.run), dict[str, EvaluatedPlans]()
+    physics = physics_of(run)
+    constants, factors = uncertain_constants(physics), list[float]()
+    for switch in task.switches:
+        near, far, chips = 1.0, switch.end, _of_chips(run, switch.rows)
+        for _ in range(HALVINGS):
+            middle = (near + far) / 2
+            moved = with_factors(physics, [constants[switch.place]], [middle])
+            space = SampledSpace(chips, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans()))
+            values = space.values(np.arange(len(switch.rows)))
+            near, far = (near, middle) if values[0] < values.max() * (1.0 - TIE) else (middle, far)
+        factors.append(far)
+    return _Switched(task.first, tuple(factors))

@@ -14,6 +14,9 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search import run_solver
+from Solver.search.costs import PricedShapes, pass_seconds
+from Solver.search.large_spaces import Screen
+from Solver.search.layer_bounds import BoundedChips
 from Solver.search.plans_on_chips import EvaluatedPlans
 from Solver.search.points import PointStatus
 from Solver.search.requery import priced
@@ -116,18 +119,33 @@ def test_a_chip_far_behind_as_stated_that_wins_under_a_sample_is_found(per_dolla
     physics = physics_of(run)
     constants = uncertain_constants(physics)
     stated = enumerated(run, physics)
-    behind = int(np.argsort(stated)[0])  # the last of all is followed from the start beside the best; others must be found
-    rows = np.array([int(np.argmax(stated)), behind])
-    for name, factor in (("hbm3.price_per_gib", 40.0), ("hbm2e.price_per_gib", 40.0), ("technology.tensor_pe_area", 3.0)):
+    rows = np.array([int(np.argmax(stated)), int(np.argmin(stated))])  # followed from the start; others must be found
+    for name, factor in (("hbm3.price_per_gib", 40.0), ("technology.tensor_pe_area", 3.0)):
         moved = with_factors(physics, [each for each in constants if each.name == name], [factor])
         space, values = SampledSpace(run, moved, EvaluatedPlans()), enumerated(run, moved)
         best = space.best(rows, space.values(rows))
         assert best.proven and best.value == pytest.approx(values.max(), rel=2e-6)
         assert values[best.row] == pytest.approx(values.max(), rel=2e-6)
         assert (best.reach >= values * (1 - 1e-9)).all()
-    moved = with_factors(physics, [each for each in constants if each.name.startswith("hbm3.price_per_gib")], [40.0])
-    winner = int(np.argmax(enumerated(run, moved)))
-    assert winner != np.argmax(stated) or stated[winner] == stated.max()
+        if name == "hbm3.price_per_gib":  # of the 32 chips some twenty come nearer to the best as stated
+            assert best.row not in rows and stated[best.row] < 0.87 * stated.max()
+
+
+def test_bounds_of_layers_are_never_above_what_schedules_need(per_dollar: FinishedRun) -> None:
+    run = searched_again(per_dollar)
+    assert isinstance(run.hardware, DesignedChips)
+    (model,) = run.problem.models
+    screen = Screen(run, run.hardware, model)
+    for number in range(len(screen.shapes)):
+        bounded, scheduled = (
+            PricedShapes(run.on(hardware), model, screen.graphs, screen.shapes).shape(number)
+            for hardware in (BoundedChips.of(run.hardware), run.hardware)
+        )
+        assert bounded is not None and scheduled is not None
+        for least, found in zip(bounded.parts, scheduled.parts, strict=True):
+            share = pass_seconds(least.least) / pass_seconds(found.costs)
+            assert (share <= 1.0 + 1e-9).all() and np.median(share) > 0.8  # and worth having
+            assert (least.least.joules <= found.costs.joules * (1.0 + 1e-9)).all()  # type: ignore[operator]
 
 
 def test_reaching_tells_chips_by_what_they_reach(per_dollar: FinishedRun) -> None:
