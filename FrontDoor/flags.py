@@ -293,7 +293,11 @@ def _add_robust(parser: Parser) -> None:
     parser.add_argument("runs", nargs=1, metavar="RUN", help=RUN_HELP)
     parser.add_argument("--samples", type=int, default=500, metavar="N", help="samples of the constants (default 500)")
     parser.add_argument(
-        "--contenders", type=int, default=24, metavar="N", help="other designs, those nearest to the best in the run (default 24)"
+        "--contenders",
+        type=int,
+        default=24,
+        metavar="N",
+        help="other designs evaluated under every sample from the start, those nearest to the best in the run (default 24)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the samples, which repeat by it (default 0)")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")

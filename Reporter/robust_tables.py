@@ -7,7 +7,7 @@ from typing import TextIO
 
 from Common.numbers import number, percent, share
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
-from Studies.robust.records import Contender, Influence, Robustness
+from Studies.robust.records import Influence, Robustness
 from Studies.wording import accelerator_text
 
 MOST_CONTENDERS, MOST_CONSTANTS = 8, 16
@@ -22,13 +22,14 @@ def print_robustness(answer: Robustness, stream: TextIO, *, wide: bool = False) 
 
 def contender_table(answer: Robustness) -> TextTable:
     """Contenders that win somewhere or lose least, the chosen one first."""
-    columns = ("design", "wins", "expected regret", "worst regret")
+    columns = ("design", "wins", "fails", "expected regret", "worst regret")
     table = new_table(f"{answer.samples} samples of what is not known exactly", columns, words={"design"})
     others = [each for each in answer.contenders if each != answer.chosen]
     spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
     losers = [each for each in others if each.wins == 0][: max(spare, 0)]
     for each in (answer.chosen, *(each for each in others if each.wins > 0 or each in losers)):
-        table.add_row(accelerator_text(each.accelerator), share(each.wins), share(each.expected_regret), share(each.worst_regret))
+        shares = (each.wins, each.fails, each.expected_regret, each.worst_regret)
+        table.add_row(accelerator_text(each.accelerator), *(share(one) for one in shares))
     return table
 
 
@@ -55,27 +56,38 @@ def sentences(answer: Robustness) -> Iterator[str]:
     """The answer in words."""
     chosen = answer.chosen
     yield (
-        f"{accelerator_text(chosen.accelerator)} is the best of {len(answer.contenders)} contenders in {percent(chosen.wins)} of "
-        f"the samples; choosing it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
+        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; "
+        f"choosing it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
     )
-    yield _least_regret(answer.least_regret, chosen)
+    if chosen.fails:
+        yield f"in {percent(chosen.fails)} of the samples it is larger than the space allows, or nothing fits, which costs all"
+    yield _least_regret(answer)
     deciding = [each.name for each in answer.influences if each.switches_at is not None]
     if deciding:
         several = f"{len(deciding)} of {len(answer.influences)} constants"
         yield f"alone, {deciding[0]} changes the choice most; {several} change it at all"
     else:
         yield f"none of {len(answer.influences)} constants changes the choice alone"
-    if answer.left_out:
-        yield (
-            f"{answer.left_out:,} of {answer.considered:,} designs were left out, which are at least {percent(answer.behind)} "
-            "behind with the constants as stated"
-        )
+    yield _searched(answer)
 
 
-def _least_regret(least: Contender, chosen: Contender) -> str:
-    if least == chosen:
-        return "no contender has less regret at worst"
+def _least_regret(answer: Robustness) -> str:
+    least, searched = answer.least_regret, answer.searched
+    rest = "" if not searched.undecided else f"; of {searched.undecided:,} other designs it is not known whether they have less"
+    if least == answer.chosen:
+        return f"no {'contender' if rest else 'design'} has less regret at worst{rest}"
     return (
         f"the least regret at worst has {accelerator_text(least.accelerator)}: {percent(least.worst_regret)}, "
-        f"{percent(least.expected_regret)} on average"
+        f"{percent(least.expected_regret)} on average{rest}"
+    )
+
+
+def _searched(answer: Robustness) -> str:
+    """How the space was searched, and what of it is proven."""
+    found = answer.searched
+    proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
+    return (
+        f"under each sample {found.designs:,} designs were bounded, on average {number(found.scheduled, 3)} of them priced and "
+        f"scheduled and {number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; "
+        f"in {proven} samples it is proven that no other design of the space is better than the best contender"
     )

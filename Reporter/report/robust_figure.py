@@ -52,8 +52,10 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
 
 def _caption(answer: Robustness) -> str:
     chosen = answer.chosen
+    proven = answer.searched.proven
     return (
-        f"Of {answer.samples} samples of {len(answer.influences)} constants the chosen design is the best of "
-        f"{len(answer.contenders)} contenders in {percent(chosen.wins)}; choosing it costs {percent(chosen.expected_regret)} on "
-        f"average and {percent(chosen.worst_regret)} at worst. Bars: each constant alone, from one end of its range to the other."
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched; the chosen design "
+        f"is the best in {percent(chosen.wins)} of them, and choosing it costs {percent(chosen.expected_regret)} on average and "
+        f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better than the best that is told. "
+        "Bars: each constant alone, from one end of its range to the other."
     )

@@ -91,7 +91,7 @@ class Screen:
             graphs = load_or_extract_all(keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance)
         if run.first:
             check_functions(graphs.values(), hardware.known_functions, strict=run.problem.strict)
-        self._bounds = ShapeBounds(run, model, graphs, self.shapes)
+        self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
         self.most = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
         self.beaten = 0.0
@@ -103,7 +103,7 @@ class Screen:
         figures, most = hardware.figures, np.full(len(rows), -np.inf)
         held = {size: figures.holding(size) for size in problem.memory_bytes}
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
-        for each in self._bounds.on(hardware, numbers, level.make_table, of_plans=level.of_plans):
+        for each in self.shape_bounds.on(hardware, numbers, level.make_table, of_plans=level.of_plans):
             with np.errstate(divide="ignore"):
                 throughput = space.base.global_batch_size / each.seconds
             values = figures.value(problem.objective, throughput, each.joules, space.sequence_length)

@@ -12,10 +12,15 @@ FILE = "robust.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """A design under all samples: how often it is the best, and what choosing it costs, as a share of the best of each sample."""
+    """A design under all samples: how often it is the best, and what choosing it costs, as a share of the best of each sample.
+
+    ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In a share ``fails`` of them it
+    exceeds what a chip of the space may take, or no plan fits; choosing it costs all there is then.
+    """
 
     accelerator: Accelerator
     wins: float
+    fails: float
     expected_regret: float
     worst_regret: float
 
@@ -40,11 +45,29 @@ class Influence:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """How the space was searched under samples: the ``designs`` bounded under each of them, and how many were looked at closer.
+
+    Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best plans found, contenders
+    not counted. In ``proven`` samples no design of the space is better than the best contender. Of designs that are no
+    contenders none has less regret at worst than ``least_regret_bound``, a share; ``undecided`` of them might have less than the
+    least contender.
+    """
+
+    designs: int
+    scheduled: float
+    evaluated: float
+    proven: int
+    least_regret_bound: float
+    undecided: int
+
+
+@dataclass(frozen=True)
 class Robustness:
     """The answer of ``phaze robust``: contenders by expected regret, constants by what they change.
 
-    ``contenders`` are those of ``considered`` designs that could win; ``left_out`` of them were not evaluated because they came
-    too far behind in the run, where each was at least ``behind`` (a share) worse.
+    ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever is the best under a sample,
+    and what might have the least regret at worst.
     """
 
     run: str
@@ -54,9 +77,7 @@ class Robustness:
     least_regret: Contender
     contenders: tuple[Contender, ...]
     influences: tuple[Influence, ...]
-    considered: int
-    left_out: int
-    behind: float
+    searched: Searched
 
 
 def keep_robustness(folder: Path, answer: Robustness) -> None:

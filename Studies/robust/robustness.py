@@ -1,8 +1,9 @@
 """Whether the best design is still the best when constants are not what they are stated to be.
 
 Constants are sampled by a Latin hypercube (McKay et al. 1979), each between the ends of its range with its stated value in the
-middle of the distribution; under every sample all contenders get their best plans anew. Choosing a design costs its regret: what
-it loses to the best contender, as a share. Besides, every constant is moved alone to the ends of its range.
+middle of the distribution. Under every sample the whole space is searched again: what bounds do not close is evaluated, and what
+is the best of a sample is followed under all of them. Choosing a design costs its regret: what it loses to the best of a sample,
+as a share. Besides, every constant is moved alone to the ends of its range.
 """
 
 from __future__ import annotations
@@ -12,49 +13,30 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from Common.errors import InputError
-from Common.processes import in_processes
 from Common.progress import Progress, SilentProgress
 from Estimator.chips.accelerator import Accelerator
-from Solver.hardware import DesignedChips
 from Solver.search.run import Run
-from Studies.explain.repeat import request_of, run_of
 from Studies.finished_run import FinishedRun
-from Studies.robust.contenders import contenders_of, values_of
-from Studies.robust.records import Contender, Influence, Robustness
-from Studies.robust.uncertain import Physics, UncertainConstant, uncertain_constants, with_factors
+from Studies.robust.contenders import contenders_of
+from Studies.robust.records import Contender, Influence, Robustness, Searched
+from Studies.robust.sampled_space import TIE
+from Studies.robust.sampling import Sampler, SearchedSamples, Switch, physics_of, sampled_factors, searched_again, spaces
+from Studies.robust.uncertain import UncertainConstant, uncertain_constants
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
-AT_ONCE = 5  # samples that a process prices before it tells
-HALVINGS = 5  # of the range in which a constant switches the best design
-SWITCHES = 1e-6  # relative: less is a tie
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Rows of factors to price contenders with; what a process needs to do so."""
-
-    first: int
-    run: FinishedRun
-    chips: tuple[Accelerator, ...]
-    factors: tuple[tuple[float, ...], ...]
-
-
-@dataclass(frozen=True)
-class _Values:
-    """What came of a task, (rows, chips)."""
-
-    first: int
-    values: tuple[tuple[float, ...], ...]
+HARD_SAMPLES = 24  # in which chips that might have the least regret are evaluated
+MOST_FOLLOWED = 32  # of those that all of these leave
+RIVALS = 6  # contenders among which the switching value of a constant is looked for
 
 
 def robustness(
     run: FinishedRun, *, samples: int, contenders: int, seed: int, workers: int, progress: Progress | None = None
 ) -> Robustness:
-    """How the best design of ``run`` fares under ``samples`` of its constants against the ``contenders`` nearest to it.
+    """How the best design of ``run`` fares under ``samples`` of its constants; ``contenders`` others are followed from the start.
 
     Raises:
         InputError: the run is of a device that exists, or found nothing, or cannot be repeated.
@@ -64,23 +46,19 @@ def robustness(
         raise InputError(
             f"{run.folder} is not a search of accelerators that found one, whose choice could be wrong; give the folder of one"
         )
-    searched = searched_again(run)
-    physics = physics_of(searched)
-    found = contenders_of(run, searched, physics, contenders)
+    again, sampler = searched_again(run), Sampler(run, workers, progress or SilentProgress())
+    physics = physics_of(again)
     constants = uncertain_constants(physics)
     sampled = sampled_factors(constants, samples, seed)
-    ends = np.ones((2 * len(constants), len(constants)))
+    study = _Study(sampler, again, sampled, contenders_of(run, again, physics, contenders))
+    ends = np.ones((1 + 2 * len(constants), len(constants)))
     for place, constant in enumerate(constants):
-        ends[2 * place, place], ends[2 * place + 1, place] = constant.low, constant.high
-    asked = np.vstack([np.ones(len(constants)), ends, sampled])
-    values = _priced(run, found.accelerators, asked, workers, progress or SilentProgress())
-    nominal, moved, under = values[0], values[1 : 1 + len(ends)], values[1 + len(ends) :]
-    regrets = 1.0 - under / under.max(axis=1, keepdims=True)
-    each = [_contender(chip, regrets, place) for place, chip in enumerate(found.accelerators)]
-    influences = [
-        _influence(run, found.accelerators, constants, place, nominal, moved[2 * place : 2 * place + 2])
-        for place in range(len(constants))
-    ]
+        ends[2 * place + 1, place], ends[2 * place + 2, place] = constant.low, constant.high
+    alone = sampler.values(study.rows, ends, "each constant alone")
+    regrets = _regrets(study.values, study.best)
+    chips = [again.hardware.accelerator(int(row)) for row in study.rows]
+    each = [_contender(chip, regrets[:, place], study.values[:, place]) for place, chip in enumerate(chips) if chip is not None]
+    influences = _influences(sampler, study.rows, constants, alone)
     return Robustness(
         run=str(run.folder),
         samples=samples,
@@ -88,100 +66,120 @@ def robustness(
         chosen=each[0],
         least_regret=min(each, key=lambda one: (one.worst_regret, one.expected_regret)),
         contenders=tuple(sorted(each, key=lambda one: one.expected_regret)),
-        influences=tuple(sorted(influences, key=lambda one: -max(one.regret_low, one.regret_high, _span(one) * SWITCHES))),
-        considered=found.considered,
-        left_out=found.considered - len(found.accelerators),
-        behind=found.behind,
+        influences=tuple(sorted(influences, key=lambda one: -max(one.regret_low, one.regret_high, _span(one) * TIE))),
+        searched=study.told,
     )
+
+
+class _Study:
+    """Chips ``rows`` of the space with their ``values`` (samples, rows) and the ``best`` of each sample; the first is chosen."""
+
+    def __init__(self, sampler: Sampler, run: Run, factors: FloatArray, rows: IntArray) -> None:
+        self._sampler, self._run, self._factors, self.rows = sampler, run, factors, rows
+        self._found: SearchedSamples = sampler.searched(rows, factors)
+        self.values = self._found.values
+        self.best = np.array([each.value for each in self._found.bests])
+        self._follow([each.row for each in self._found.bests if each.row >= 0], "designs that win under samples")
+        left = self._rivals()
+        self._follow(left[:MOST_FOLLOWED].tolist(), "designs of little regret")
+        self._undecided = left[MOST_FOLLOWED:]
+
+    @property
+    def told(self) -> Searched:
+        """How the space was searched."""
+        bests = self._found.bests
+        least = np.delete(self._found.least_regret, self.rows)
+        worst = self._worst
+        undecided = self._undecided[self._found.least_regret[self._undecided] < worst - TIE]
+        bound = float(self._found.least_regret[undecided].min()) if len(undecided) else min(worst, 1.0)
+        return Searched(
+            designs=len(least) + len(self.rows),
+            scheduled=float(np.mean([each.scheduled for each in bests])),
+            evaluated=float(np.mean([each.evaluated for each in bests])),
+            proven=sum(each.proven for each in bests),
+            least_regret_bound=bound,
+            undecided=len(undecided),
+        )
+
+    @property
+    def _worst(self) -> float:
+        """The least regret at worst of all that are followed."""
+        return float(_regrets(self.values, self.best).max(axis=0).min())
+
+    def _follow(self, rows: list[int], what: str) -> None:
+        new = np.setdiff1d(np.array(rows, dtype=np.int64), self.rows)
+        if len(new):
+            more = self._sampler.values(new, self._factors, what)
+            self.rows, self.values = np.concatenate([self.rows, new]), np.hstack([self.values, more])
+            self.best = np.maximum(self.best, more.max(axis=1))
+
+    def _rivals(self) -> IntArray:
+        """Other chips that might have less regret at worst, the most promising first.
+
+        They are evaluated under the samples in which contenders have the most, where most of them lose as much.
+        """
+        bound, worst, regrets = self._found.least_regret, self._worst, _regrets(self.values, self.best)
+        left = np.setdiff1d(np.flatnonzero(bound < worst - TIE), self.rows)
+        order = np.argsort(regrets.max(axis=0), kind="stable")
+        worst_of_each, most_lost = regrets[:, order].argmax(axis=0), np.argsort(-regrets.mean(axis=1), kind="stable")
+        hard = list(dict.fromkeys([*worst_of_each.tolist(), *most_lost.tolist()]))[:HARD_SAMPLES]
+        with self._sampler.progress.phase("regret of other designs", len(hard)) as advance:
+            for sample, space in zip(hard, spaces(self._run, self._factors[hard]), strict=True):
+                if len(left) > MOST_FOLLOWED:
+                    left = left[space.reaching(left, self.best[sample] * (1.0 - worst))]
+                advance(1)
+        return left[np.argsort(bound[left], kind="stable")]
+
+
+def _regrets(values: FloatArray, best: FloatArray) -> FloatArray:
+    """What each chip loses, (samples, chips); nothing where there is nothing to lose."""
+    lost = 1.0 - values / np.where(best > 0.0, best, 1.0)[:, None]
+    return np.where(best[:, None] > 0.0, np.maximum(lost, 0.0), 0.0)
 
 
 def _span(influence: Influence) -> float:
     return abs(influence.value_high - influence.value_low)
 
 
-def searched_again(run: FinishedRun) -> Run:
-    """The search of a finished run, ready to be repeated."""
-    return run_of(request_of(run), SilentProgress()).knowing(run.result.own_best)
+def _contender(chip: Accelerator, regrets: FloatArray, values: FloatArray) -> Contender:
+    wins = (regrets <= TIE) & (values > 0.0)
+    return Contender(chip, float(wins.mean()), float((values == 0.0).mean()), float(regrets.mean()), float(regrets.max()))
 
 
-def physics_of(run: Run) -> Physics:
-    """What the designs of a search of accelerators are priced with."""
-    assert isinstance(run.hardware, DesignedChips) and run.hardware.space is not None
-    return Physics(run.hardware.space, run.hardware.cluster)
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """Values of contenders at the ends of the range of a constant, (2, chips), and what the chosen one loses there."""
+
+    values: FloatArray
+    regrets: FloatArray
 
 
-def sampled_factors(constants: Sequence[UncertainConstant], samples: int, seed: int) -> FloatArray:
-    """Factors of a Latin hypercube, (samples, constants): below 1 as often as above it."""
-    cube = qmc.LatinHypercube(len(constants), seed=seed).random(samples)
-    low, high = (np.array([getattr(each, end) for each in constants]) for end in ("low", "high"))
-    factors: FloatArray = np.where(cube < 0.5, low + (1.0 - low) * 2 * cube, 1.0 + (high - 1.0) * (2 * cube - 1.0))
-    return factors
-
-
-def _priced(
-    run: FinishedRun, chips: tuple[Accelerator, ...], factors: FloatArray, workers: int, progress: Progress
-) -> FloatArray:
-    """The objective of ``chips`` under each row of ``factors``, shape (rows, chips)."""
-    rows = [tuple(row) for row in factors.tolist()]
-    tasks = [_Task(first, run, chips, tuple(rows[first : first + AT_ONCE])) for first in range(0, len(rows), AT_ONCE)]
-    values = np.zeros((len(rows), len(chips)))
-    with progress.phase("contenders under samples of constants", len(rows)) as advance:
-        for answer in map(_values, tasks) if workers == 1 else in_processes(_values, tasks, workers):
-            values[answer.first : answer.first + len(answer.values)] = answer.values
-            advance(len(answer.values))
-    return values
-
-
-def _values(task: _Task) -> _Values:
-    run = searched_again(task.run)
-    physics = physics_of(run)
-    constants = uncertain_constants(physics)
-    found = [values_of(run, task.chips, with_factors(physics, constants, factors)) for factors in task.factors]
-    return _Values(task.first, tuple(tuple(each.tolist()) for each in found))
-
-
-def _contender(chip: Accelerator, regrets: FloatArray, place: int) -> Contender:
-    mine = regrets[:, place]
-    wins = (mine <= SWITCHES) / (regrets <= SWITCHES).sum(axis=1)  # of a tie everyone has a part
-    return Contender(chip, float(wins.mean()), float(mine.mean()), float(mine.max()))
-
-
-def _influence(
-    run: FinishedRun,
-    chips: tuple[Accelerator, ...],
-    constants: Sequence[UncertainConstant],
-    place: int,
-    nominal: FloatArray,
-    ends: FloatArray,
-) -> Influence:
-    constant = constants[place]
-    regrets = 1.0 - ends[:, 0] / ends.max(axis=1)
-    switches = [
-        _switching(run, chips, constants, place, end)
-        for end, regret in zip((constant.low, constant.high), regrets, strict=True)
-        if regret > SWITCHES
-    ]
-    return Influence(
-        name=constant.name,
-        low=constant.low,
-        high=constant.high,
-        value_low=float(ends[0, 0] / nominal[0]),
-        value_high=float(ends[1, 0] / nominal[0]),
-        regret_low=float(regrets[0]),
-        regret_high=float(regrets[1]),
-        switches_at=min(switches, key=lambda factor: abs(np.log(max(factor, 1e-9))), default=None),
-        source=constant.source,
-    )
-
-
-def _switching(
-    run: FinishedRun, chips: tuple[Accelerator, ...], constants: Sequence[UncertainConstant], place: int, end: float
-) -> float:
-    """The factor between 1 and ``end`` from which on another contender is better, by halving the range."""
-    searched = searched_again(run)
-    physics, near, far = physics_of(searched), 1.0, end
-    for _ in range(HALVINGS):
-        middle = (near + far) / 2
-        values = values_of(searched, chips, with_factors(physics, [constants[place]], [middle]))
-        near, far = (near, middle) if values[0] < values.max() * (1.0 - SWITCHES) else (middle, far)
-    return far
+def _influences(sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray) -> list[Influence]:
+    nominal = alone[0, 0]
+    ends, switches = list[_Ends](), list[Switch]()
+    for place, constant in enumerate(constants):
+        values = alone[1 + 2 * place : 3 + 2 * place]
+        found = _Ends(values, _regrets(values, values.max(axis=1))[:, 0])
+        ends.append(found)
+        for end, regret, reached in zip((constant.low, constant.high), found.regrets, values, strict=True):
+            if regret > TIE:
+                rivals = np.argsort(-reached, kind="stable")[:RIVALS]
+                switches.append(Switch(place, end, rows[[0, *rivals.tolist()]]))
+    factors = sampler.switches(switches)
+    influences = []
+    for place, (constant, at) in enumerate(zip(constants, ends, strict=True)):
+        mine = [factor for factor, switch in zip(factors, switches, strict=True) if switch.place == place]
+        influences.append(
+            Influence(
+                name=constant.name,
+                low=constant.low,
+                high=constant.high,
+                value_low=float(at.values[0, 0] / nominal),
+                value_high=float(at.values[1, 0] / nominal),
+                regret_low=float(at.regrets[0]),
+                regret_high=float(at.regrets[1]),
+                switches_at=min(mine, key=lambda factor: abs(np.log(max(factor, 1e-9))), default=None),
+                source=constant.source,
+            )
+        )
+    return influences
