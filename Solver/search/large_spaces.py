@@ -165,14 +165,18 @@ class Screen:
 
     def _bound_by_cores(self) -> None:
         """Bound every chip by what any shape takes of its cores."""
-        work, chips, problem = self._bounds.of_cores(self.hardware, _peak_rates), self.hardware.accelerators, self.run.problem
+        work, chips, problem = (
+            self.shape_bounds.of_cores(self.hardware, _peak_rates),
+            self.hardware.accelerators,
+            self.run.problem,
+        )
         figures, space = self.hardware.figures, self.model.space
         self.most[:] = -np.inf
         if work is None:
             return
         work_s = (work.tensor_s[:, chips.tc_index] + work.vector_s[:, chips.vc_index]).max(axis=0)
         joules = work.tensor_j[chips.tc_index] + work.vector_j[chips.vc_index]
-        for size, least in self._bounds.of_samples().items():
+        for size, least in self.shape_bounds.of_samples().items():
             throughput = space.base.global_batch_size / least.seconds(work_s)
             values = figures.value(problem.objective, throughput, joules, space.sequence_length)
             self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))

@@ -18,7 +18,6 @@ from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from Estimator.chips.least_prices import least_table
 from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
 from Plans.groups import LayerGroups
-from Plans.layer_costs import GraphNetwork
 from Solver.hardware import DesignedChips, PricedGraph
 from Solver.schedule.beside import beside
 from Solver.schedule.problem import CoreType, ScheduleStructure
@@ -51,7 +50,7 @@ class BoundedChips(DesignedChips):
         if graph.key not in self._tables:
             self._tables[graph.key] = least_table(graph, self.accelerators, self.platform)
         table = self._tables[graph.key]
-        network = PassNetwork(GraphNetwork(graph, self.cluster, groups).seconds, groups.panels)
+        network = self._network(graph, groups)
         scheduled = ScheduledGraph(graph, table, network, self.solver, None, least_times(graph, table, network))
         costs = {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes}
         return PricedGraph(costs, costs)

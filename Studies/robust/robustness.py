@@ -46,6 +46,11 @@ def robustness(
         raise InputError(
             f"{run.folder} is not a search of accelerators that found one, whose choice could be wrong; give the folder of one"
         )
+    if best.chip is not None and any(use.bought is not None for use in best.chip.uses.values()):
+        raise InputError(
+            f"{run.folder} bought its devices with max_cluster_cost, which robust does not sample; search with --devices "
+            f"{max(plan.devices_used for plan in best.models.values())} instead, and ask again"
+        )
     again, sampler = searched_again(run), Sampler(run, workers, progress or SilentProgress())
     physics = physics_of(again)
     constants = uncertain_constants(physics)
