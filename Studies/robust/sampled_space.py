@@ -9,7 +9,8 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import Variant
+from Estimator.chips.accelerator import Platform, Variant
+from Estimator.chips.clock import maximum_frequency_hz
 from Solver.hardware import DesignedChips
 from Solver.search.large_spaces import SHARED_OUT, UNDER_LINES, Screen
 from Solver.search.layer_bounds import BoundedChips
@@ -82,8 +83,8 @@ class _Screened:
 class SampledSpace:
     """The chips of ``run``, as its search compared them, with the constants of ``physics``.
 
-    Chips that these make larger than the budget of the space, or that exceed its limits, or whose die cannot carry its memory,
-    reach nothing; clocks that chips have as their own change by as much as the platform's.
+    Chips that these make larger than the budget of the space, or that exceed its limits, or whose die cannot carry its memory or
+    does not run at their clock, reach nothing; clocks that chips have as their own change by as much as the platform's.
     """
 
     def __init__(self, run: Run, physics: Physics, evaluated: EvaluatedPlans) -> None:
@@ -92,12 +93,15 @@ class SampledSpace:
         assert isinstance(given, DesignedChips)
         space, chips = physics.space, given.accelerators
         faster = space.platform.frequency_hz / given.platform.frequency_hz
-        chips = replace(chips, variants=tuple(_clocked(each, faster) for each in chips.variants))
+        clocked = tuple(_clocked(each, faster) for each in chips.variants)
+        possible = [_at_possible_clock(each, space.platform) for each in clocked]
+        chips = replace(chips, variants=tuple(possible))
         whole = space.whole(chips)
         chips = replace(chips, area_mm2=whole.area_mm2)
         platform, cluster = space.platform, physics.cluster
         self.hardware = DesignedChips(chips, platform, cluster, given.software, given.solver, space=space)
-        self.allowed = space.limits.passing(whole)
+        runs = np.array([now == each for now, each in zip(possible, clocked, strict=True)])
+        self.allowed = space.limits.passing(whole) & runs[chips.variant]
         if (given.accelerators.area_mm2 <= space.budget_mm2).all():  # chips that people name may have any area
             self.allowed &= whole.area_mm2 <= space.budget_mm2
         self.run = quiet(run, self.hardware)
@@ -198,6 +202,14 @@ class SampledSpace:
 
 def _clocked(variant: Variant, faster: float) -> Variant:
     return variant if variant.frequency_hz is None else replace(variant, frequency_hz=variant.frequency_hz * faster)
+
+
+def _at_possible_clock(variant: Variant, platform: Platform) -> Variant:
+    """``variant``, or with the highest clock of the process where its own is above that."""
+    die, clock = platform.technology.die, platform.frequency_hz if variant.frequency_hz is None else variant.frequency_hz
+    if die is None or clock <= (most := maximum_frequency_hz(die)):
+        return variant
+    return replace(variant, frequency_hz=most)
 
 
 def _beating(value: float) -> float:

@@ -148,6 +148,15 @@ def test_bounds_of_layers_are_never_above_what_schedules_need(per_dollar: Finish
             assert (least.least.joules <= found.costs.joules * (1.0 + 1e-9)).all()  # type: ignore[operator]
 
 
+def test_chips_whose_process_is_too_slow_for_their_clock_fail(per_dollar: FinishedRun) -> None:
+    run = searched_again(per_dollar)
+    physics = physics_of(run)
+    slow = [each for each in uncertain_constants(physics) if each.name == "die.nominal_frequency"]
+    space = SampledSpace(run, with_factors(physics, slow, [0.3]), EvaluatedPlans())
+    rows = np.arange(4)
+    assert not space.allowed.any() and not space.values(rows).any() and space.best(rows, np.zeros(4)).row == -1
+
+
 def test_reaching_tells_chips_by_what_they_reach(per_dollar: FinishedRun) -> None:
     run = searched_again(per_dollar)
     values = enumerated(run, physics_of(run))
