@@ -65,9 +65,9 @@ def sentences(answer: Robustness) -> Iterator[str]:
     deciding = [each.name for each in answer.influences if each.switches_at is not None]
     if deciding:
         several = f"{len(deciding)} of {len(answer.influences)} constants"
-        yield f"alone, {deciding[0]} changes the choice most; {several} change it at all"
+        yield f"alone, {deciding[0]} changes the choice most; {several} change it to another contender"
     else:
-        yield f"none of {len(answer.influences)} constants changes the choice alone"
+        yield f"none of {len(answer.influences)} constants changes the choice to another contender alone"
     yield _searched(answer)
 
 
