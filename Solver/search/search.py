@@ -150,10 +150,10 @@ def explore(run: Run, shapes: Sequence[ModelShapes], *, to_the_end: bool) -> lis
         found[size] = []
         for place, each in enumerate(shapes):
             group = point_group(run, each, size, roomier[place])
-            named = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, {size_text(size)}"
-            still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
-            with run.progress.phase(f"design points of {named}", still_open) as advance:
-                if to_the_end:
+            if to_the_end:
+                named = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, {size_text(size)}"
+                still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
+                with run.progress.phase(f"design points of {named}", still_open) as advance:
                     group.explore(advance)
             found[size].append(group)
             roomier[place] = group
