@@ -20,7 +20,7 @@ from Studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resourc
 from Studies.wording import EQUAL
 
 MOST_REPLICAS = 2**16  # of batches for more micro-batches what more devices bring is not asked: their plans fill memories
-MANY_TIMES = 8  # as many devices are asked about where they lie in several tiers, in ever more ways the more there are
+MANY_TIMES = 2  # as many devices are asked about where they lie in several tiers, in ever more ways the more there are
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
 
 
