@@ -218,12 +218,13 @@ def space_size(request: Request) -> SpaceSize:
             for shape in mine
         )
     count = sum(map(len, shapes))
+    sizes = len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1  # chips that bring theirs have one each
     return SpaceSize(
         configurations=hardware.configurations,
-        memory_sizes=len(problem.memory_bytes),
+        memory_sizes=sizes,
         micro_batch_sizes=len(request.micro_batch_size),
         models=len(problem.models),
         shapes=count,
-        points=hardware.configurations * len(problem.memory_bytes) * count,
+        points=hardware.configurations * sizes * count,
         plans=plans,
     )

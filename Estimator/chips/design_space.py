@@ -14,6 +14,7 @@ from Common.units import MIB
 from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, AcceleratorSet, IntArray, Platform, Variant
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
+from Estimator.chips.die import check_edge, edge_problem
 from Estimator.chips.own_links import own_links
 from Estimator.chips.space_part import WHOLE, SpacePart
 from Estimator.chips.whole_chip import WholeChips, whole_chips
@@ -157,7 +158,18 @@ class DesignSpace:
         values = (axes.num_tc, axes.num_vc, axes.width, axes.depth, lanes, tuple(size * MIB for size in axes.glb_mib))
         return tuple(np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True))
 
+    def _refuse_edges(self) -> None:
+        """Refuse memories of which none lies along the edge of as large a chip as the budget and the limits allow."""
+        die, largest = self.platform.technology.die, min(self.budget_mm2, self.limits.area_mm2 or math.inf)
+        memories = [self.platform.memory(label) for label in self.axes.memory or ()]
+        if die is None or not memories or not math.isfinite(largest):
+            return
+        dies = np.arange(1, max(math.ceil(largest / die.reticle.value), 1) + 1)
+        if all(edge_problem(largest, memory, dies).all() for memory in memories):
+            check_edge(largest, min(memories, key=lambda memory: memory.edge_mm), int(dies[-1]))
+
     def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+        self._refuse_edges()
         least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
         refusal = f"the budget of {self.budget_mm2:g} mm2 and the keep rule"
         if self.limits.any:

@@ -216,3 +216,8 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_pa
 def test_the_published_setting_has_no_whole_chips(changes: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         small_study(tmp_path, **changes)
+
+
+def test_stacks_that_no_die_of_the_budget_has_an_edge_for_are_refused_with_how_many_fit(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"hbm3:40 needs .* mm of the die's edge, .* at most \d+ stack"):
+        hardware_of(study(tmp_path, memory=["hbm3:40"]))
