@@ -60,7 +60,7 @@ def least_iterations(plans: ShapePlans, memory_bytes: float) -> LeastIterations:
     idle = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes)
     constant_s, slope = idle.bounds_s, _slopes(plans)
     constant_s[plans.relaxed_bytes > memory_bytes * (1.0 + ROUNDING)] = np.inf
-    order = np.lexsort((constant_s, -slope))
+    order = _in_order(slope, constant_s)
     order = order[np.isfinite(constant_s[order])]
     for _ in range(MOST_ROUNDS):
         corners = order[_envelope(slope[order], constant_s[order])]
@@ -68,15 +68,24 @@ def least_iterations(plans: ShapePlans, memory_bytes: float) -> LeastIterations:
         if not unfit:
             break
         order = order[~np.isin(order, unfit)]
-    corners = order[_envelope(slope[order], constant_s[order])]
-    return LeastIterations(slope[corners], constant_s[corners])
+    return _lowest(slope[order], constant_s[order])
 
 
 def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
     """The least of all lines of ``several``."""
     slope, constant_s = (np.concatenate([getattr(each, name) for each in several]) for name in ("slope", "constant_s"))
-    order = np.lexsort((constant_s, -slope))
-    corners = order[_envelope(slope[order], constant_s[order])]
+    order = _in_order(slope, constant_s)
+    return _lowest(slope[order], constant_s[order])
+
+
+def _in_order(slope: FloatArray, constant_s: FloatArray) -> IntArray:
+    """Places of lines by falling slope, of equal ones by rising constant."""
+    return np.lexsort((constant_s, -slope))
+
+
+def _lowest(slope: FloatArray, constant_s: FloatArray) -> LeastIterations:
+    """The least of lines in this order."""
+    corners = _envelope(slope, constant_s)
     return LeastIterations(slope[corners], constant_s[corners])
 
 

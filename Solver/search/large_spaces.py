@@ -1,9 +1,10 @@
 """Of a space of very many chips and shapes of plans those that might be best, found by bounds of all of them.
 
-Three bounds of rising cost and tightness close chips: work at peak rates shared out among all devices; the same under the lines
-of the plans that fit in memory; operators as they are priced, one after another, under these lines. Between them good designs are
-evaluated, so that there is something to beat. What no bound closes is what the search goes on with, as exactly as in a space of
-no other chips; nothing that is closed is better than what was found.
+Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under the lines of all plans that fit
+in memory; of every shape, with what it exchanges, shared out among all devices, then under the lines of its own plans; the same
+with operators as they are priced, one after another. Between them good designs are evaluated, so that there is something to beat.
+What no bound closes is what the search goes on with, as exactly as in a space of no other chips; nothing that is closed is better
+than what was found.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, PartReport, SearchResult
 from Solver.search.chip_axes import axis_bounds, joined_bounds
 from Solver.search.costs import MANY_SHAPES
-from Solver.search.run import Kept, Run
+from Solver.search.run import ROUNDING, Kept, Run
 from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds
 from Solver.search.trial_designs import best_of_kept, best_tried
 
@@ -38,7 +39,6 @@ SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the m
 FIRST_SHAPES = 24  # of those with the highest bounds; half of them are priced
 AT_ONCE = 4096  # chips bounded by prices together
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,9 @@ class Screen:
 
     def _bound_by_cores(self) -> None:
         """Bound every chip by what any shape takes of its cores."""
-        work, chips, problem = (
-            self.shape_bounds.of_cores(self.hardware, _peak_rates),
-            self.hardware.accelerators,
-            self.run.problem,
-        )
-        figures, space = self.hardware.figures, self.model.space
+        chips, figures = self.hardware.accelerators, self.hardware.figures
+        problem, space = self.run.problem, self.model.space
+        work = self.shape_bounds.of_cores(self.hardware, _peak_rates)
         self.most[:] = -np.inf
         if work is None:
             return
@@ -278,9 +275,8 @@ def _joint(
     for level in (SHARED_OUT, UNDER_LINES, PRICED):
         bounds = {screen.model.name: screen.bounded(rows, range(len(screen.shapes)), level).most for screen in screens}
         rows = rows[combination.of(bounds) >= least]
-    joint = []
+    joint, bounds = [], {each.model.name: each.bounded(rows, range(len(each.shapes)), PRICED).most for each in screens}
     for screen, (mine, numbers) in zip(screens, left, strict=True):
-        bounds = {each.model.name: each.bounded(rows, range(len(each.shapes)), PRICED).most for each in screens}
         more = [
             number
             for number in range(len(screen.shapes))

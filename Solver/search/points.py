@@ -209,7 +209,7 @@ class PointGroup:
         self.status[low & (self.status == PointStatus.OPEN)] = PointStatus.PRUNED
 
     def best_evaluated(self, objective: Objective) -> int | None:
-        """The best of the points that were evaluated; None: none was, or none of them is feasible."""
+        """The best of the points that were evaluated, of equally good ones as ``best``; None: none is feasible."""
         values = self.objective(objective)
         return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0]) if np.isfinite(values.max()) else None
 
@@ -246,9 +246,9 @@ class PointGroup:
             bounds = self.objective_bound(objective)
             rivals = np.flatnonzero(unknown & np.isfinite(bounds) & (bounds >= values.max() * (1.0 - ROUNDING)))
             if not len(rivals):
-                if not np.isfinite(values.max()):
+                best = self.best_evaluated(objective)
+                if best is None:
                     return None
-                best = int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
                 enough = float(values[best]) * (1.0 - ROUNDING)
                 if not self.evaluate_smaller(objective, enough, float(self.area_mm2[best]), float(self.energy_j[best])):
                     return best

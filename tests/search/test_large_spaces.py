@@ -16,7 +16,6 @@ from Estimator.chips.latency_table import populate_estimates
 from Estimator.chips.least_prices import least_table
 from Plans.results import Status
 from Solver.hardware import DesignedChips
-from Solver.results import SearchResult
 from Solver.search import large_spaces
 from Solver.search.large_spaces import PRICED, SHARED_OUT, UNDER_LINES, Screen, screened
 from Solver.search.model_shapes import model_shapes
@@ -116,10 +115,6 @@ def test_least_prices_are_below_prices(tmp_path: Path) -> None:
             assert (getattr(least, name) > 0.05 * getattr(found, name)).mean() > 0.9, name
 
 
-def answers(request: Request) -> SearchResult:
-    return solved(request)
-
-
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
     ("objective", "changes"),
@@ -133,11 +128,11 @@ def answers(request: Request) -> SearchResult:
 def test_the_best_of_what_bounds_leave_is_the_best_of_all(
     objective: Objective, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes))
+    found = solved(study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes))
     with monkeypatch.context() as whole:
         whole.setattr(large_spaces, "screened", lambda run: run)
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = answers(study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes))
+        every = solved(study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes))
     assert found.best is not None and every.best is not None
     assert (found.best.value, found.best.accelerator) == (pytest.approx(every.best.value, rel=1e-9), every.best.accelerator)
     assert found.best.optimal and every.best.optimal
@@ -157,10 +152,10 @@ def test_the_best_of_what_bounds_leave_is_the_best_of_all(
 @pytest.mark.parametrize("combine", sampled(("relative", "worst", "mean"), ("relative",)))
 def test_the_best_for_two_models_is_left_too(combine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"model": ["bertbase", "gpt:layers=2,hidden=512,heads=8,vocabulary=8000"], "combine": combine, "micro_batch_size": 1}
-    found = answers(study(tmp_path, **models, output=str(tmp_path / "bounds")))
+    found = solved(study(tmp_path, **models, output=str(tmp_path / "bounds")))
     with monkeypatch.context() as whole:
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = answers(study(tmp_path, **models, output=str(tmp_path / "every")))
+        every = solved(study(tmp_path, **models, output=str(tmp_path / "every")))
     assert found.best is not None and every.best is not None
     assert found.best.value == pytest.approx(every.best.value, rel=1e-9) and found.best.accelerator == every.best.accelerator
     assert found.own_best == pytest.approx(every.own_best, rel=1e-9)
@@ -180,10 +175,10 @@ def test_what_money_buys_is_searched_without_bounds_of_the_whole_space(
     asked: dict[str, Any] = {"objective": objective.value, "max_cluster_cost": 3e4, "micro_batch_size": 1}
     run = search_context(study(tmp_path, **asked), SilentProgress())
     assert screened(run) is run
-    found = answers(study(tmp_path, **asked))
+    found = solved(study(tmp_path, **asked))
     with monkeypatch.context() as whole:
         whole.setattr("Solver.search.search.screened", lambda run: run)
-        every = answers(study(tmp_path, **asked, front=["cost", "carbon", "energy"], output=str(tmp_path / "every")))
+        every = solved(study(tmp_path, **asked, front=["cost", "carbon", "energy"], output=str(tmp_path / "every")))
     assert found.best is not None and every.best is not None and found.best.optimal and found.best.chip is not None
     assert found.best.value == pytest.approx(every.best.value, rel=1e-9)
     assert found.best.accelerator == every.best.accelerator and found.counts.complete
@@ -196,7 +191,7 @@ def test_a_run_of_a_large_space_is_explained_and_reported(tmp_path: Path) -> Non
     import phaze
 
     folder = str(tmp_path / "out")
-    answers(study(tmp_path, output=folder))
+    solved(study(tmp_path, output=folder))
     run = open_run(next(Path(folder).rglob("best.json")).parent)
     assert phaze.main(["explain", str(run.folder)]) == 0
     assert phaze.main(["explain", str(run.folder), "--what-if", "hbm_bandwidth=2x"]) == 0

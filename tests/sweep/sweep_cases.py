@@ -58,3 +58,23 @@ def with_graphs_of(earlier: Path, output: Path) -> Path:
 def keys(points: Sequence[SweptPoint]) -> list[str]:
     """Content keys in the order of the points."""
     return [point.key for point in points]
+
+
+# a model of one's own that kills the process it is built in, as long as there is a file ``marker``
+DYING = """
+import os, signal, torch
+
+
+def build():
+    if os.path.exists({marker!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.nn.Linear(64, 64)
+
+
+def example_inputs(micro_batch_size, sequence_length=64):
+    return torch.zeros(micro_batch_size, sequence_length, 64)
+
+
+def loss(output):
+    return output.sum()
+"""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from samples import sampled
+from sweep_cases import DYING
 
 from Common.errors import InputError, PhazeError
 from Common.progress import SilentProgress
@@ -324,25 +325,6 @@ def test_ray_gives_the_same_answer(warm: Path, tmp_path: Path) -> None:
 
     request = asked(tmp_path / "parts", warm)
     agrees(joined(request, 3, RayExecutor(2, None)).result, whole_of(request, tmp_path / "whole"))
-
-
-DYING = """
-import os, signal, torch
-
-
-def build():
-    if os.path.exists({marker!r}):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return torch.nn.Linear(64, 64)
-
-
-def example_inputs(micro_batch_size, sequence_length=64):
-    return torch.zeros(micro_batch_size, sequence_length, 64)
-
-
-def loss(output):
-    return output.sum()
-"""
 
 
 @pytest.mark.thorough

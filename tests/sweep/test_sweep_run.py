@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 import yaml
-from sweep_cases import keys, run, small_sweep, with_graphs_of
+from sweep_cases import DYING, keys, run, small_sweep, with_graphs_of
 
 from Common.errors import InputError
 from Common.progress import LoggedProgress, SilentProgress
@@ -164,25 +164,6 @@ def test_a_worker_without_the_disk_sends_its_files(warm, tmp_path, monkeypatch):
     assert not list((tmp_path / "private").glob("points/*"))
     (again,) = run(sweep)
     assert again.found
-
-
-DYING = """
-import os, signal, torch
-
-
-def build():
-    if os.path.exists({marker!r}):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return torch.nn.Linear(64, 64)
-
-
-def example_inputs(micro_batch_size, sequence_length=64):
-    return torch.zeros(micro_batch_size, sequence_length, 64)
-
-
-def loss(output):
-    return output.sum()
-"""
 
 
 @pytest.mark.thorough
