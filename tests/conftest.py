@@ -154,13 +154,16 @@ def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
-    """What a test has the front door log must not decide what the next test sees."""
-    loggers = [logging.getLogger(name) for name in ("", *PACKAGES)]
-    before = [(each, each.level, list(each.handlers)) for each in loggers]
+    """What a test, or a fixture of many tests, has the front door log must not decide what the next test sees."""
+    root, packages = logging.getLogger(), [logging.getLogger(name) for name in PACKAGES]
+    level, handlers = root.level, list(root.handlers)
+    for each in packages:
+        each.setLevel(logging.NOTSET)
     yield
-    for each, level, handlers in before:
-        each.setLevel(level)
-        each.handlers[:] = handlers
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    for each in packages:
+        each.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
