@@ -114,6 +114,8 @@ def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGr
 
     def evenly(degree: int, stride: int) -> DeviceGroups:
         """Groups of devices a stride apart, between which lie all others."""
+        if degree == 1:
+            return ALONE
         between = GroupLevel(stride, 1), GroupLevel(devices // (degree * stride), degree * stride)
         return _evenly((GroupLevel(degree, stride),), between, devices, cluster, first)
 
@@ -246,11 +248,33 @@ def _evenly(
     used = _used(*levels)
     if not used:
         return ALONE
-    sizes, strides = (np.array([getattr(level, name) for level in used]) for name in ("size", "stride"))
-    parts = parts_of(sizes, strides, np.full(len(used), devices), cluster)
-    if parts.all() and as_at_the_start(first, devices, cluster):
-        return _rectangle(tuple(parts.prod(axis=1).tolist()))
-    firsts = np.array([first % cluster.period])
-    for level in between:
-        firsts = np.unique((firsts[:, None] + np.array(level.offsets)[None, :]).ravel() % cluster.period)
-    return DeviceGroups(used, tuple(firsts.tolist()))
+    parts = _parts(used, min(devices, cluster.period + 1), cluster.block_sizes)
+    if parts is not None and as_at_the_start(first, devices, cluster):
+        return _rectangle(parts)
+    return DeviceGroups(used, _starts(_used(*between), first % cluster.period, cluster.period))
+
+
+@lru_cache(maxsize=65536)  # plans of many degrees have the same few
+def _parts(levels: tuple[GroupLevel, ...], devices: int, block_sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The devices of a group of ``levels`` in a block of every tier; None where blocks cut it unevenly.
+
+    Of ``devices`` it matters alone whether a block has as many.
+    """
+    sizes, strides = (np.array([getattr(level, name) for level in levels]) for name in ("size", "stride"))
+    parts = parts_of(sizes, strides, np.full(len(levels), devices), block_sizes)
+    return tuple(parts.prod(axis=1).tolist()) if parts.all() else None
+
+
+def _starts(levels: tuple[GroupLevel, ...], first: int, period: int) -> tuple[int, ...]:
+    """Where groups that lie at all places of ``levels`` start within a period."""
+    repeating = ((level.stride % period, min(level.size, period // math.gcd(level.stride, period))) for level in levels)
+    return _repeating_starts(tuple(sorted(repeating)), first, period)
+
+
+@lru_cache(maxsize=65536)
+def _repeating_starts(levels: tuple[tuple[int, int], ...], first: int, period: int) -> tuple[int, ...]:
+    """The same of levels by stride and size, neither more than a period."""
+    firsts = np.array([first])
+    for stride, size in levels:
+        firsts = np.unique((firsts[:, None] + np.arange(size)[None, :] * stride).ravel() % period)
+    return tuple(firsts.tolist())

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
+from Estimator.network.collectives import collective_costs_of, distinct_starts, rectangle_costs_of
 from Estimator.network.crossings import parts_of
 from Estimator.network.links import PipelineLayouts, outermost_tiers
 from GraphExtractor.graph import CollectiveKind
 from Plans.assignment import Assignment
-from Plans.groups import divided_replicas, replicas
+from Plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
 from Plans.host_traffic import HostRates
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, group_rates, hides_tensor_collectives, host_rates, start_s
+from Plans.rates import KINDS, Machine, hides_tensor_collectives, host_rates, start_s
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans
 
@@ -154,8 +155,50 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]
-    found = [group_rates(replicas(plan, cluster), divided_replicas(plan, cluster), cluster) for plan in each]
-    return _stacked(found), group
+    both = [(replicas(plan, cluster), divided_replicas(plan, cluster)) for plan in each]
+    place = {pair: number for number, pair in enumerate(dict.fromkeys(both))}
+    return _divided_rates(list(place), cluster), np.array([place[pair] for pair in both])[group]
+
+
+def _divided_rates(both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster) -> GroupRates:
+    """``group_rates`` of groups of dense parameters and of experts, stacked: every line that is asked for is priced once."""
+    lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
+    at, sizes = [], np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair))))
+    for number, pair in enumerate(both):
+        for which, groups in enumerate(pair):
+            for place, level in enumerate(groups.levels):
+                sizes[number, which, place] = level.size
+                firsts = distinct_starts(level.stride, cluster, groups.starts) if isinstance(level, GroupLevel) else {0}
+                for start, first in enumerate(sorted(firsts)):
+                    at.append((number, which, place, start, lines.setdefault((level, first), len(lines))))
+    numbers, kinds, levels, starts, line = np.array(at, dtype=np.int64).reshape(-1, 5).T
+    of_lines_s, of_lines_per_byte_s = _line_costs(list(lines), cluster)
+    shape = (len(both), 3, 2, sizes.shape[2], int(starts.max(initial=0)) + 1, of_lines_s.shape[2])
+    fixed_s, per_byte_s = np.full(shape, np.inf), np.zeros(shape)
+    fixed_s[..., 0] = 0.0  # of what is not there
+    fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[line]
+    per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[line]
+    return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def _line_costs(lines: Sequence[tuple[GroupLevel | Rectangle, int]], cluster: Cluster) -> tuple[FloatArray, FloatArray]:
+    """Fixed seconds and seconds per byte of the algorithms on each level of groups and start, (lines, kinds, algorithms) each."""
+    strided = [(number, level, first) for number, (level, first) in enumerate(lines) if isinstance(level, GroupLevel)]
+    even = [(number, level) for number, (level, _) in enumerate(lines) if isinstance(level, Rectangle)]
+    found = []  # (lines, kind, costs)
+    for kind, each in enumerate(KINDS):
+        if strided:
+            size, stride, first = np.array([(level.size, level.stride, first) for _, level, first in strided]).T
+            found.append(([number for number, *_ in strided], kind, collective_costs_of(each, size, stride, cluster, first)))
+        if even:
+            parts = np.array([level.parts for _, level in even]).T
+            found.append(([number for number, _ in even], kind, rectangle_costs_of(each, parts, cluster)))
+    algorithms = max([1, *(len(costs.fixed_s) for _, _, costs in found)])
+    fixed_s, per_byte_s = np.full((len(lines), 3, algorithms), np.inf), np.zeros((len(lines), 3, algorithms))
+    for rows, kind, costs in found:
+        fixed_s[rows, kind, : len(costs.fixed_s)] = costs.fixed_s.T
+        per_byte_s[rows, kind, : len(costs.fixed_s)] = np.where(np.isfinite(costs.fixed_s), costs.per_byte_s, 0.0).T
+    return fixed_s, per_byte_s
 
 
 def _stacked(found: list[GroupRates]) -> GroupRates:
@@ -185,7 +228,7 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
     if isinstance(order, Assignment):
         return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
     sizes, strides = replica_levels(plans)
-    each = [parts_of(size, stride, plans.devices, cluster) for size, stride in zip(sizes, strides, strict=True)]
+    each = [parts_of(size, stride, plans.devices, cluster.block_sizes) for size, stride in zip(sizes, strides, strict=True)]
     parts: IntArray = each[0] * each[1]
     return np.where(parts.all(axis=0), parts, 0)
 

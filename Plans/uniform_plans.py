@@ -50,7 +50,7 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     if isinstance(shape.group_order, Assignment):
         return True
     sizes, strides = np.array([shape.tp, shape.sequence_devices, shape.tp2]), np.array([1, shape.tp, shape.tp])
-    evenly = parts_of(sizes, strides, np.full(3, MANY), cluster).all()
+    evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
     return shape.ep == 1 and bool(evenly)
 
 

@@ -15,7 +15,7 @@ from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSe
 from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plan_search.best_plan import PlanStatus
-from Solver.search.pareto import better_is_larger, nondominated
+from Solver.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
 
 if TYPE_CHECKING:

@@ -135,16 +135,18 @@ def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
     return Crossings(cluster.tiers, sizes, sizes // most, most, most, np.ones(most.shape, np.bool_))
 
 
-def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, cluster: Cluster) -> IntArray:
+def parts_of(sizes: IntArray, strides: IntArray, devices: IntArray, block_sizes: tuple[int, ...]) -> IntArray:
     """``parts`` of groups of devices one stride apart, shape (tiers, N); 0 for those that blocks of some tier cut unevenly.
+
+    ``block_sizes`` are those of a cluster.
 
     Such groups start where other axes of a contiguous numbering of so many ``devices`` (N,) put them: at multiples of their size
     and stride, and as many devices behind as one stride has.
     """
     spans = sizes * strides
-    before, parts = np.ones_like(sizes), np.empty((len(cluster.tiers), len(sizes)), np.int64)
+    before, parts = np.ones_like(sizes), np.empty((len(block_sizes), len(sizes)), np.int64)
     even = np.ones(sizes.shape, np.bool_)
-    for row, block in enumerate(cluster.block_sizes[1:]):
+    for row, block in enumerate(block_sizes[1:]):
         alone, whole = strides % block == 0, (block % spans == 0) | (devices <= block)
         filled = (block % strides == 0) & (spans % block == 0)
         even &= alone | whole | filled | (sizes == 1)

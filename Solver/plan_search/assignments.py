@@ -107,7 +107,7 @@ def ordered(plans: UniformPlans, orders: Sequence[GroupOrder], cluster: Cluster)
 
     def parts(degrees: IntArray, strides: IntArray) -> IntArray:
         """By tier, shape (N, tiers)."""
-        found: IntArray = parts_of(degrees, strides, devices, cluster).T
+        found: IntArray = parts_of(degrees, strides, devices, cluster.block_sizes).T
         return found
 
     strides = ones, shape.tp * ones, shape.tp * shape.tp2 * ones

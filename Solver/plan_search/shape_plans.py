@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -330,6 +331,11 @@ class ShapePlans:
         if index not in self._rates:
             self._rates[index] = rates_at(self._many_rates(index // AT_ONCE), index % AT_ONCE)
         return self._rates[index]
+
+    def rates_in_parts(self) -> Iterator[tuple[IntArray, ManyRates]]:
+        """Some plans after others, and what their degrees cost."""
+        for first in range(0, len(self), AT_ONCE):
+            yield np.arange(first, min(first + AT_ONCE, len(self))), self._many_rates(first // AT_ONCE)
 
     def _many_rates(self, part: int) -> ManyRates:
         if part not in self._parts:

@@ -1,8 +1,8 @@
 """Of a space of very many chips and shapes of plans those that might be best, found by bounds of all of them.
 
 Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under the lines of all plans that fit
-in memory; of every shape, with what it exchanges, shared out among all devices, then under the lines of its own plans; the same
-with operators as they are priced, one after another. Between them good designs are evaluated, so that there is something to beat.
+in memory; of every shape, with what it exchanges, under the lines of its own plans; the same with operators as they are priced,
+one after another. Between them good designs are evaluated, so that there is something to beat.
 What no bound closes is what the search goes on with, as exactly as in a space of no other chips; nothing that is closed is better
 than what was found.
 """
@@ -15,10 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.latency_table import LatencyTable, populate_estimates
-from Estimator.chips.least_prices import least_table
 from Estimator.coverage import check_functions
-from GraphExtractor.graph import ModelGraph
 from GraphExtractor.many import load_or_extract_all
 from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
@@ -28,7 +25,7 @@ from Solver.results import DesignPoint, PartReport, SearchResult
 from Solver.search.chip_axes import axis_bounds, joined_bounds
 from Solver.search.costs import MANY_SHAPES
 from Solver.search.run import ROUNDING, Kept, Run
-from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds
+from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds, at_peak_rates, priced
 from Solver.search.trial_designs import best_of_kept, best_tried
 
 FloatArray = NDArray[np.float64]
@@ -36,28 +33,9 @@ IntArray = NDArray[np.int64]
 
 MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are worth their time
 SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
-FIRST_SHAPES = 24  # of those with the highest bounds; half of them are priced
-AT_ONCE = 4096  # chips bounded by prices together
+FIRST_SHAPES = 16  # of those with the highest bounds
+AT_ONCE, MORE = 2048, 4  # chips bounded by prices together at first, and how many times as many then: they have cores in common
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
-
-
-@dataclass(frozen=True)
-class Level:
-    """A kind of bound: what operators take at least, and whether the plans of shapes are listed for their lines."""
-
-    make_table: MakeTable
-    of_plans: bool
-
-
-def _peak_rates(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
-    return least_table(graph, hardware.accelerators, hardware.platform)
-
-
-def _prices(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
-    return populate_estimates((graph,), hardware.accelerators, hardware.platform)
-
-
-SHARED_OUT, UNDER_LINES, PRICED = Level(_peak_rates, False), Level(_peak_rates, True), Level(_prices, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +75,13 @@ class Screen:
         self.beaten = 0.0
         self._listen()
 
-    def bounded(self, rows: IntArray, numbers: Sequence[int], level: Level) -> Bounded:
+    def bounded(self, rows: IntArray, numbers: Sequence[int], level: MakeTable) -> Bounded:
         """Bounds of the plans of some shapes on the chips ``rows``."""
         hardware, problem, space = self.hardware.some(rows), self.run.problem, self.model.space
         figures, most = hardware.figures, np.full(len(rows), -np.inf)
         held = {size: figures.holding(size) for size in problem.memory_bytes}
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
-        for each in self.shape_bounds.on(hardware, numbers, level.make_table, of_plans=level.of_plans):
+        for each in self.shape_bounds.on(hardware, numbers, level):
             with np.errstate(divide="ignore"):
                 throughput = space.base.global_batch_size / each.seconds
             values = figures.value(problem.objective, throughput, each.joules, space.sequence_length)
@@ -122,23 +100,24 @@ class Screen:
             self._bound_by_cores()
             self._sample()
             rows = rows[self.open(rows)]
-            for level in (SHARED_OUT, UNDER_LINES):
-                rows, numbers = self.narrowed(rows, numbers, level)
+            rows, numbers = self.narrowed(rows, numbers, at_peak_rates)
             advance(len(self.most) - len(rows))
             rows = rows[np.argsort(-self.most[rows], kind="stable")]
-            for first in range(0, len(rows), AT_ONCE):
-                part = rows[first : first + AT_ONCE]
+            size, last = AT_ONCE, 0
+            while last < len(rows):
+                part, last = rows[last : last + size], last + size
                 self._listen()
                 self._price(part[self.open(part)], numbers)
                 advance(len(part))
-        return self.narrowed(np.sort(rows[self.open(rows)]), numbers, PRICED)
+                size *= MORE
+        return self.narrowed(np.sort(rows[self.open(rows)]), numbers, priced)
 
     def _listen(self) -> None:
         """Take over what was found in other parts of the space meanwhile."""
         if self.run.best_known is not None:
             self.beaten = max(self.beaten, self.run.best_known.value())
 
-    def narrowed(self, rows: IntArray, numbers: list[int], level: Level) -> tuple[IntArray, list[int]]:
+    def narrowed(self, rows: IntArray, numbers: list[int], level: MakeTable) -> tuple[IntArray, list[int]]:
         """What a level of bounds leaves of chips and shapes, which are all that are open."""
         bounded = self.bounded(rows, numbers, level)
         self.most[rows] = np.minimum(self.most[rows], bounded.most)
@@ -159,7 +138,7 @@ class Screen:
     def _price(self, rows: IntArray, numbers: list[int]) -> None:
         """Bound chips by the prices of their operators, and look for good designs among them."""
         if len(rows):
-            bounded = self.bounded(rows, numbers, PRICED)
+            bounded = self.bounded(rows, numbers, priced)
             self.most[rows] = np.minimum(self.most[rows], bounded.most)
             self._try(rows, bounded)
 
@@ -167,14 +146,13 @@ class Screen:
         """Bound every chip by what any shape takes of its cores."""
         chips, figures = self.hardware.accelerators, self.hardware.figures
         problem, space = self.run.problem, self.model.space
-        work = self.shape_bounds.of_cores(self.hardware, _peak_rates)
+        work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
         self.most[:] = -np.inf
         if work is None:
             return
-        work_s = (work.tensor_s[:, chips.tc_index] + work.vector_s[:, chips.vc_index]).max(axis=0)
-        joules = work.tensor_j[chips.tc_index] + work.vector_j[chips.vc_index]
+        least_work, joules = work.on(chips.tc_index, chips.vc_index)
         for size, least in self.shape_bounds.of_samples().items():
-            throughput = space.base.global_batch_size / least.seconds(work_s)
+            throughput = space.base.global_batch_size / least.seconds(least_work)
             values = figures.value(problem.objective, throughput, joules, space.sequence_length)
             self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
 
@@ -186,9 +164,8 @@ class Screen:
             rows = order[places][self.open(order[places])]
             if not len(rows):
                 return
-            weak = self.bounded(rows, range(len(self.shapes)), SHARED_OUT)
-            under_lines = self.bounded(rows, weak.best_shapes(FIRST_SHAPES), UNDER_LINES)
-            self._try(rows, self.bounded(rows, under_lines.best_shapes(FIRST_SHAPES // 2), PRICED))
+            weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates)
+            self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
         """Look for the best plans of the most promising of the chips ``rows`` under a few shapes."""
@@ -272,15 +249,15 @@ def _joint(
     combination = replace(run.problem, own_best=found.own_best).combination
     least = found.value * (1.0 - ROUNDING)
     rows = np.arange(hardware.configurations)
-    for level in (SHARED_OUT, UNDER_LINES, PRICED):
+    for level in (at_peak_rates, priced):
         bounds = {screen.model.name: screen.bounded(rows, range(len(screen.shapes)), level).most for screen in screens}
         rows = rows[combination.of(bounds) >= least]
-    joint, bounds = [], {each.model.name: each.bounded(rows, range(len(each.shapes)), PRICED).most for each in screens}
+    joint, bounds = [], {each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most for each in screens}
     for screen, (mine, numbers) in zip(screens, left, strict=True):
         more = [
             number
             for number in range(len(screen.shapes))
-            if (combination.of({**bounds, screen.model.name: screen.bounded(rows, [number], PRICED).most}) >= least).any()
+            if (combination.of({**bounds, screen.model.name: screen.bounded(rows, [number], priced).most}) >= least).any()
         ]
         joint.append((np.union1d(mine, rows), sorted({*numbers, *more})))
     return _keeping(run, hardware, screens, joint)
@@ -325,7 +302,7 @@ def rejoined(run: Run, parts: Sequence[PartReport], points: int, *, whole: bool)
     numbers = sorted({number for part in parts for number in part.shapes}) or list(range(len(screen.shapes)))
     others = np.setdiff1d(np.arange(len(screen.shapes)), numbers)
     if len(others):
-        least_s = screen.bounded(rows, others.tolist(), UNDER_LINES).least_s
+        least_s = screen.bounded(rows, others.tolist(), at_peak_rates).least_s
         screen.least_s[others] = [least_s[number] for number in others.tolist()]
     kept = Kept(
         axis_bounds=joined_bounds([part.axis_bounds for part in parts]),

@@ -19,7 +19,7 @@ from Estimator.chips.least_prices import least_table
 from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
 from Plans.groups import LayerGroups
 from Solver.hardware import DesignedChips, PricedGraph
-from Solver.schedule.beside import beside
+from Solver.schedule.beside import beside, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.solver import Effort
 from Solver.schedule.structure import closure, members
@@ -91,12 +91,31 @@ def least_makespan_s(
 ) -> FloatArray:
     """The least seconds of any schedule, (chips,): ``sum_i l'_i / X_i`` of ``Solver.schedule.beside``, ``X_i`` of each operator.
 
-    Operators of ``waiting`` are collectives, of which no more run at once than there are vector cores. An operator of no weight
-    takes no part of what others hold: so short ones are left out, by several thresholds, where that makes the bound larger.
+    Operators of ``waiting`` are collectives, of which no more run at once than there are vector cores; all of them are counted
+    and, where that is more, one chain of them. An operator of no weight takes no part of what others hold: so short ones are left
+    out, by several thresholds, where that makes the bound larger.
     """
     least_s = np.minimum(times.all_s, times.single_s)
-    share = np.divide(least_s, times.single_s, out=np.zeros_like(least_s), where=times.single_s > 0.0)
-    order, around = closure(structure), beside(structure, waiting)
+    chain = longest_chain(structure, {place: float(least_s[:, place].mean()) for place in waiting})
+    best_s = np.zeros(len(least_s))
+    for counted in dict.fromkeys((waiting, chain)):
+        taken_s = least_s.copy()
+        taken_s[:, sorted(waiting - counted)] = 0.0
+        best_s = np.maximum(best_s, _least_sum_s(structure, waiting, counted, taken_s, times.single_s, num_tc, num_vc))
+    return best_s
+
+
+def _least_sum_s(
+    structure: ScheduleStructure,
+    waiting: frozenset[int],
+    counted: frozenset[int],
+    least_s: FloatArray,
+    single_s: FloatArray,
+    num_tc: IntArray,
+    num_vc: IntArray,
+) -> FloatArray:
+    share = np.divide(least_s, single_s, out=np.zeros_like(least_s), where=single_s > 0.0)
+    order, around = closure(structure), beside(structure, waiting, counted)
     tensor = np.array([each is not CoreType.VC for each in structure.core_types])
     limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
     kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))
@@ -105,13 +124,13 @@ def least_makespan_s(
     counts = [np.minimum(np.stack([getattr(each, name) for each in around])[:, None], cores) for name, cores in limits]
     longest_s, best_s = least_s.max(axis=1, keepdims=True), np.zeros(len(least_s))
     for negligible in NEGLIGIBLE:
-        counted = least_s >= negligible * longest_s
-        weights, total_s = np.where(counted, share, 0.0), np.zeros(len(least_s))
+        taken = (least_s > 0.0) & (least_s >= negligible * longest_s)
+        weights, total_s = np.where(taken, share, 0.0), np.zeros(len(least_s))
         for place in range(len(around)):
             held = weights[:, place].copy()
             for kind, mine in enumerate(beside_it[place]):
                 if len(mine):
                     held += np.maximum(counts[kind][place] - (kinds[place] == kind), 0) * weights[:, mine].max(axis=1)
-            total_s += np.where(counted[:, place], least_s[:, place] / np.maximum(held, 1.0), 0.0)
+            total_s += np.where(taken[:, place], least_s[:, place] / np.maximum(held, 1.0), 0.0)
         best_s = np.maximum(best_s, total_s)
     return best_s

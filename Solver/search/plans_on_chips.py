@@ -25,8 +25,9 @@ from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
 from Solver.plan_search.best_plan import ConfigurationPlans, Hint
 from Solver.search.costs import PricedShapes, Shape, pass_seconds
-from Solver.search.large_spaces import UNDER_LINES, Screen
+from Solver.search.large_spaces import Screen
 from Solver.search.run import Run
+from Solver.search.shape_bounds_on_chips import at_peak_rates
 from Solver.search.shape_dominance import sample_joules_of
 
 FloatArray = NDArray[np.float64]
@@ -227,7 +228,7 @@ class ModelOnChips:
     def _bound_all(self, hardware: DesignedChips) -> None:
         places = {number: place for place, number in enumerate(self.numbers)}
         most = np.full_like(self.most, -np.inf)
-        for each in self._bounds.on(hardware, self.numbers, UNDER_LINES.make_table, of_plans=True):
+        for each in self._bounds.on(hardware, self.numbers, at_peak_rates):
             mine, place = self._memory == each.memory_bytes, places[each.number]
             most[place, mine] = self._value(each.seconds, each.joules)[mine]
         self.most = np.minimum(self.most, most)

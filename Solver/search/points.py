@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from Plans.plan import UniformPlan
 from Solver.chip_figures import ChipFigures
+from Solver.pareto import Values, dominated_by, nondominated
 from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
 from Solver.search.costs import MANY_SHAPES, ModelShapes, Part, Shape
 from Solver.search.dominance import dominators
-from Solver.search.pareto import Values, dominated_by, nondominated
 from Solver.search.point_store import PointStore, StoredPoints
 from Solver.search.pursuit import USUAL, Pursuit
 from Solver.search.shape_dominance import plan_columns, sample_joules_of, shape_dominators

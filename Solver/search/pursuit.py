@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from Common.choices import FrontAxis, Objective
 from Solver.chip_figures import ChipFigures
+from Solver.pareto import Values
 from Solver.problem import SearchProblem
-from Solver.search.pareto import Values
 
 FloatArray = NDArray[np.float64]
 

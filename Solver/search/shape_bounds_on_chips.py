@@ -10,7 +10,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.latency_table import LatencyTable
+from Estimator.chips.latency_table import LatencyTable, populate_estimates
+from Estimator.chips.least_prices import least_table
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
 from Plans.groups import LayerGroups
@@ -20,17 +21,26 @@ from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import DesignedChips
-from Solver.plan_search.least_iterations import LeastIterations, least_iterations, least_of
-from Solver.plan_search.shape_bounds import most_groups
+from Solver.plan_search.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
-from Solver.search.least_work import CoreWork, LeastWork, core_work, least_work
+from Solver.search.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.search.network_times import PassNetwork
 from Solver.search.run import Run
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 MakeTable = Callable[[ModelGraph, DesignedChips], LatencyTable]  # prices, or what bounds them
+
+
+def at_peak_rates(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
+    """What operators take at peak rates and with compulsory traffic."""
+    return least_table(graph, hardware.accelerators, hardware.platform)
+
+
+def priced(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
+    """What they take."""
+    return populate_estimates((graph,), hardware.accelerators, hardware.platform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +70,10 @@ class ShapeBounds:
         self._stages: dict[LayerSizes, StageGraph] = {}
         self._layer_sizes: dict[tuple[object, ...], LayerSizes] = {}
 
-    def on(
-        self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable, *, of_plans: bool
-    ) -> Iterator[ShapeBound]:
+    def on(self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable) -> Iterator[ShapeBound]:
         """Of every shape of ``numbers`` the bounds with each memory, on all chips of ``hardware``.
 
-        ``make_table`` says what their operators take at least. ``of_plans``, the plans of shapes are listed for their lines; else
-        work is shared out evenly among all devices.
+        ``make_table`` says what their operators take at least.
         """
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
@@ -79,10 +86,10 @@ class ShapeBounds:
                 shape, groups = self.shapes[number], self._lying(number)
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
-                work_s = works[groups].seconds(shape.recompute)
+                work = works[groups].of_micro_batch(shape.recompute)
                 joules = works[groups].joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
-                for size, least in (self.lines(number) if of_plans else self._shared_out(number)).items():
-                    yield ShapeBound(number, size, least.seconds(work_s), joules)
+                for size, least in self.lines(number).items():
+                    yield ShapeBound(number, size, least.seconds(work), joules)
 
     def of_cores(self, hardware: DesignedChips, make_table: MakeTable) -> CoreWork | None:
         """What a sample takes at least of the cores of all devices that work on it, under any shape; None where none has plans.
@@ -108,7 +115,7 @@ class ShapeBounds:
         for number, shape in enumerate(self.shapes):
             part = shape.micro_batch_size / shape.inner_devices
             for size, least in self.lines(number).items() if self._lying(number) else ():
-                found[size].append(LeastIterations(least.slope * part, least.constant_s))
+                found[size].append(least.of_parts(part))
         return {size: least_of(lines) for size, lines in found.items()}
 
     def lines(self, number: int) -> dict[int, LeastIterations]:
@@ -116,12 +123,6 @@ class ShapeBounds:
         if number not in self._lines:
             self._lines[number] = self._found_lines(number)
         return self._lines[number]
-
-    def _shared_out(self, number: int) -> dict[int, LeastIterations]:
-        shape, space = self.shapes[number], self.model.space
-        groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
-        part = np.array([shape.global_batch_size / (shape.micro_batch_size * groups)])
-        return dict.fromkeys(self._sizes, LeastIterations(part, np.zeros(1)))
 
     def _lying(self, number: int) -> tuple[LayerGroups, ...]:
         """Where the groups may lie that communicate within a layer; nowhere where a shape has no plans."""
@@ -142,8 +143,9 @@ class ShapeBounds:
         sizes = self._layer_sizes[what]
         listed = ShapePlans(graph, sizes, plans, self._machine, self._stages.get(sizes))
         self._stages[sizes] = listed.stages_on_device
-        lines = {size: least_iterations(listed, size) for size in self._sizes}
-        return {size: least for size, least in lines.items() if len(least.slope)}
+        alike = _like_layers(graph, sizes)
+        lines = {size: least_iterations(listed, size, alike) for size in self._sizes}
+        return {size: least for size, least in lines.items() if len(least)}
 
 
 def _fastest(machines: Sequence[Machine]) -> Machine:
@@ -155,6 +157,14 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
     alike = zip(*(machine.cluster.tiers for machine in machines), strict=True)
     tiers = tuple(max(each, key=lambda tier: tier.bandwidth_bytes_per_s) for each in alike)
     return replace(first, cluster=replace(first.cluster, tiers=tiers))
+
+
+def _like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
+    index, count = most_frequent(graph)
+    if not count:
+        return LikeLayers(0, 0.0, 0.0)
+    place = sizes.sequence[graph.sequence.index(index, 1)]
+    return LikeLayers(count, float(sizes.parameters[place]), float(sizes.expert_parameters[place]))
 
 
 def _network(graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips) -> PassNetwork:

@@ -16,9 +16,9 @@ from samples import sampled
 from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
 from Plans.results import Status
+from Solver.pareto import better_is_larger, nondominated
 from Solver.plan_search import best_plan
 from Solver.search import model_shapes as searched_shapes
-from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.points import PointGroup, PointStatus
 from Solver.search.search import Searched, search
 from Studies.problem import hardware_report

@@ -17,12 +17,13 @@ from Estimator.chips.least_prices import least_table
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.search import large_spaces
-from Solver.search.large_spaces import PRICED, SHARED_OUT, UNDER_LINES, Screen, screened
+from Solver.search.large_spaces import Screen, screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
 from Solver.search.proofs import proven_shapes
 from Solver.search.pursuit import Pursuit
+from Solver.search.shape_bounds_on_chips import at_peak_rates, priced
 from Studies.finished_run import open_run
 from Studies.request import Request
 from Studies.resolve import resolve
@@ -97,7 +98,7 @@ def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, A
     rows, screen = np.arange(hardware.configurations), Screen(run, hardware, model)
     screen._bound_by_cores()
     levels = [screen.most]
-    levels += [screen.bounded(rows, range(len(screen.shapes)), level).most for level in (SHARED_OUT, UNDER_LINES, PRICED)]
+    levels += [screen.bounded(rows, range(len(screen.shapes)), level).most for level in (at_peak_rates, priced)]
     assert np.isfinite(true).sum() > 20
     for most in levels:
         assert (true <= most * (1 + 1e-9)).all()

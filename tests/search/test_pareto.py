@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from Solver.search.pareto import better_is_larger, dominated_by, nondominated
+from Solver.pareto import better_is_larger, dominated_by, nondominated
 
 # few distinct values, so that ties and duplicates are common
 points = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=25).map(lambda rows: np.array(rows, dtype=float))

@@ -9,10 +9,10 @@ import pytest
 from random_searches import OBJECTIVES, Case, random_case
 
 from Common.choices import Objective
+from Solver.pareto import better_is_larger, nondominated
 from Solver.search import model_shapes as searched_shapes
 from Solver.search.costs import ModelShapes
 from Solver.search.model_shapes import model_shapes
-from Solver.search.pareto import better_is_larger, nondominated
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup, PointKey, PointStatus
 from Solver.search.pursuit import USUAL, Pursuit

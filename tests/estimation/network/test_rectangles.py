@@ -35,7 +35,7 @@ def groups_on(cluster: Cluster) -> tuple[np.ndarray, np.ndarray]:
 def test_neighbours_cost_what_their_rectangle_does(name: str, kind: CollectiveKind) -> None:
     cluster = load_cluster(name)
     sizes, strides = groups_on(cluster)
-    parts = parts_of(sizes, strides, np.full(len(sizes), 2**31), cluster)
+    parts = parts_of(sizes, strides, np.full(len(sizes), 2**31), cluster.block_sizes)
     even = parts.all(axis=0)
     assert even.any()
     strided = collective_costs_of(kind, sizes[even], strides[even], cluster).seconds(PAYLOADS + np.zeros(even.sum()))
@@ -52,7 +52,7 @@ def test_neighbours_cost_what_their_rectangle_does(name: str, kind: CollectiveKi
 def test_parts_are_what_counting_says(blocks: list[int], size: int, stride: int, before: int, turn: int) -> None:
     """Of groups that start where a contiguous numbering puts them; where counts differ from block to block there are none."""
     cluster = Cluster("counted", 10**4, tuple(Tier(str(block), block, 1e9, 1e-6) for block in blocks))
-    (parts,) = parts_of(np.array([size]), np.array([stride]), np.array([2**31]), cluster).T.tolist()
+    (parts,) = parts_of(np.array([size]), np.array([stride]), np.array([2**31]), cluster.block_sizes).T.tolist()
     members = before % stride + turn * size * stride + stride * np.arange(size)
     if 0 in parts:
         return
