@@ -100,7 +100,7 @@ class ConfigurationPlans:
             part = np.divide(np.minimum(*passes), self.loads.stage_s, out=np.zeros(edges), where=self.loads.stage_s > 0.0)
             self._shorter_part = float(part.max())
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
-            self._fill_bounds()
+            self.bounds_s = self._bounds_s(follows=not self._take_longer)
         if weights is not None:
             self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
 
@@ -174,15 +174,21 @@ class ConfigurationPlans:
             status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
         return BestPlan(best.plan, best.hint, best.seconds, best.memory_bytes, proven_s, status, bounds_s, plan_s)
 
-    def _fill_bounds(self) -> None:
-        shared = self.shared
-        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, self._take_longer, self.bounds_s)
+    def first_stage_bounds_s(self) -> FloatArray:
+        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs beside; shape (plans,)."""
+        return self._bounds_s(follows=False) * self._weights
+
+    def _bounds_s(self, *, follows: bool) -> FloatArray:
+        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later stages may decide."""
+        shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
+        plan_bounds_s(shared.bounds, shared.stages.stages, self.loads, self._shorter_part, not follows, bounds_s)
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
             busy_s = np.maximum(shared.plans.micro_batches[at] * loads_s, self.loads.behind_s[-1])
-            self.bounds_s[at] = busy_s + shared.least_step_s[at]
-        self.bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
+            bounds_s[at] = busy_s + shared.least_step_s[at]
+        bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
+        return bounds_s
 
     def _interleaved_loads_s(self) -> FloatArray:
         """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where layers branch, the mean."""

@@ -2,7 +2,7 @@
 
 Where all layers take W seconds of a device for a micro-batch, R of them in n layers that are alike, the longest of pp stages
 takes V >= W / pp and V >= ceil(n / pp) R / n, since some stage has so many of these. With m micro-batches, by
-``Solver.plan_search.bounds``, an iteration takes at least what it takes of hardware that takes no time, and beside that
+``Solver.plan_search.bounds``, an iteration takes at least what messages, the first stage's exchanges and the step do, and
 
     m W                     on one stage
     2 W + (m - 1 - pp) V    where micro-batches outnumber stages: what the longest stage makes others wait for is counted once
@@ -147,8 +147,7 @@ class LeastIterations:
 
 def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) -> LeastIterations:
     """Of the ``plans`` that fit in ``memory_bytes``, by those that are least where much or little is in the layers ``alike``."""
-    idle = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes)
-    constant_s = idle.bounds_s
+    constant_s = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes).first_stage_bounds_s()
     constant_s[plans.relaxed_bytes > memory_bytes * (1.0 + ROUNDING)] = np.inf
     lines = _lines(plans, alike, constant_s)
     fit = np.isfinite(constant_s)
@@ -278,8 +277,9 @@ def _fill_least(
 ) -> None:
     """Lines by rising constant: none that starts above what was found is looked at."""
     for chip in range(len(whole_s)):
-        work, like, best = whole_s[chip], alike_s[chip], np.inf
-        other, backward = max(work - like, 0.0), max(like - forward_s[chip], 0.0)
+        work, best = whole_s[chip], np.inf
+        like = min(alike_s[chip], work)
+        other, backward = work - like, max(like - forward_s[chip], 0.0)
         for line in range(len(even)):
             if constant_s[line] >= best:
                 break

@@ -143,7 +143,7 @@ class ShapeBounds:
         sizes = self._layer_sizes[what]
         listed = ShapePlans(graph, sizes, plans, self._machine, self._stages.get(sizes))
         self._stages[sizes] = listed.stages_on_device
-        alike = _like_layers(graph, sizes)
+        alike = like_layers(graph, sizes)
         lines = {size: least_iterations(listed, size, alike) for size in self._sizes}
         return {size: least for size, least in lines.items() if len(least)}
 
@@ -159,7 +159,8 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
     return replace(first, cluster=replace(first.cluster, tiers=tiers))
 
 
-def _like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
+def like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
+    """The most frequent layer of ``graph``, as a shape of plans divides it."""
     index, count = most_frequent(graph)
     if not count:
         return LikeLayers(0, 0.0, 0.0)
