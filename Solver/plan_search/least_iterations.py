@@ -16,8 +16,13 @@ factor of ``1 + B / a`` at most from stage to stage, and all are n only if
 
     t >= B / ((1 + B / a)^pp - 1) >= a / pp - B (pp - 1) / (2 pp),
 
-the tangent of a convex function. A second of a stage's passes hides h seconds of its exchanges, so a is less by h R; the passes
-of other layers hide at most their length before it, and h times their length within it.
+the tangent of a convex function. If no stage has more than v = ceil(n / pp), at most v pp - n of them have less, so that no more
+than (v - 1) (v pp - n) layers are before the first that has v:
+
+    t >= v a / n - (v - 1) (v pp - n) B / n;
+
+else V >= (v + 1) R / n. A second of a stage's passes hides h seconds of its exchanges, so a is less by h R; the passes of other
+layers hide at most their length before it, and h times their length within it.
 
 So a plan's least time is that of a line in W, R and R's forward part, and the least of all plans that fit in memory bounds a
 million chips.
@@ -51,11 +56,16 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LikeLayers:
-    """Layers of a model that are alike: how many, and the parameters of each, experts among them."""
+    """Layers of a model that are alike: which of all, how many, and the parameters of each, experts among them."""
 
-    count: int
+    places: tuple[int, ...]
     parameters: float
     expert_parameters: float
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +76,23 @@ class Work:
     alike_s: FloatArray
     forward_s: FloatArray
 
-    def times(self, factor: float) -> Work:
-        """So many times as much."""
-        return Work(*(getattr(self, each.name) * factor for each in fields(self)))
+    @classmethod
+    def of(cls, costs: LayerCosts, alike: LikeLayers) -> Work:
+        """That of chips whose layers have such ``costs``."""
+        layers, like = costs.sizes.distinct, np.array(alike.places, dtype=np.int64)
+        forward_s, recompute_s, backward_s = (
+            each.arithmetic_s[:, layers] for each in (costs.forward, costs.recompute, costs.backward)
+        )
+        passes_s = forward_s + recompute_s + backward_s
+        return cls(passes_s.sum(axis=1), passes_s[:, like].sum(axis=1), forward_s[:, like].sum(axis=1))
+
+    def or_less(self, other: Work) -> Work:
+        """The least of both, number by number."""
+        return Work(*(np.minimum(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)))
+
+    def some(self, chips: NDArray[np.bool_]) -> Work:
+        """That of some chips."""
+        return Work(*(getattr(self, each.name)[chips] for each in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +173,7 @@ def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) 
     """Of the ``plans`` that fit in ``memory_bytes``, by those that are least where much or little is in the layers ``alike``."""
     constant_s = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes).first_stage_bounds_s()
     constant_s[plans.relaxed_bytes > memory_bytes * (1.0 + ROUNDING)] = np.inf
-    lines = _lines(plans, alike, constant_s)
+    lines, others = _lines(plans, alike, constant_s)
     fit = np.isfinite(constant_s)
     for share in SHARES:
         slope = np.maximum(lines.even, lines.fixed + lines.alike * share)
@@ -161,7 +185,7 @@ def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) 
             if not unfit:
                 break
             fit[unfit] = False
-    return lines._some(fit).lowest()
+    return least_of([lines._some(fit), others._some(fit)])
 
 
 def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
@@ -181,8 +205,8 @@ def _in_order(slope: FloatArray, constant_s: FloatArray) -> IntArray:
     return np.lexsort((constant_s, -slope))
 
 
-def _lines(plans: ShapePlans, alike: LikeLayers, constant_s: FloatArray) -> LeastIterations:
-    """Lines of all plans, in their order."""
+def _lines(plans: ShapePlans, alike: LikeLayers, constant_s: FloatArray) -> tuple[LeastIterations, LeastIterations]:
+    """Two lines of every plan, in their order, one of which it is not below: as few like layers in a stage as can be, or more."""
     pp, count = plans.plans.pp.astype(np.float64), plans.plans.micro_batches.astype(np.float64)
     several, outnumber = ~plans.interleaved & (pp > 1.0), count > pp
     of_longest = np.where(outnumber, count - 1.0 - pp, (count - 1.0) / 2.0)
@@ -191,22 +215,33 @@ def _lines(plans: ShapePlans, alike: LikeLayers, constant_s: FloatArray) -> Leas
     even = fixed + of_longest / pp
     even[plans.interleaved] = np.maximum(even[plans.interleaved], 1.0)
     per_layer_s, hides = _exchanges(plans, alike)
-    bounds = plans.bounds
+    bounds, count_alike = plans.bounds, max(alike.count, 1)
     messages_s = (pp - 1.0) * bounds.least_messages_s + (count - 1.0) * bounds.least_one_way_s * (pp > 1.0)
     back_s = (pp - 1.0) * bounds.most_one_way_s
     after = ~plans.interleaved & (outnumber | (pp == 1.0))
-    sync_s = per_layer_s * alike.count / pp - back_s + np.where(after, messages_s + bounds.least_step_s - constant_s, -np.inf)
-    after &= sync_s > 0.0
-    return LeastIterations(
-        even=even,
-        fixed=fixed,
-        alike=of_longest * np.ceil(alike.count / pp) / max(alike.count, 1),
-        sync_s=np.where(after, sync_s, 0.0),
-        hidden=np.where(after, (pp - 1.0) / (2.0 * pp), 0.0),
-        hiding=np.where(after, hides / pp, ALL),
-        others=np.where(after, np.where(pp > 1.0, 1.0 + hides, hides), ALL),
-        constant_s=constant_s,
-    )
+    rest_s = np.where(after, messages_s + bounds.least_step_s - constant_s - back_s, -np.inf)
+    most = np.ceil(alike.count / pp)
+    before = (most - 1.0) * (most * pp - alike.count) / count_alike
+    evenly = (pp - 1.0) / (2.0 * pp)
+
+    def lines(layers: FloatArray, in_stage: FloatArray, hidden: FloatArray) -> LeastIterations:
+        """With so many like layers in the longest stage, and ``in_stage`` in one whose exchanges ``hidden`` of B hides."""
+        sync_s = per_layer_s * in_stage + rest_s
+        shows = sync_s > 0.0
+        return LeastIterations(
+            even=even,
+            fixed=fixed,
+            alike=of_longest * layers / count_alike,
+            sync_s=np.where(shows, sync_s, 0.0),
+            hidden=np.where(shows, hidden, 0.0),
+            hiding=np.where(shows, hides * in_stage / count_alike, ALL),
+            others=np.where(shows, np.where(pp > 1.0, 1.0 + hides, hides), ALL),
+            constant_s=constant_s,
+        )
+
+    whole = before < evenly
+    fewest = lines(most, np.where(whole, most, alike.count / pp), np.where(whole, before, evenly))
+    return fewest, lines(most + 1.0, alike.count / pp, evenly)
 
 
 def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatArray]:

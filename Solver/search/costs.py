@@ -20,7 +20,7 @@ from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
-from Solver.search.run import Run
+from Solver.search.run import Lying, Run
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -123,12 +123,20 @@ class ModelShapes:
 
 
 class PricedShapes:
-    """The shapes of ``model`` by number, their layers priced and their plans listed when they are asked for."""
+    """The shapes of ``model`` by number, their layers priced and their plans listed when they are asked for.
+
+    Of those that are ``lying`` only plans are listed whose groups within a layer lie as one of these.
+    """
 
     def __init__(
-        self, run: Run, model: ModelProblem, graphs: Mapping[GraphKey, ModelGraph], plans: Sequence[UniformPlan]
+        self,
+        run: Run,
+        model: ModelProblem,
+        graphs: Mapping[GraphKey, ModelGraph],
+        plans: Sequence[UniformPlan],
+        lying: Lying | None = None,
     ) -> None:
-        self.run, self.model, self.plans = run, model, plans
+        self.run, self.model, self.plans, self._lying = run, model, plans, lying or {}
         self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
@@ -145,8 +153,11 @@ class PricedShapes:
         run, shape, graph = self.run, self.plans[number], self.graph(number)
         plans = self.model.space.plans(shape, len(graph.sequence), *run.clusters)
         parts = []
+        chosen_groups = self._lying.get(shape)
         for groups, rows in plans.by_groups(run.hardware.cluster).items():
             what = graph.key, groups
+            if chosen_groups is not None and groups not in chosen_groups:
+                continue
             if what not in self._priced:
                 self._priced[what] = run.hardware.price(graph, self._modes, groups, run.stores.estimates)
             costs, least = (each[shape.recompute] for each in (self._priced[what].costs, self._priced[what].least))

@@ -2,7 +2,8 @@
 
 Bounds of rising cost and tightness close chips: one of all shapes, from work at peak rates under the lines of all plans that fit
 in memory; of every shape, with what it exchanges, under the lines of its own plans; the same with operators as they are priced,
-one after another. Between them good designs are evaluated, so that there is something to beat.
+one after another; at last schedules, and searches through plans that stop at what is known. Between them good designs are
+evaluated, so that there is something to beat.
 What no bound closes is what the search goes on with, as exactly as in a space of no other chips; nothing that is closed is better
 than what was found.
 """
@@ -17,15 +18,18 @@ from numpy.typing import NDArray
 
 from Estimator.coverage import check_functions
 from GraphExtractor.many import load_or_extract_all
+from Plans.groups import LayerGroups
 from Plans.plan import UniformPlan
+from Solver.chip_figures import ChipFigures
 from Solver.hardware import DesignedChips
 from Solver.plan_search.closed_shapes import ClosedShapes
 from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, PartReport, SearchResult
 from Solver.search.chip_axes import axis_bounds, joined_bounds
+from Solver.search.closing import reached
 from Solver.search.costs import MANY_SHAPES
 from Solver.search.run import ROUNDING, Kept, Run
-from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBounds, at_peak_rates, priced
+from Solver.search.shape_bounds_on_chips import MakeTable, ShapeBound, ShapeBounds, at_peak_rates, priced
 from Solver.search.trial_designs import best_of_kept, best_tried
 
 FloatArray = NDArray[np.float64]
@@ -35,6 +39,7 @@ MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are wort
 SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
 FIRST_SHAPES = 16  # of those with the highest bounds
 AT_ONCE, MORE = 2048, 4  # chips bounded by prices together at first, and how many times as many then: they have cores in common
+FEW_PAIRS, SEARCHED = 512, 64  # chips times shapes that are left to the search of what is left; chips searched together at first
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
 
 
@@ -42,12 +47,13 @@ TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched toget
 class Bounded:
     """What the plans of some shapes do not exceed: by chip, whatever the shape (chips,), and by number of the shape on any chip.
 
-    ``least_s`` are seconds that no plan of a shape is below on any of them.
+    ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by shape and chip, where asked for.
     """
 
     most: FloatArray
     of_shapes: dict[int, float]
     least_s: dict[int, float]
+    of_pairs: dict[int, FloatArray]
 
     def best_shapes(self, count: int) -> list[int]:
         """Numbers of so many shapes with the highest bounds."""
@@ -58,7 +64,9 @@ class Screen:
     """Closes the chips and the shapes of one model that cannot have its best design.
 
     ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is below (shapes,) on any chip that
-    was open when the shape was closed, ``beaten`` what the best design found reaches, here or in another part of the space.
+    was open when the shape was closed, ``beaten`` what the best design found reaches, here or in another part of the space. Of
+    shapes that are left plans might be the best whose groups are ``lying`` so; ``none_exceeds`` is what no other plan exceeds on
+    the chips that are left.
     """
 
     def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem) -> None:
@@ -72,24 +80,31 @@ class Screen:
         self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
         self.most = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
-        self.beaten = 0.0
+        self.beaten, self.none_exceeds = 0.0, -np.inf
+        self.lying: dict[UniformPlan, frozenset[LayerGroups]] = {}
         self._listen()
 
-    def bounded(self, rows: IntArray, numbers: Sequence[int], level: MakeTable) -> Bounded:
-        """Bounds of the plans of some shapes on the chips ``rows``."""
-        hardware, problem, space = self.hardware.some(rows), self.run.problem, self.model.space
-        figures, most = hardware.figures, np.full(len(rows), -np.inf)
-        held = {size: figures.holding(size) for size in problem.memory_bytes}
+    def bounded(self, rows: IntArray, numbers: Sequence[int], level: MakeTable, *, pairs: bool = False) -> Bounded:
+        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too."""
+        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
+        of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
         for each in self.shape_bounds.on(hardware, numbers, level):
-            with np.errstate(divide="ignore"):
-                throughput = space.base.global_batch_size / each.seconds
-            values = figures.value(problem.objective, throughput, each.joules, space.sequence_length)
-            values = np.where(held[each.memory_bytes] & (throughput > 0.0), values, -np.inf)
+            values = self._values(hardware.figures, each)
             np.maximum(most, values, out=most)
             of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
             least_s[each.number] = min(least_s[each.number], float(each.seconds.min(initial=np.inf)))
-        return Bounded(most, of_shapes, least_s)
+            if pairs:
+                np.maximum(of_pairs[each.number], values, out=of_pairs[each.number])
+        return Bounded(most, of_shapes, least_s, of_pairs)
+
+    def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
+        """What no plan of a bound exceeds, shape (chips,)."""
+        space = self.model.space
+        with np.errstate(divide="ignore"):
+            throughput = space.base.global_batch_size / bound.seconds
+        values = figures.value(self.run.problem.objective, throughput, bound.joules, space.sequence_length)
+        return np.where(throughput > 0.0, values, -np.inf)
 
     def screen(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
@@ -110,7 +125,56 @@ class Screen:
                 self._price(part[self.open(part)], numbers)
                 advance(len(part))
                 size *= MORE
-        return self.narrowed(np.sort(rows[self.open(rows)]), numbers, priced)
+        rows, numbers = self.narrowed(np.sort(rows[self.open(rows)]), numbers, priced)
+        return self._closed_by_search(rows, numbers) if len(rows) * len(numbers) > FEW_PAIRS else (rows, numbers)
+
+    def _closed_by_search(self, rows: IntArray, numbers: list[int]) -> tuple[IntArray, list[int]]:
+        """What is left of chips and shapes once plans are searched, shape by shape, on all chips that are open under it."""
+        of_pairs = self.bounded(rows, numbers, priced, pairs=True).of_pairs
+        with self.run.progress.phase(f"plans of {self.model.name} on {len(rows)} chips", len(numbers)) as advance:
+            for number in sorted(numbers, key=lambda each: -float(of_pairs[each].max())):
+                self._listen()
+                self._search(rows, number, of_pairs[number])
+                advance(1)
+        self.most[rows] = np.minimum(self.most[rows], np.max(list(of_pairs.values()), axis=0))
+        for most in of_pairs.values():
+            closed = most < self._least
+            self.none_exceeds = max(self.none_exceeds, float(most[closed].max(initial=-np.inf)))
+        left = [number for number in numbers if (of_pairs[number] >= self._least).any()]
+        return rows[self.open(rows)], left
+
+    def _search(self, rows: IntArray, number: int, most: FloatArray) -> None:
+        """Lower ``most``, what plans of a shape do not exceed on the chips ``rows``, where it might be the best."""
+        open_ = np.flatnonzero(most >= self._least)
+        if not len(open_):
+            return
+        lying, most_lying = self._lying(rows[open_], number)
+        most[open_] = np.minimum(most[open_], most_lying)
+        order, size, last = open_[np.argsort(-most[open_], kind="stable")], SEARCHED, 0
+        while last < len(order):
+            part, last, size = order[last : last + size], last + size, size * MORE
+            part = part[most[part] >= self._least]
+            if not len(part):
+                break
+            alone = self.run.on(self.hardware.some(rows[part]))
+            lines = self.shape_bounds.lines(number)
+            found = reached(alone, self.model, self.graphs, self.shapes[number], lying, lines, self._least)
+            most[part] = np.minimum(most[part], found.most)
+            self._beat(float(found.found.max()))
+        self.lying[self.shapes[number]] = frozenset(lying)
+
+    def _lying(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
+        """How the groups of a shape lie in plans that might be the best on one of the chips ``rows``, and what none exceeds."""
+        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
+        found: dict[LayerGroups, None] = {}
+        for lying, bound in self.shape_bounds.by_lying(hardware, number, priced):
+            values = self._values(hardware.figures, bound)
+            np.maximum(most, values, out=most)
+            if values.max() >= self._least:
+                found.update(dict.fromkeys(lying))
+            else:
+                self.none_exceeds = max(self.none_exceeds, float(values.max()))
+        return list(found), most
 
     def _listen(self) -> None:
         """Take over what was found in other parts of the space meanwhile."""
@@ -123,6 +187,8 @@ class Screen:
         self.most[rows] = np.minimum(self.most[rows], bounded.most)
         for number in numbers:
             self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
+            if bounded.of_shapes[number] < self._least:
+                self.none_exceeds = max(self.none_exceeds, bounded.of_shapes[number])
         return rows[self.open(rows)], [number for number in numbers if bounded.of_shapes[number] >= self._least]
 
     def open(self, rows: IntArray) -> NDArray[np.bool_]:
@@ -171,11 +237,20 @@ class Screen:
         """Look for the best plans of the most promising of the chips ``rows`` under a few shapes."""
         order = np.argsort(-bounded.most, kind="stable")[:TRIED]
         rows = rows[order[bounded.most[order] > self.beaten]]
-        shapes = [self.shapes[number] for number in bounded.best_shapes(TRIED_SHAPES)]
         if not len(rows):
             return
-        alone = self.run.on(self.hardware.some(rows))
-        self.beaten = max(self.beaten, best_tried(alone, self.model, shapes, self._sizes(rows), EVALUATED))
+        hardware = self.hardware.some(rows)
+        lying = {self.shapes[number]: self._best_lying(hardware, number) for number in bounded.best_shapes(TRIED_SHAPES)}
+        self._beat(best_tried(self.run.on(hardware), self.model, lying, self._sizes(rows), EVALUATED))
+
+    def _best_lying(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
+        """How groups lie in the plans of a shape whose bound is highest."""
+        found = self.shape_bounds.by_lying(hardware, number, priced)
+        return frozenset(max(found, key=lambda each: float(self._values(hardware.figures, each[1]).max()), default=((),))[0])
+
+    def _beat(self, value: float) -> None:
+        """Take note of what a design reaches."""
+        self.beaten = max(self.beaten, value)
         if self.run.best_known is not None:
             self.run.best_known.tell(self.beaten)
 
@@ -224,6 +299,8 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
     closed[rows] = False
     held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
     none_exceeds = float(most[closed].max(initial=-np.inf))
+    if len(screens) == 1:
+        none_exceeds = max(none_exceeds, screens[0].none_exceeds)
     kept = Kept(
         axis_bounds=axis_bounds(hardware, most),
         closed=none_exceeds,
@@ -234,6 +311,7 @@ def _keeping(run: Run, hardware: DesignedChips, screens: Sequence[Screen], left:
         closed_shapes={
             screen.model.name: screen.other_shapes(numbers) for screen, (_, numbers) in zip(screens, left, strict=True)
         },
+        lying={screens[0].model.name: screens[0].lying} if len(screens) == 1 else {},
     )
     problem = replace(problem, memory_bytes=sizes or problem.memory_bytes)
     return replace(run, problem=problem, hardware=hardware.some(rows), kept=kept)

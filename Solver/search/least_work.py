@@ -134,10 +134,9 @@ def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> 
     return LeastWork(pass_s, pass_j)
 
 
-def most_frequent(graph: ModelGraph) -> tuple[int, int]:
-    """The layer of ``graph`` that most of all but the first and the last are like, and how many; (-1, 0) where there is none."""
-    counts = Counter(graph.sequence[1:-1])
-    return counts.most_common(1)[0] if counts else (-1, 0)
+def most_frequent(graph: ModelGraph) -> int:
+    """The layer of ``graph`` that most of all but the first and the last are; -1 where there are no others."""
+    return max(Counter(graph.sequence[1:-1]).items(), key=lambda each: each[1], default=(-1, 0))[0]
 
 
 def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, _Kind, int]]:
@@ -145,7 +144,7 @@ def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, _Kind, int]]:
     middle, ends = list(graph.sequence), []
     if len(middle) > 1:
         middle, ends = middle[1:-1], [middle[0], middle[-1]]
-    frequent, _ = most_frequent(graph)
+    frequent = most_frequent(graph)
     for index in dict.fromkeys(graph.sequence):
         layer = graph.layers[index]
         for operators in (layer.forward, layer.backward) if index in ends else ():
@@ -178,10 +177,11 @@ class _Sums:
         self._tensor_cores, self._vector_cores = len(table.accelerators.tensor_cores), len(table.accelerators.vector_cores)
         self._of_networks, self.network_of = network.distinct(len(table.accelerators))
         self._groups: dict[tuple[_Kind, Beside], _Group] = {}
-        self._tensor_all = np.minimum(table.tensor.all_s, table.tensor.single_s)
-        self._vector_all = np.minimum(table.vector.all_s, table.vector.single_s)
+        self._tensor_one, self._vector_one = table.tensor.single_s, table.vector.single_s
+        self._tensor_all = np.minimum(table.tensor.all_s, self._tensor_one)
+        self._vector_all = np.minimum(table.vector.all_s, self._vector_one)
         # By kind the most that an operator's seconds on all cores are of those on one.
-        self.tensor_share = np.zeros((len(_Kind), self._tensor_cores))
+        self.tensor_share, self.unfused_share = np.zeros((2, len(_Kind), self._tensor_cores))
         self.vector_share, self.fused_share = np.zeros((2, len(_Kind), self._vector_cores))
         self.tensor_j = np.zeros((len(_Kind), self._tensor_cores))
         self.vector_j = np.zeros((len(_Kind), self._vector_cores))
@@ -219,9 +219,13 @@ class _Sums:
                 self._widen(self.vector_share[kind], table.vector, self._vector_all, element)
                 continue
             self._widen(self.tensor_share[kind], table.tensor, self._tensor_all, tensor)
-            if panels > 1 and at.product[place] >= 0:
+            in_panels = panels > 1 and at.product[place] >= 0
+            if in_panels or element < 0 or at.recurrent[place]:
+                self._widen(self.unfused_share[kind], table.tensor, self._tensor_all, tensor)
+            if in_panels:
                 own, alone_s = self._tensor_all[tensor], self._tensor_all[int(at.product[place])]
-                self._widen(self.tensor_share[kind], table.tensor, self._tensor_all, int(at.product[place]))
+                for share in (self.tensor_share[kind], self.unfused_share[kind]):
+                    self._widen(share, table.tensor, self._tensor_all, int(at.product[place]))
                 group.tensor_s += repeats * (own + (panels - 1) * alone_s) / panels
             elif element < 0:
                 group.tensor_s += repeats * self._tensor_all[tensor]
@@ -311,17 +315,24 @@ class _Sums:
             for name in ("tensor_s", "vector_s", "attached_s", "waiting_s")
         )
         limits = np.array([(each.beside.tensor, each.beside.vector, each.beside.waiting) for each in groups], dtype=np.int64)
-        products = np.ascontiguousarray(self._tensor_all[[pair[0] for _, pair, _ in fused]].T)
-        tails = np.ascontiguousarray(self._vector_all[[pair[1] for _, pair, _ in fused]].T)
+        of_product, of_tail = ([pair[place] for _, pair, _ in fused] for place in range(2))
+        of_fused = (
+            self._tensor_all[of_product],
+            self._vector_all[of_tail],
+            self._tensor_one[of_product],
+            self._vector_one[of_tail],
+        )
         return (
             *of_cores,
             np.array([int(each.kind) for each in groups], dtype=np.int64),
             limits,
-            products,
-            tails,
+            *(np.ascontiguousarray(each.T) for each in of_fused),
             np.array([count for _, _, count in fused], dtype=np.float64),
             np.array([group for group, _, _ in fused], dtype=np.int64),
-            *(np.ascontiguousarray(each.T) for each in (self.tensor_share, self.vector_share, self.fused_share)),
+            *(
+                np.ascontiguousarray(each.T)
+                for each in (self.tensor_share, self.unfused_share, self.vector_share, self.fused_share)
+            ),
         )
 
 
@@ -335,9 +346,12 @@ def _fill_seconds(
     limits: IntArray,
     products_s: FloatArray,
     tails_s: FloatArray,
+    products_one_s: FloatArray,
+    tails_one_s: FloatArray,
     counts: FloatArray,
     group_of: IntArray,
     tensor_share: FloatArray,
+    unfused_share: FloatArray,
     vector_share: FloatArray,
     fused_share: FloatArray,
     tc_index: IntArray,
@@ -347,37 +361,42 @@ def _fill_seconds(
     network_of: IntArray,
     pass_s: FloatArray,
 ) -> None:
-    """Fill ``pass_s`` (kinds, chips) with the most of three sums, by what has its whole weight (``Solver.schedule.beside``).
+    """Fill ``pass_s`` (kinds, chips) with the most of some sums, by what has its whole weight (``Solver.schedule.beside``).
 
-    All work of cores, with collectives the rest; products alone, with vector work and collectives the rest; or collectives, with
-    nothing beside them.
+    All work of cores, with collectives the rest; work of tensor cores, with vector work and collectives the rest; the same with
+    fused operators as long as their products; or collectives, with nothing beside them.
     """
     groups, passes = waiting_s.shape[1], pass_s.shape[0]
-    of_products, of_fused = np.empty((2, groups))
-    sums = np.empty((3, passes))
+    of_products, of_fused, of_pairs = np.empty(groups), np.empty(groups), np.empty(passes)
+    sums = np.empty((4, passes))
     for chip in range(pass_s.shape[1]):
         tc, vc, network = tc_index[chip], vc_index[chip], network_of[chip]
-        of_products[:], of_fused[:], sums[:] = tensor_s[tc], tensor_s[tc], 0.0
+        of_products[:], of_fused[:], of_pairs[:], sums[:] = tensor_s[tc], tensor_s[tc], unfused_share[tc], 0.0
         for fused in range(len(counts)):
-            product_s = products_s[tc, fused]
-            of_products[group_of[fused]] += counts[fused] * product_s
-            of_fused[group_of[fused]] += counts[fused] * max(product_s, tails_s[vc, fused])
+            product_s, tail_s, group = products_s[tc, fused], tails_s[vc, fused], group_of[fused]
+            of_products[group] += counts[fused] * product_s
+            of_fused[group] += counts[fused] * max(product_s, tail_s)
+            one_s, kind = max(products_one_s[tc, fused], tails_one_s[vc, fused]), kinds[group]
+            if max(product_s, tail_s) > of_pairs[kind] * one_s:
+                of_pairs[kind] = min(max(product_s, tail_s) / one_s, 1.0)
         for group in range(groups):
             kind, wait_s = kinds[group], waiting_s[network, group]
             work_s = of_fused[group] + vector_s[vc, group] + attached_s[vc, group]
             if limits[group, 0] + limits[group, 1] + limits[group, 2] == 0:  # nothing runs beside them
-                for way in range(3):
+                for way in range(4):
                     sums[way, kind] += work_s + wait_s
                 continue
             waiting = min(limits[group, 2], num_vc[chip])
             vector = min(limits[group, 1], num_vc[chip] - waiting) * vector_share[vc, kind]
             tensor = min(limits[group, 0], num_tc[chip])
-            products = tensor * tensor_share[tc, kind]
-            every = max(products, tensor * fused_share[vc, kind]) + vector
+            every = tensor * max(tensor_share[tc, kind], fused_share[vc, kind]) + vector
             sums[0, kind] += work_s / max(every, 1.0) + wait_s * max(1.0 - every, 0.0)
-            product_s, beside_s = of_products[group] / max(products, 1.0), vector_s[vc, group] * max(1.0 - products, 0.0)
-            left_s = (beside_s + wait_s * max(1.0 - products, 0.0)) / max(vector + waiting, 1.0)
-            sums[1, kind] += product_s + left_s
-            sums[2, kind] += wait_s if waiting > 0 else product_s + left_s
+            pairs, products = tensor * of_pairs[kind], tensor * tensor_share[tc, kind]
+            beside = max(vector + waiting, 1.0)
+            left_s = vector_s[vc, group] / beside + wait_s / beside
+            sums[1, kind] += of_fused[group] / max(pairs, 1.0) + left_s * max(1.0 - pairs, 0.0)
+            product_s = of_products[group] / max(products, 1.0) + left_s * max(1.0 - products, 0.0)
+            sums[2, kind] += product_s
+            sums[3, kind] += wait_s if waiting > 0 else product_s
         for kind in range(passes):
-            pass_s[kind, chip] = max(sums[0, kind], sums[1, kind], sums[2, kind])
+            pass_s[kind, chip] = max(max(sums[0, kind], sums[1, kind]), max(sums[2, kind], sums[3, kind]))

@@ -12,15 +12,17 @@ from Plans.plan import UniformPlan
 from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.problem import ModelProblem
 from Solver.search.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
-from Solver.search.run import Run
+from Solver.search.run import Lying, Run
 from Solver.search.screening import screened
 
 
-def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | None = None) -> list[ModelShapes]:
+def model_shapes(
+    run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | None = None, lying: Lying | None = None
+) -> list[ModelShapes]:
     """The shapes of ``model`` by micro-batch size, their graphs extracted where they are not on disk, layers priced.
 
     None where its space holds no plan, or none of as few devices as can be bought of any configuration. With some ``chosen`` the
-    others are not looked at.
+    others are not looked at, and with some ``lying`` no other plans of these.
 
     Raises:
         InputError: the model cannot be traced, or has operators without a price and the problem is strict.
@@ -28,7 +30,7 @@ def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | 
     model = replace(model, space=model.space.within(run.hardware.figures.most_devices))
     kept, closed = run.kept, NONE_CLOSED
     if kept is not None and chosen is None:
-        chosen, closed = kept.shapes[model.name], kept.closed_shapes[model.name]
+        chosen, closed, lying = kept.shapes[model.name], kept.closed_shapes[model.name], kept.lying.get(model.name)
     plans = list(model.space.shapes() if chosen is None else chosen)
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
@@ -36,7 +38,7 @@ def model_shapes(run: Run, model: ModelProblem, chosen: Sequence[UniformPlan] | 
         graphs = load_or_extract_all(keys, run.stores.graphs, problem.force_reextract, problem.code, advance)
     if run.first:
         check_functions(graphs.values(), run.hardware.known_functions, strict=run.problem.strict)
-    priced = PricedShapes(run, model, graphs, plans)
+    priced = PricedShapes(run, model, graphs, plans, lying)
     found = screened(priced) if len(plans) > MANY_SHAPES and chosen is None else None
     if found is None:
         with run.progress.phase(f"layer times of {model.name}, by shape of plans", len(plans)) as advance:

@@ -13,6 +13,7 @@ from time import perf_counter
 from Common.files import content_key
 from Common.progress import Progress
 from Estimator.network.cluster import Cluster
+from Plans.groups import LayerGroups
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
 from Solver.hardware import Hardware, pricing_version
@@ -42,13 +43,17 @@ class Stores:
     points: Path | None
 
 
+Lying = Mapping[UniformPlan, frozenset[LayerGroups]]  # by shape how its groups within a layer may lie; others: in any way
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
     """What bounds left of a space of very many designs; none of those that they closed exceeds ``closed`` under the objective.
 
     None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were evaluated elsewhere.
 
-    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others. The space has so
+    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes`` the others; plans of the
+    first might be so where groups are ``lying`` in some ways alone. The space has so
     many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of it. ``closed`` is infinite where nothing is
     known of a part of the space, and minus infinity where nothing that was closed fits.
     """
@@ -60,6 +65,7 @@ class Kept:
     points: int
     shapes: Mapping[str, tuple[UniformPlan, ...]]
     closed_shapes: Mapping[str, ClosedShapes]
+    lying: Mapping[str, Lying] = field(default_factory=dict)
 
     def proves(self, value: float) -> bool:
         """Whether nothing that was closed is better than ``value``."""

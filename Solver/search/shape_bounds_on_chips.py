@@ -19,6 +19,7 @@ from Plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
 from Plans.offload import NOTHING
 from Plans.plan import UniformPlan
 from Plans.rates import Machine
+from Solver.chip_figures import ChipFigures
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import DesignedChips
 from Solver.plan_search.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
@@ -45,7 +46,10 @@ def priced(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
 
 @dataclass(frozen=True, eq=False)
 class ShapeBound:
-    """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of a sample; (chips,) each."""
+    """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of a sample; (chips,) each.
+
+    They are infinite on chips that do not have as much.
+    """
 
     number: int
     memory_bytes: int
@@ -83,13 +87,35 @@ class ShapeBounds:
             graph, works = self._graphs[key], dict[tuple[LayerGroups, ...], LeastWork]()
             table = make_table(graph, hardware)
             for number in mine:
-                shape, groups = self.shapes[number], self._lying(number)
+                groups = self._lying(number)
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
-                work = works[groups].of_micro_batch(shape.recompute)
-                joules = works[groups].joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
-                for size, least in self.lines(number).items():
-                    yield ShapeBound(number, size, least.seconds(work), joules)
+                yield from self._bounds(number, works[groups], hardware.figures)
+
+    def by_lying(
+        self, hardware: DesignedChips, number: int, make_table: MakeTable
+    ) -> Iterator[tuple[tuple[LayerGroups, ...], ShapeBound]]:
+        """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each such way and memory."""
+        shape = self.shapes[number]
+        graph, alike = self._graphs[self.model.graph_key(shape)], defaultdict[tuple[float, ...], list[LayerGroups]](list)
+        table = make_table(graph, hardware)
+        collectives = list(dict.fromkeys(_collectives(graph)))
+        for groups in self._lying(number):
+            network = _network(graph, (groups,), hardware)
+            alike[tuple(each(sent) for each in (network.seconds, *network.others) for sent in collectives)].append(groups)
+        for lying in alike.values():
+            for bound in self._bounds(number, least_work(graph, table, _network(graph, lying[:1], hardware)), hardware.figures):
+                yield tuple(lying), bound
+
+    def _bounds(self, number: int, work: LeastWork, figures: ChipFigures) -> Iterator[ShapeBound]:
+        """With each memory, on the chips that have as much; elsewhere infinite."""
+        shape = self.shapes[number]
+        of_micro_batch = work.of_micro_batch(shape.recompute)
+        joules = work.joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
+        for size, least in self.lines(number).items():
+            held, seconds = figures.holding(size), np.full(len(figures), np.inf)
+            seconds[held] = least.seconds(of_micro_batch.some(held))
+            yield ShapeBound(number, size, seconds, joules)
 
     def of_cores(self, hardware: DesignedChips, make_table: MakeTable) -> CoreWork | None:
         """What a sample takes at least of the cores of all devices that work on it, under any shape; None where none has plans.
@@ -161,11 +187,18 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
 
 def like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:
     """The most frequent layer of ``graph``, as a shape of plans divides it."""
-    index, count = most_frequent(graph)
-    if not count:
-        return LikeLayers(0, 0.0, 0.0)
-    place = sizes.sequence[graph.sequence.index(index, 1)]
-    return LikeLayers(count, float(sizes.parameters[place]), float(sizes.expert_parameters[place]))
+    frequent = most_frequent(graph)
+    places = tuple(place for place in range(1, len(graph.sequence) - 1) if graph.sequence[place] == frequent)
+    if not places:
+        return LikeLayers((), 0.0, 0.0)
+    kind = sizes.sequence[places[0]]
+    return LikeLayers(places, float(sizes.parameters[kind]), float(sizes.expert_parameters[kind]))
+
+
+def _collectives(graph: ModelGraph) -> Iterator[Collective]:
+    for layer in graph.layers:
+        for operators in (layer.forward, layer.backward, layer.backward_selective):
+            yield from (each.collective for each in operators.operators if each.collective is not None)
 
 
 def _network(graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips) -> PassNetwork:

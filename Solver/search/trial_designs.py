@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from Common.progress import SilentProgress
-from Plans.plan import UniformPlan
 from Solver.plan_search.best_plan import FIRST_STEPS
 from Solver.problem import ModelProblem
 from Solver.search.costs import ModelShapes
@@ -18,16 +17,18 @@ from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
 from Solver.search.proofs import proven_shapes
 from Solver.search.pursuit import Pursuit
-from Solver.search.run import Run
+from Solver.search.run import Lying, Run
 
 
-def best_tried(run: Run, model: ModelProblem, shapes: Sequence[UniformPlan], memory_bytes: Sequence[int], most: int) -> float:
-    """What the best of some designs of ``model`` reaches: of ``shapes`` on the chips of ``run`` the ``most`` promising points.
+def best_tried(run: Run, model: ModelProblem, lying: Lying, memory_bytes: Sequence[int], most: int) -> float:
+    """What the best of some designs of ``model`` reaches: of shapes on the chips of ``run`` the ``most`` promising points.
+
+    The shapes are those of ``lying``, with groups that lie so.
 
     Their schedules and cuts are those found at first sight.
     """
     objective, best = run.problem.objective, 0.0
-    for each in model_shapes(replace(run, progress=SilentProgress()), model, shapes):
+    for each in model_shapes(replace(run, progress=SilentProgress()), model, list(lying), lying):
         for size in memory_bytes:
             group = _group(run, each, size, FIRST_STEPS)
             group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:most])

@@ -16,18 +16,9 @@ from Solver.search.shape_bounds_on_chips import like_layers
 
 def work_of(tried: Tried) -> Work:
     """What the layers of a configuration take, those that are most alike by themselves."""
-    costs, row, graph = tried.part.costs, tried.row, tried.part.plans.graph
-    sequence, middle = np.array(costs.sizes.sequence), np.array(graph.sequence[1:-1])
-    forward_s, recompute_s, backward_s = (
-        (each.device_s + each.tensor_s)[row, sequence] for each in (costs.forward, costs.recompute, costs.backward)
-    )
-    whole_s = forward_s + recompute_s + backward_s
-    alike = np.zeros(len(sequence), np.bool_)
-    if len(middle):
-        values, first, counts = np.unique(middle, return_index=True, return_counts=True)
-        most = counts == counts.max()
-        alike[1:-1] = middle == values[most][np.argmin(first[most])]
-    return Work(*(np.array([each.sum()]) for each in (whole_s, whole_s[alike], forward_s[alike])))
+    plans = tried.part.plans
+    rows = tried.part.costs.rows(np.array([tried.row]))
+    return Work.of(rows, like_layers(plans.graph, plans.sizes))
 
 
 @pytest.mark.some(12)

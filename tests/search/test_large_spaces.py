@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from Estimator.chips.least_prices import least_table
 from Plans.results import Status
 from Solver.hardware import DesignedChips
 from Solver.search import large_spaces
+from Solver.search.closing import reached
 from Solver.search.large_spaces import Screen, screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
@@ -49,6 +51,17 @@ SPACE: dict[str, Any] = {
 }
 
 
+MIXTURE = {
+    "model_type": "mixtral",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 1000,
+}
 LINKED = {"links": ["8x25GB/s", "8x100GB/s"], "cluster": "dgx_h100", "tp": [1, 4], "devices": 32}
 OVERLAPPING = {"software": "megatron_2022", "sequence_parallel": "all", "interleave": "all"}
 
@@ -68,7 +81,8 @@ def study(folder: Path, **changes: object) -> Request:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small spaces count as large, few of whose chips are looked at together."""
-    for name, value in {"MANY_POINTS": 0, "SAMPLE": 6, "AT_ONCE": 16, "TRIED": 2, "EVALUATED": 2}.items():
+    few = {"SAMPLE": 6, "AT_ONCE": 16, "TRIED": 2, "EVALUATED": 2, "SEARCHED": 4}
+    for name, value in {"MANY_POINTS": 0, "FEW_PAIRS": 0, **few}.items():
         monkeypatch.setattr(large_spaces, name, value)
 
 
@@ -102,6 +116,48 @@ def test_no_design_exceeds_its_bounds(objective: Objective, changes: dict[str, A
     assert np.isfinite(true).sum() > 20
     for most in levels:
         assert (true <= most * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        (Objective.THROUGHPUT, {"ep": [1, 2, 4], "cluster": "dgx_a100", "devices": 16, "overlap_gradients": True}),
+        pytest.param(Objective.COST_PER_TOKEN, LINKED, marks=pytest.mark.thorough),
+    ],
+)
+def test_searches_that_stop_early_lose_nothing(objective: Objective, changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MIXTURE))
+    given = changes | ({"model": str(tmp_path / "config.json")} if "ep" in changes else {})
+    run = search_context(study(tmp_path, objective=objective.value, **given), SilentProgress())
+    hardware, (model,) = run.hardware, run.problem.models
+    assert isinstance(hardware, DesignedChips)
+    screen, rows = Screen(run, hardware, model), np.arange(0, hardware.configurations, 3)
+    few, closed, ways = run.on(hardware.some(rows)), 0, 0
+    for number, shape in list(enumerate(screen.shapes))[::5]:
+        true = np.full(len(rows), -np.inf)
+        for each in model_shapes(few, model, [shape]):
+            for size in run.problem.memory_bytes:
+                group = PointGroup.of(each, size, few.hardware.figures, PointStore(None), Pursuit.of(run.problem))
+                group.evaluate(np.arange(len(group.status)))
+                np.maximum.at(true, group.rows(np.arange(len(true))), group.objective(objective))
+        if not np.isfinite(true).any():
+            continue
+        least = float(np.quantile(true[np.isfinite(true)], 0.6))
+        lines = screen.shape_bounds.lines(number)
+        lying, most = screen._lying(rows, number)
+        assert (true <= most * (1 + 1e-9)).all()
+        ways = max(ways, len(lying))
+        found = reached(few, model, screen.graphs, shape, lying, lines, least)
+        good = true >= least
+        assert found.found[good] == pytest.approx(true[good], rel=1e-9)
+        assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (found.found <= found.most * (1 + 1e-9)).all()
+        closed += int((found.most < least * (1 + 1e-6)).sum())
+        screen.beaten = least
+        kept, _ = screen._lying(rows, number)
+        again = reached(few, model, screen.graphs, shape, kept, lines, least)
+        assert again.found[good] == pytest.approx(true[good], rel=1e-9)
+        screen.beaten = 0.0
+    assert closed > 20 and (ways > 1 or "ep" not in changes)
 
 
 def test_least_prices_are_below_prices(tmp_path: Path) -> None:
