@@ -115,6 +115,7 @@ def test_the_front_is_the_one_that_was_asked_for_and_the_optimum_is_the_same(
         assert phaze.main(["report", str(run.folder)]) == 0
         page = (run.folder / "report.html").read_text()
         assert ("No Pareto front was asked for" in page) == (not front)
+        assert ("Pareto front only" in page) == bool(front)
     assert "Pareto front of throughput and cost, fastest first" in (usual.folder / "report.html").read_text()
 
 
