@@ -13,7 +13,7 @@ from Common.errors import InputError, PhazeError
 from Common.numbers import number
 from Common.progress import Progress
 from Estimator.chips.accelerator import Accelerator
-from Estimator.chips.space_part import MOST_PARTS, SpacePart
+from Estimator.chips.space_part import MOST_PARTS, SpacePart, no_count
 from Plans.results import Status
 from Solver.results import Counts, SearchResult, SpaceSize
 from Solver.search.run import Run, Stores
@@ -48,7 +48,7 @@ def parts_of(request: Request, count: int) -> tuple[Request, ...]:
         InputError: there cannot be so many, or what is asked takes the whole space at once.
     """
     if not 1 <= count <= MOST_PARTS:
-        raise InputError(f"--parts {count} is not possible; give a whole number from 1 to {MOST_PARTS:,}")
+        raise InputError(no_count(count))
     if request.on_devices:
         raise InputError(f"the device {request.device} is given, and no space of chips to divide; leave --device out, or --parts")
     if request.space_part is not None:

@@ -65,3 +65,8 @@ class SpacePart:
 
 
 WHOLE = SpacePart(1, 1)
+
+
+def no_count(given: object) -> str:
+    """That a space cannot be divided into so many parts, in a sentence."""
+    return f"--parts {given!s:.100} is not possible; give a whole number from 1 to {MOST_PARTS:,}"

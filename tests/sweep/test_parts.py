@@ -264,6 +264,8 @@ def test_the_command_says_which_part_failed_and_ends_with_1(
     [
         (["--parts", "0"], "--parts 0 is not possible; give a whole number from 1 to"),
         (["--parts", "-2"], "--parts -2 is not possible"),
+        (["--parts", "abc"], "--parts abc is not possible; give a whole number from 1 to 10,000"),
+        (["--parts", "2.5"], "--parts 2.5 is not possible; give a whole number from 1 to 10,000"),
         (["--parts", "2", "--device", "h100"], "the device h100 is given, and no space of chips to divide"),
         (["--parts", "2", "--chip", "tpu_v4"], "the chip tpu_v4 is given, which has no parts"),
         (["--parts", "2", "--front", "energy"], "a front of throughput and energy is one over the whole space"),
