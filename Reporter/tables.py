@@ -234,6 +234,8 @@ def space_table(size: SpaceSize) -> TextTable:
         "shapes of plans (layout, degrees in a layer and their places, micro-batch size, recomputation)": size.shapes,
         "design points": size.points,
     }
+    if size.parts is not None and size.largest_part is not None:
+        rows |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
     for name, count in rows.items():
         table.add_row(name, f"{count:,}")
     plans = "known once the model is traced" if size.plans is None else f"{size.plans:,}"

@@ -459,7 +459,10 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has."""
+    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has.
+
+    ``parts`` are those that the space is divided into, the largest of ``largest_part`` accelerators; None: it is not.
+    """
 
     configurations: int
     memory_sizes: int
@@ -468,3 +471,5 @@ class SpaceSize:
     shapes: int
     points: int
     plans: int | None
+    parts: int | None = None
+    largest_part: int | None = None

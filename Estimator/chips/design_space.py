@@ -16,7 +16,7 @@ from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.die import check_edge, edge_problem
 from Estimator.chips.own_links import own_links
-from Estimator.chips.space_part import WHOLE, SpacePart
+from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
 
 GIGA = 1e9
@@ -135,6 +135,24 @@ class DesignSpace:
             self._refuse_empty(found)
         return every
 
+    def part_sizes(self, count: int) -> IntArray:
+        """How many accelerators each of ``count`` parts has, shape (count,); as much at once as ``generate`` takes."""
+        sizes, pieces = np.zeros(count, dtype=np.int64), -(-self.combinations // LARGEST_GRID)
+        for piece in SpacePart.all_of(pieces):
+            numbers = part_numbers(self._places(self.generate(piece)), count)
+            sizes += np.bincount(numbers - 1, minlength=count)
+        return sizes
+
+    def _places(self, chips: AcceleratorSet) -> IntArray:
+        """Where ``chips`` are among the combinations of memories, links and sizes, shape (chips,)."""
+        axes, ids = self.axes, [(each.memory, each.links) for each in self.variants]
+        variants = np.array([ids.index((each.memory, each.links)) for each in chips.variants], dtype=np.int64)[chips.variant]
+        named = {"num_tc": axes.num_tc, "num_vc": axes.num_vc, "width": axes.width, "depth": axes.depth}
+        named |= {"width_vc": axes.width_vc or (), "glb_bytes": tuple(size * MIB for size in axes.glb_mib)}
+        found = [_places_of(getattr(chips, name), values) for name, values in named.items()]
+        places: IntArray = np.ravel_multi_index((variants, *found), self.grid)
+        return places
+
     def place(self, chip: Accelerator) -> tuple[int, ...]:
         """Where ``chip`` is in the order of ``generate``: its places on the axes."""
         axes, hertz = self.axes, chip.frequency_hz or self.platform.frequency_hz
@@ -229,6 +247,15 @@ class _Kept:
     chips: AcceleratorSet
     least_mm2: float
     most_mm2: float
+
+
+def _places_of(column: IntArray, axis: Sequence[int]) -> IntArray:
+    """Places of the values of ``column`` on an axis that has all of them; 0 on one without values."""
+    if not axis:
+        return np.zeros(len(column), dtype=np.int64)
+    order = np.argsort(axis)
+    found: IntArray = order[np.searchsorted(np.asarray(axis)[order], column)]
+    return found
 
 
 def _place(value: object, axis: Sequence[object]) -> int:
