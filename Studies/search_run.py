@@ -33,6 +33,7 @@ from Studies.run_directory import (
     PartsRecord,
     RunFiles,
     check_replaceable,
+    warn_of_replaced,
     write_run,
 )
 from Studies.sweep.points import key_of
@@ -58,11 +59,14 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 def prepared(request: Request) -> dict[str, str]:
     """Hashes of the files that ``request`` names, taken before they are read for its answer; its folder can be written.
 
+    Says so where that holds the run of another study, which will be replaced.
+
     Raises:
         InputError: it cannot, or holds files that no run wrote, or a file is not there any more.
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
+    warn_of_replaced(request.folders.run, request.to_yaml(), "--name" if request.output is None else "--output")
     return file_contents(request)
 
 
