@@ -19,6 +19,7 @@ from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.cost import Prices, load_prices
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import SpaceChanges, load_chip, load_design_space, with_changes
+from Estimator.chips.limit_refusals import refuse_chip
 from Estimator.chips.space_part import part_numbers
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
@@ -118,11 +119,9 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
     space, cores = design_space_of(request), replaced_by(request)
     if request.hardware.chip is not None:
         chip = AcceleratorSet.of([request.hardware.chip])
-        if not space.limits.passing(space.whole(chip)).all():
-            raise InputError(
-                f"the chip {request.chip} exceeds what a chip may take, {space.limits.words}, or its dies cannot carry its "
-                "memory; give another chip, or leave limits out"
-            )
+        whole = space.whole(chip)
+        if not space.limits.passing(whole).all():
+            refuse_chip(space.limits, str(request.chip), whole)
         return chip
     if cores is None:
         return space.generate(request.part)

@@ -15,6 +15,7 @@ from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, Accelerato
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.die import check_edge, edge_problem
+from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.own_links import own_links
 from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
@@ -177,8 +178,8 @@ class DesignSpace:
         return tuple(np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True))
 
     def _refuse_edges(self) -> None:
-        """Refuse memories of which none lies along the edge of as large a chip as the budget and the limits allow."""
-        die, largest = self.platform.technology.die, min(self.budget_mm2, self.limits.area_mm2 or math.inf)
+        """Refuse memories of which none lies along the edge of as large a chip as the budget allows."""
+        die, largest = self.platform.technology.die, self.budget_mm2
         memories = [self.platform.memory(label) for label in self.axes.memory or ()]
         if die is None or not memories or not math.isfinite(largest):
             return
@@ -187,15 +188,21 @@ class DesignSpace:
             check_edge(largest, min(memories, key=lambda memory: memory.edge_mm), int(dies[-1]))
 
     def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+        if self.limits.any:
+            refuse_none_left(self.limits, self.name, self.whole(self._slowest(replace(self, limits=NO_LIMITS).generate())))
         self._refuse_edges()
         least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
-        refusal = f"the budget of {self.budget_mm2:g} mm2 and the keep rule"
-        if self.limits.any:
-            refusal += f" and the limits of {self.limits.words} per chip"
         raise InputError(
             f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} to {most:g} mm2) "
-            f"none passes {refusal}; widen the axes, the budget or the limits"
+            f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
         )
+
+    def _slowest(self, chips: AcceleratorSet) -> AcceleratorSet:
+        """``chips`` at the lowest clock that the limits would let them have, at which they draw least."""
+        if self.axes.frequency_ghz is not None:
+            return chips
+        clock = lowered_clocks(self.platform, self.limits)[-1]
+        return replace(chips, variants=tuple(replace(each, frequency_hz=clock) for each in chips.variants))
 
     def whole(self, chips: AcceleratorSet) -> WholeChips:
         """What ``chips`` take in area, power and money, part by part."""

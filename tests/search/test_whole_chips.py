@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_study import small_study, solved, write_hardware
 
@@ -12,11 +14,15 @@ import phaze
 from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
 from Common.progress import SilentProgress
+from Estimator.chips.chip_limits import ChipLimits
+from Estimator.chips.limit_refusals import refuse_none_left
+from Estimator.chips.whole_chip import WholeChips
 from Solver.chip_records import ChipPart
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search.requery import priced
 from Studies.finished_run import open_run
+from Studies.hardware import designed_accelerators
 from Studies.problem import hardware_of
 from Studies.request import Request
 from Studies.resolve import resolve
@@ -183,17 +189,56 @@ def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> No
     assert len(chips) == fitting.sum()  # a lower clock saves every chip that is too hot at its own
 
 
+@pytest.mark.parametrize("limit", ["max_area", "max_power", "max_chip_cost", "max_cluster_cost"])
+def test_the_least_that_a_refusal_names_leaves_a_chip(limit: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        hardware_of(study(tmp_path, **{limit: 0.5}))
+    found = re.search(r"its chips \w+ ([0-9.]+) \w+ or more", str(refused.value))
+    assert found is not None
+    least = float(found[1])
+    assert len(designed_accelerators(study(tmp_path, **{limit: least})))
+    with pytest.raises(InputError, match="leaves no chip"):
+        hardware_of(study(tmp_path, **{limit: 0.999 * least}))
+
+
+def test_limits_that_leave_chips_each_but_none_together_are_refused_as_that() -> None:
+    """A small hot chip and a large cool one; a third limit that only the large one keeps."""
+    area, power, cost, nothing = np.array([[100.0, 200.0], [300.00011, 100.0], [50.0, 40.0], [0.0, 0.0]])
+    chips = WholeChips(area, nothing, power, cost, cost, nothing, np.ones(2, dtype=bool))
+    for limits, said in (
+        (
+            ChipLimits(area_mm2=150.0, power_w=150.0),
+            "--max-area 150 and --max-power 150 together leave no chip of mine: chips within the other take 200.0 mm2 or more or "
+            "draw 300.1 W or more; raise one of them, or leave it out",
+        ),
+        (
+            ChipLimits(area_mm2=150.0, power_w=150.0, cost_usd=45.0),
+            "--max-area 150, --max-power 150 and --max-chip-cost 45 together leave no chip of mine: chips within the others take "
+            "200.0 mm2 or more; raise one of them, or leave it out",
+        ),
+    ):
+        with pytest.raises(InputError) as refused:
+            refuse_none_left(limits, "mine", chips)
+        assert str(refused.value) == said
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"max_cluster_cost": 10}, "USD with its share of servers per chip"),
+        ({"max_cluster_cost": 10}, "--max-cluster-cost 10 leaves no chip of whole: its chips cost [0-9]+ USD or more with their"),
         ({"hbm_size": 32}, "hbm_size is given, but memory as it is sold says how much there is"),
         ({"memory": ["hbm2e:99"]}, "memory is 'hbm2e:99'; give a generation and 1 to 64 stacks"),
         ({"memory": ["hbm9:1"]}, "no memory named 'hbm9'"),
         ({"memory": ["hbm3:40"]}, "mm of the die's edge, and a chip of 600 mm2 has .* at most 5 stacks"),
         ({"technology": "phaze_22nm"}, "does not describe memory interfaces"),
-        ({"max_power": 1}, "limits of 1 W per chip"),
-        ({"prices": "nowhere"}, "no price named 'nowhere'"),
+        ({"max_power": 1}, "--max-power 1 leaves no chip of whole: its chips draw [0-9.]+ W or more; raise it"),
+        (
+            {"max_area": 2, "max_chip_cost": 3},
+            "--max-area 2 and --max-chip-cost 3 leave no chip of whole: .* take .* and cost",
+        ),
+        ({"chip": "other_memory", "max_power": 5}, "--max-power 5 does not allow the chip other_memory, .* would draw [0-9.]+ W"),
+        ({"prices": "nowhere"}, "no price named 'nowhere'; known: datacenter_2025 "),
+        ({"prices": "datacenter_2024"}, "did you mean 'datacenter_2025'.* known: datacenter_2025 "),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_path: Path) -> None:
@@ -211,7 +256,11 @@ def test_what_cannot_be_is_refused(changes: dict[str, object], said: str, tmp_pa
         ({"technology": "foundry_7nm"}, "carry memory as it is sold, and none is given"),
         ({"memory": ["hbm3:4"]}, "does not describe memory interfaces"),
         ({"prices": "datacenter_2025"}, "prices are of whole dies"),
-        ({"max_area": 100}, "limits of a chip's area, power and cost need whole dies"),
+        (
+            {"max_area": 100},
+            "--max-area 100 needs whole dies, which the technology phaze_22nm of the design space small",
+        ),
+        ({"max_area": 9, "max_power": 8}, "--max-area 9 and --max-power 8 need whole dies"),
     ],
 )
 def test_the_published_setting_has_no_whole_chips(changes: dict[str, object], said: str, tmp_path: Path) -> None:
