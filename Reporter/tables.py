@@ -11,6 +11,7 @@ from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
 from Reporter.conventions import mfu_meaning
+from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
@@ -52,6 +53,7 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
     if best.chip is not None:
         tables.append(chip_table(best.chip))
+    tables += front_tables(result)
     print_tables(tables, stream, wide=wide)
     print_lines(_sentences(result, best), stream)
     if differing is not None:

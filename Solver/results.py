@@ -15,6 +15,7 @@ from Estimator.profiled.sources import SourceCounts
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.chip_records import ChipReport
+from Solver.front_records import ModelFront
 from Solver.problem import Objective
 
 MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
@@ -455,6 +456,7 @@ class SearchResult:
     heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
     own_best: dict[str, float] = field(default_factory=dict)
     part: PartReport | None = None  # where a part of the space was searched
+    fronts: tuple[ModelFront, ...] = ()  # of chips, where one over several axes was certified
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules, PricedOperator
 from Solver.search.search import ScoredPoint, Searched, search
 from Studies.file_contents import file_contents
+from Studies.fronts import fronts_of
 from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
@@ -113,6 +114,7 @@ def write_answer(
     run = searched.run
     with run.phase("files"):
         designs = _joined_designs(others) if others else designs_table(searched.groups, run.hardware, run.problem.front)
+        searched = replace(searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front)))
         files = _files(request, searched, contents, designs)
         write_run(request.folders.run, replace(files, manifest=replace(files.manifest, parts=parts)), csv=request.csv)
     return searched.result

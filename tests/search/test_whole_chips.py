@@ -14,6 +14,7 @@ import phaze
 from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
 from Common.progress import SilentProgress
+from Estimator.chips.accelerator import SIZES
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.whole_chip import WholeChips
@@ -21,7 +22,7 @@ from Solver.chip_records import ChipPart
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search.requery import priced
-from Studies.finished_run import open_run
+from Studies.finished_run import FinishedRun, open_run
 from Studies.hardware import designed_accelerators
 from Studies.problem import hardware_of
 from Studies.request import Request
@@ -94,6 +95,24 @@ def test_the_best_is_the_best_of_all_chips_one_by_one(objective: Objective, tmp_
     assert max(values) <= result.best.value * (1 + 1e-9)
 
 
+def told_as_it_is(run: FinishedRun, columns: list[str]) -> None:
+    """The chips that the result tells of the front are some of those of the table, the fastest first, at most twelve."""
+    assert len(run.result.fronts) == bool(columns)
+    for front in run.result.fronts:
+        on_front = run.designs[run.designs["on_front"]]
+        chips = on_front.groupby([*SIZES, "memory_system"])
+        fastest = sorted(chips["throughput_samples_per_s"].max(), reverse=True)
+        shown = [chip.throughput_samples_per_s for chip in front.chips]
+        assert front.chips_there_are == len(fastest) and len(shown) == min(len(fastest), 12)
+        assert shown == sorted(shown, reverse=True) and [shown[0], shown[-1]] == [fastest[0], fastest[-1]]
+        for chip in front.chips:
+            sizes = [getattr(chip.accelerator, name) for name in SIZES]
+            rows = chips.get_group((*sizes, chip.accelerator.memory_system))
+            amounts = rows[columns].to_numpy().tolist()
+            assert [chip.throughput_samples_per_s, *chip.amounts.values()] in amounts
+            assert {*chip.hbm_bytes} <= {*rows["hbm_bytes"]}
+
+
 def test_the_front_is_the_one_that_was_asked_for_and_the_optimum_is_the_same(
     cheapest: tuple[Path, SearchResult], tmp_path: Path
 ) -> None:
@@ -115,6 +134,7 @@ def test_the_front_is_the_one_that_was_asked_for_and_the_optimum_is_the_same(
         on_front, evaluated = run.designs["on_front"], run.designs["status"] == "evaluated"
         assert run.manifest.pareto_front_points == on_front.sum() and (on_front.any() == bool(front))
         columns = [axis_column(run.designs, axis) for axis in front]
+        told_as_it_is(run, columns)
         values = run.designs.loc[evaluated, columns].to_numpy() * ([1, *[-1] * len(front[1:])] if front else [])
         for kept in values[on_front[evaluated]]:
             assert not ((values >= kept).all(axis=1) & (values > kept).any(axis=1)).any()
@@ -155,7 +175,7 @@ def test_the_run_reads_back_and_its_plan_is_priced_alike(
 ) -> None:
     best = cheapest[1].best
     folder = next((cheapest[0] / "out").rglob("best.json")).parent
-    assert open_run(folder).result.best == best and best is not None
+    assert open_run(folder).result == cheapest[1] and best is not None
     assert phaze.main(["evaluate", "--plan", str(folder / "best.json"), "--format", "json"]) == 0
     (plan,) = best.models.values()
     assert f'"iteration_s":{plan.time_per_batch_s:.6}'[:20] in capsys.readouterr().out.replace(" ", "")
