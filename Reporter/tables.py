@@ -15,6 +15,7 @@ from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
+from Studies.remarks import better_beyond, missing_sizes
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
@@ -47,7 +48,11 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
             _print_stages_that_differ(differing, stream, wide=wide)
         return
     best = result.best
-    tables = [optimum_table(result), size_table(result)]
+    print_tables([optimum_table(result)], stream, wide=wide)
+    lacking = missing_sizes(result)
+    if lacking:
+        print_lines([lacking, ""], stream)
+    tables = [size_table(result)]
     if result.references:
         tables.append(reference_table(result.references, unit_of(best)))
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
@@ -76,6 +81,9 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
         f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
     )
+    beyond = better_beyond(result)
+    if beyond:
+        yield beyond
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
         utilised = f"MFU {share(plan.model_flops_utilization)}, {mfu_meaning(plan.sequence_length)}"

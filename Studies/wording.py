@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Degrees = DesignDegrees | ExpertReport | FrontChip | ModelPlan | PlanRow | PlanSummary | SizeRow
 
 GIGA = 1e9
+DESIGNED = "designed accelerators"  # what plans run on where no chip or device was given
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from small_study import small_study, solved, write_hardware
 import phaze
 from Common.choices import FrontAxis, Objective
 from Common.errors import InputError
+from Common.numbers import number
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import SIZES
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.whole_chip import WholeChips
+from Reporter.tables import print_result
 from Solver.chip_records import ChipPart
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
@@ -25,6 +29,7 @@ from Solver.search.requery import priced
 from Studies.finished_run import FinishedRun, open_run
 from Studies.hardware import designed_accelerators
 from Studies.problem import hardware_of
+from Studies.remarks import absence
 from Studies.request import Request
 from Studies.resolve import resolve
 from Studies.search_run import search_context
@@ -207,6 +212,67 @@ def test_limits_hold_and_the_clock_falls_where_power_binds(tmp_path: Path) -> No
     assert slowed and all(clock < space.platform.frequency_hz for clock in slowed)
     fitting = (whole.area_mm2 <= limits["max_area"]) & (whole.cost_usd <= 500.0)
     assert len(chips) == fitting.sum()  # a lower clock saves every chip that is too hot at its own
+
+
+NARROW = {"num_tc": [1], "num_vc": [2], "width": [64], "depth": [64], "width_vc": [128], "glb_mib": [4], "memory": ["gddr6:2"]}
+
+
+def test_a_known_chip_beyond_the_space_that_is_better_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (known,) = SPACE["references"]
+    other = known | {"accelerator": known["accelerator"] | {"memory": "hbm2e:1"}}
+    files = write_hardware(tmp_path / "narrow", SPACE | {"axes": NARROW, "references": [other]})
+    small = {"micro_batch_size": [1], "recompute": "none", "output": str(tmp_path / "out")} | files
+    found = solved(study(tmp_path, **small))
+    (reference,) = found.references
+    assert found.best is not None and found.best.optimal and reference.value > 1.1 * found.best.value
+    foreign = "2 tensor cores, 64 vector lanes, 16 MiB of GLB and hbm2e:1"
+    ratio = number(reference.value / found.best.value, 3)
+    said = (
+        f"other_memory, which is not in this space ({foreign} are not on its axes), reaches {ratio} times what the best found "
+        "here does; what is proven is about the chips of the space whole alone"
+    )
+    print_result(found, sys.stdout)
+    assert said in capsys.readouterr().out.splitlines()
+    assert phaze.main(["report", str(tmp_path / "out")]) == 0
+    assert f"O{said[1:]}." in (tmp_path / "out" / "report.html").read_text()
+    space = found.hardware.records.space
+    assert space is not None
+    for chip, budget, why in (
+        (
+            replace(reference.accelerator, memory_system="gddr6:2"),
+            space,
+            "2 tensor cores, 64 vector lanes and 16 MiB",
+        ),
+        (space.generate().accelerator(0), space, ""),
+        (space.generate().accelerator(0), replace(space, budget_mm2=1.0), "mm2 are beyond the budget of 1 mm2"),
+    ):
+        assert why in absence(chip, budget) and bool(why) == bool(absence(chip, budget))
+    least = reference.accelerator.area_mm2 * 0.999
+    limited = solved(study(tmp_path, **small | {"max_area": least, "output": str(tmp_path / "limited")}))
+    assert limited.best is not None and limited.references[0].value > 1.1 * limited.best.value
+    print_result(limited, sys.stdout)
+    assert "which is not in this space" not in capsys.readouterr().out
+
+
+def test_memory_sizes_that_bounds_close_are_told_below_the_table(
+    cheapest: tuple[Path, SearchResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("Solver.search.large_spaces.MANY_POINTS", 1)
+    found = solved(study(tmp_path, front="none", output=str(tmp_path / "out")))
+    told = {point.hbm_bytes for point in found.per_hbm}
+    space = found.hardware.records.space
+    assert space is not None
+    lacking = [label for label in SPACE["axes"]["memory"] if space.platform.memory(label).capacity_bytes not in told]
+    assert lacking
+    print_result(found, sys.stdout)
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [place for place, line in enumerate(lines) if line.startswith("not in these tables: ")]
+    assert lines[line].endswith(f"a search of that memory alone tells it (--memory {' '.join(lacking)})")
+    assert line < lines.index("per HBM and micro-batch size")
+    assert phaze.main(["report", str(tmp_path / "out")]) == 0
+    assert "Not in these tables: " in (tmp_path / "out" / "report.html").read_text()
+    print_result(cheapest[1], sys.stdout)
+    assert "not in these tables" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("limit", ["max_area", "max_power", "max_chip_cost", "max_cluster_cost"])
