@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from Common.errors import InputError
 from FrontDoor.help_text import COLUMNS, SETTING_GROUPS, TRAINING_GROUPS, HelpFormatter, usage_of
 from FrontDoor.names import LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
 from FrontDoor.parser import Parser, SetAction, add_one, add_table
@@ -82,11 +83,21 @@ def _add_run_solver(parser: Parser) -> None:
     _add_study(parser)
     parser.add_argument(
         "--parts",
-        type=int,
+        type=_parts,
         metavar="N",
         help="divide the design space into N parts, which tell each other of their best; search them apart and join them",
     )
     _add_executor(parser, "parts", "with --parts: ")
+
+
+def _parts(text: str) -> int:
+    """How many parts are asked for; whether there can be so many is for whoever divides the space to say."""
+    from Estimator.chips.space_part import no_count
+
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(no_count(text)) from None
 
 
 def _add_executor(parser: Parser, what: str, where: str = "") -> None:

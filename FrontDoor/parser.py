@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from Common.errors import InputError
@@ -16,6 +18,7 @@ from Studies.request import settings_for
 
 CONSTANTS = "constants"
 LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
+_MISSED = re.compile(r"argument (?P<flags>-\S+): expected .*argument")
 MANY = 99  # values of a flag that takes any number
 _NAMED = (
     {"model": "NAME", "output": "DIR", "name": "NAME"}
@@ -42,6 +45,8 @@ class FlagWords:
 class Parser(argparse.ArgumentParser):
     """Refuses with an ``InputError``."""
 
+    _typed: tuple[str, ...] = ()
+
     def flag_words(self) -> list[FlagWords]:
         """Flags as a shell completes them."""
         return [_words_of(action) for action in self._actions if action.option_strings]
@@ -61,9 +66,25 @@ class Parser(argparse.ArgumentParser):
             raise InputError(f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' lists what is allowed")
         return super()._get_values(action, words)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As of every parser; the words are kept for a refusal, which argparse does not tell them."""
+        self._typed = () if args is None else tuple(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Refuse."""
-        raise InputError(f"{message}; '{self.prog} --help' lists what is allowed")
+        raise InputError(f"{self._dashed(message) or message}; '{self.prog} --help' lists what is allowed")
+
+    def _dashed(self, message: str) -> str:
+        """What is wrong where ``message`` misses the value of a flag, and a word behind that begins with a dash is no flag."""
+        missed = _MISSED.match(message)
+        flags = () if missed is None else missed["flags"].split("/")
+        for flag, value in pairwise(self._typed):
+            known = value.partition("=")[0] in self._option_string_actions
+            if flag in flags and value.startswith("-") and value.strip("-") and not known:
+                given = f"{flag} is followed by {value!r:.100}, which begins with a dash and so is taken for a flag"
+                return f"{given}; if it is the value, write {flag}={value:.100}"
+        return ""
 
 
 def add_table(parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] = SETTING_GROUPS) -> None:

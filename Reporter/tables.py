@@ -11,9 +11,11 @@ from GraphExtractor.names import label
 from Plans.results import Breakdown, Status
 from Reporter.chip_tables import chip_sentences, chip_table
 from Reporter.conventions import mfu_meaning
+from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
+from Studies.remarks import better_beyond, missing_sizes
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
@@ -46,12 +48,17 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
             _print_stages_that_differ(differing, stream, wide=wide)
         return
     best = result.best
-    tables = [optimum_table(result), size_table(result)]
+    print_tables([optimum_table(result)], stream, wide=wide)
+    lacking = missing_sizes(result)
+    if lacking:
+        print_lines([lacking, ""], stream)
+    tables = [size_table(result)]
     if result.references:
         tables.append(reference_table(result.references, unit_of(best)))
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
     if best.chip is not None:
         tables.append(chip_table(best.chip))
+    tables += front_tables(result)
     print_tables(tables, stream, wide=wide)
     print_lines(_sentences(result, best), stream)
     if differing is not None:
@@ -74,6 +81,9 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         f"best: {hardware_text(best.accelerator, result.hardware)} with {memory_text(best.hbm_bytes)} GiB HBM, "
         f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} {unit_of(best)}, {_proof(best)}"
     )
+    beyond = better_beyond(result)
+    if beyond:
+        yield beyond
     for name, plan in best.models.items():
         memory = stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
         utilised = f"MFU {share(plan.model_flops_utilization)}, {mfu_meaning(plan.sequence_length)}"
@@ -234,6 +244,8 @@ def space_table(size: SpaceSize) -> TextTable:
         "shapes of plans (layout, degrees in a layer and their places, micro-batch size, recomputation)": size.shapes,
         "design points": size.points,
     }
+    if size.parts is not None and size.largest_part is not None:
+        rows |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
     for name, count in rows.items():
         table.add_row(name, f"{count:,}")
     plans = "known once the model is traced" if size.plans is None else f"{size.plans:,}"

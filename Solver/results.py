@@ -15,6 +15,7 @@ from Estimator.profiled.sources import SourceCounts
 from Plans.plan import Plan, UniformPlan, plan_mapping
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
 from Solver.chip_records import ChipReport
+from Solver.front_records import ModelFront
 from Solver.problem import Objective
 
 MEETS = 1e-9  # relative: what rounding leaves between a bound and the plan that meets it
@@ -455,11 +456,15 @@ class SearchResult:
     heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
     own_best: dict[str, float] = field(default_factory=dict)
     part: PartReport | None = None  # where a part of the space was searched
+    fronts: tuple[ModelFront, ...] = ()  # of chips, where one over several axes was certified
 
 
 @dataclass(frozen=True)
 class SpaceSize:
-    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has."""
+    """What a study would evaluate (``--dry-run``); ``plans`` is None where only a trace tells how many layers a model has.
+
+    ``parts`` are those that the space is divided into, the largest of ``largest_part`` accelerators; None: it is not.
+    """
 
     configurations: int
     memory_sizes: int
@@ -468,3 +473,5 @@ class SpaceSize:
     shapes: int
     points: int
     plans: int | None
+    parts: int | None = None
+    largest_part: int | None = None

@@ -6,32 +6,34 @@ which modes take it. It is looked up before a file is read or a model is traced.
 
 from collections.abc import Collection, Iterator, Mapping
 
+from Common.echo import clipped
 from Common.errors import InputError
-from Common.settings import shown
+from Common.settings import REFUSED, shown
 from Studies.annotations import Hardware, Mode
 from Studies.request import request_fields
 
 
-def inapplicable(stated: Collection[str], origins: Mapping[str, str]) -> Iterator[InputError]:
+def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> Iterator[InputError]:
     """Refusals of settings that do not apply to the hardware that is given, one for each of ``origins`` (file, command line).
 
-    ``stated`` are the keys of the settings that were given, ``origins`` where.
+    ``stated`` are the settings that were given, ``origins`` where.
     """
     given = "device" in stated
     about = Hardware.CHIPS if given else Hardware.DEVICES
     wrong = [field.key for field in request_fields() if field.key in stated and field.about.hardware is about]
     wrong = [key for key in wrong if key != "device"]
     for origin in dict.fromkeys(origins[key] for key in wrong):
-        flags = [shown(key, origin) for key in wrong if origins[key] == origin]
-        names, them = _joined(flags), "it" if len(flags) == 1 else "them"
+        flags = {key: shown(key, origin) for key in wrong if origins[key] == origin}
+        them = "it" if len(flags) == 1 else "them"
         if given:
-            device = shown("device", origins["device"])
+            names = _joined([_valued(flag, stated[key]) for key, flag in flags.items()])
+            device, named = shown("device", origins["device"]), _valued("the device", stated["device"])
             yield InputError(
-                f"{origin}: {names} {'is' if len(flags) == 1 else 'are'} about chips to design, but the device is given; "
+                f"{origin}: {names} {'is' if len(flags) == 1 else 'are'} about chips to design, but {named} is given; "
                 f"leave {them} or {device} out"
             )
         else:
-            verb = "belongs" if len(flags) == 1 else "belong"
+            names, verb = _joined([*flags.values()]), "belongs" if len(flags) == 1 else "belong"
             yield InputError(f"{origin}: {names} {verb} to devices that exist; add --device, or leave {them} out")
 
 
@@ -49,6 +51,20 @@ def unasked(stated: Collection[str], mode: Mode, file: str | None = None) -> Ite
         yield InputError(
             f"no device was given; name one with --device: {', '.join(device_names())}; or a designed chip with --chip"
         )
+
+
+def _valued(name: str, value: object) -> str:
+    """A setting with its value, where that was not refused."""
+    if value is REFUSED:
+        return name
+    values = value if isinstance(value, list | tuple) else (value,)
+    return " ".join((name, *map(_plain, values)))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return clipped(str(int(value) if isinstance(value, float) and value.is_integer() else value))
 
 
 def _joined(names: list[str]) -> str:

@@ -27,7 +27,8 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
     on_devices = "device" in values
     for change in changes:
         if on_devices and change.kind in OF_CHIPS:
-            raise InputError(f"{change.asked!r:.200} is about chips to design, but the device is given; leave one of them out")
+            device = f"the device {values['device']!s:.100}"
+            raise InputError(f"{change.asked!r:.200} is about chips to design, but {device} is given; leave one of them out")
         if not on_devices and change.kind is Kind.DEVICE:
             raise InputError(f"{change.asked!r:.200} belongs to devices that exist; add --device, or leave it out")
         if not whole and change.kind in {Kind.MEMORY, Kind.PRICES}:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from Common.errors import InputError
 from Common.files import named_file
 from Common.records import to_json
@@ -16,6 +19,8 @@ from Estimator.chips.cores_file import read_cores_json
 from Estimator.chips.cost import Prices, load_prices
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import SpaceChanges, load_chip, load_design_space, with_changes
+from Estimator.chips.limit_refusals import refuse_chip
+from Estimator.chips.space_part import part_numbers
 from Estimator.devices.device import Device, Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.hardware_files import hardware_names, load_cluster
@@ -114,11 +119,9 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
     space, cores = design_space_of(request), replaced_by(request)
     if request.hardware.chip is not None:
         chip = AcceleratorSet.of([request.hardware.chip])
-        if not space.limits.passing(space.whole(chip)).all():
-            raise InputError(
-                f"the chip {request.chip} exceeds what a chip may take, {space.limits.words}, or its dies cannot carry its "
-                "memory; give another chip, or leave limits out"
-            )
+        whole = space.whole(chip)
+        if not space.limits.passing(whole).all():
+            refuse_chip(space.limits, str(request.chip), whole)
         return chip
     if cores is None:
         return space.generate(request.part)
@@ -128,6 +131,19 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
         "accelerators are those of %s (%d); delete it to search the design space %s", cores, len(accelerators), space.name
     )
     return accelerators
+
+
+def part_sizes(request: Request, count: int) -> NDArray[np.int64]:
+    """How many accelerators each of ``count`` parts has of what ``request`` compares, shape (count,).
+
+    Raises:
+        InputError: the file of accelerators is none.
+    """
+    cores = replaced_by(request)
+    if cores is None:
+        return design_space_of(request).part_sizes(count)
+    numbers = part_numbers(np.arange(len(read_cores_json(cores))), count)
+    return np.bincount(numbers - 1, minlength=count)
 
 
 def design_space_of(request: Request) -> DesignSpace:

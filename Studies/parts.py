@@ -13,13 +13,13 @@ from Common.errors import InputError, PhazeError
 from Common.numbers import number
 from Common.progress import Progress
 from Estimator.chips.accelerator import Accelerator
-from Estimator.chips.space_part import MOST_PARTS, SpacePart
+from Estimator.chips.space_part import MOST_PARTS, SpacePart, no_count
 from Plans.results import Status
 from Solver.results import Counts, SearchResult, SpaceSize
 from Solver.search.run import Run, Stores
 from Studies.checks import check_part
 from Studies.finished_run import FinishedRun, open_run
-from Studies.hardware import designed_accelerators
+from Studies.hardware import designed_accelerators, part_sizes
 from Studies.problem import chips_of, hardware_report, search_problem, space_size
 from Studies.request import Request
 from Studies.run_directory import PartRecord, PartsRecord
@@ -47,27 +47,39 @@ def parts_of(request: Request, count: int) -> tuple[Request, ...]:
     Raises:
         InputError: there cannot be so many, or what is asked takes the whole space at once.
     """
+    check_parts(request, count)
+    return tuple(replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count))
+
+
+def check_parts(request: Request, count: int) -> None:
+    """Refuse parts that there cannot be.
+
+    Raises:
+        InputError: as ``parts_of``.
+    """
     if not 1 <= count <= MOST_PARTS:
-        raise InputError(f"--parts {count} is not possible; give a whole number from 1 to {MOST_PARTS:,}")
+        raise InputError(no_count(count))
     if request.on_devices:
         raise InputError(f"the device {request.device} is given, and no space of chips to divide; leave --device out, or --parts")
     if request.space_part is not None:
         raise InputError(f"space_part is {request.space_part}, one part alone, and --parts searches all; leave one of them out")
     if request.force_reextract_model:
         raise InputError("force_reextract_model would extract every graph once for each part; leave it out, or the parts")
-    parts = tuple(replace(request, space_part=str(part), csv=False) for part in SpacePart.all_of(count))
-    check_part(parts[0])
-    return parts
+    check_part(replace(request, space_part=str(SpacePart(1, count))))
 
 
 def parted_size(request: Request, count: int) -> SpaceSize:
-    """Count what a search in ``count`` parts would look at, a part at a time.
+    """Count what a search in ``count`` parts would look at, and how much of it the largest part has.
 
     Raises:
-        InputError: as ``parts_of``.
+        InputError: as ``parts_of``, or the space has no chips.
     """
-    sizes = [space_size(part) for part in parts_of(request, count)]
-    return replace(sizes[0], configurations=sum(each.configurations for each in sizes), points=sum(each.points for each in sizes))
+    check_parts(request, count)
+    sizes = part_sizes(request, count)
+    every = int(sizes.sum()) or len(designed_accelerators(request))  # which refuses a space without any
+    first = space_size(replace(request, space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
+    points = every * first.memory_sizes * first.shapes
+    return replace(first, configurations=every, points=points, parts=count, largest_part=int(sizes.max()))
 
 
 def run_parts(request: Request, count: int, executor: Executor, named: str, progress: Progress, on_part: OnPart) -> JoinedRun:

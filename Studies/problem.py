@@ -23,6 +23,7 @@ from Studies.annotations import Mode
 from Studies.hardware import CHIP_SOFTWARE, design_space_of, designed_accelerators
 from Studies.layouts import other_layouts
 from Studies.request import Request
+from Studies.wording import DESIGNED
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ def _title(request: Request) -> str:
     if request.hardware.device is not None:
         return request.hardware.device.title
     if request.chip is None:
-        return "designed accelerators"
+        return DESIGNED
     return "accelerator" if "/" in request.chip else request.chip
 
 

@@ -17,23 +17,25 @@ from typing import TYPE_CHECKING, Any, Self
 from Common.choices import FrontAxis
 from Common.errors import InputError
 from Common.files import pack, parse_json, refuse_replacing, write_atomically
-from Common.records import to_json
+from Common.records import parse_yaml, to_json
 from Common.sealed import KEY, digest_of, with_digest
 from Plans.results import Status
 from Solver.results import Counts, SearchResult
 from Solver.search.run import PhaseRecord
 from Solver.search.schedule_records import KeptSchedules
 from Studies.folders import REPOSITORY
+from Studies.request import request_fields
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
+MANIFEST, STUDY = "manifest.json", "study.yaml"
+MOST_NAMED = 6  # settings in which another study differs
 RUN_FILES = (
     "best.json",
-    "study.yaml",
+    STUDY,
     MANIFEST,
     "designs.parquet",
     "designs.csv",
@@ -128,6 +130,43 @@ def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
         refuse_replacing(folder, names, "run")
 
 
+def warn_of_replaced(folder: Path, study_yaml: str, flag: str) -> None:
+    """Say, where ``folder`` holds the run of another study than ``study_yaml``, that a run there will replace it.
+
+    ``flag`` is what keeps it if it is given otherwise.
+    """
+    other = _other_settings(folder / STUDY, study_yaml)
+    if not other:
+        return
+    more = f" and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+    logger.warning(
+        "%s holds the run of another study, which differs in %s%s; this one will replace it, its report and trace too; to keep "
+        "it, stop this one and give another %s",
+        folder,
+        ", ".join(other[:MOST_NAMED]),
+        more,
+        flag,
+    )
+
+
+def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
+    """In which settings that decide the study of a run that is there differs from this one; none where there is none."""
+    if not study.is_file():
+        return ()
+    content = study.read_bytes()
+    if content == study_yaml.encode():
+        return ()
+    try:
+        there, here = (parse_yaml(text, STUDY) for text in (content.decode(), study_yaml))
+    except (InputError, UnicodeDecodeError):
+        return (f"a {STUDY} that cannot be read",)
+    if not isinstance(there, dict) or not isinstance(here, dict):
+        return (f"a {STUDY} without settings",)
+    beside = {field.key for field in request_fields() if not field.about.decides}
+    keys = dict.fromkeys((*there, *here))
+    return tuple(str(key) for key in keys if key not in beside and there.get(key) != here.get(key))
+
+
 def _of_a_run(manifest: Path) -> bool:
     try:
         document = parse_json(manifest.read_bytes(), str(manifest))
@@ -178,13 +217,11 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    study = folder / "study.yaml"
-    if study.is_file() and study.read_bytes() != files.study_yaml.encode():
-        logger.warning("%s held the answer of another study, which this one replaces, its report and trace too", folder)
+    if _other_settings(folder / STUDY, files.study_yaml):
         for name in ("report.html", "trace.json"):
             (folder / name).unlink(missing_ok=True)
     (folder / "best.json").unlink(missing_ok=True)
-    contents = {"study.yaml": files.study_yaml.encode(), "schedules.json.gz": pack(to_json(files.schedules))}
+    contents = {STUDY: files.study_yaml.encode(), "schedules.json.gz": pack(to_json(files.schedules))}
     for name, table in (("designs", files.designs), ("plans", files.plans)):
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")

@@ -22,6 +22,7 @@ from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules, PricedOperator
 from Solver.search.search import ScoredPoint, Searched, search
 from Studies.file_contents import file_contents
+from Studies.fronts import fronts_of
 from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
@@ -33,6 +34,7 @@ from Studies.run_directory import (
     PartsRecord,
     RunFiles,
     check_replaceable,
+    warn_of_replaced,
     write_run,
 )
 from Studies.sweep.points import key_of
@@ -58,11 +60,14 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 def prepared(request: Request) -> dict[str, str]:
     """Hashes of the files that ``request`` names, taken before they are read for its answer; its folder can be written.
 
+    Says so where that holds the run of another study, which will be replaced.
+
     Raises:
         InputError: it cannot, or holds files that no run wrote, or a file is not there any more.
     """
     check_writable(request.folders.run)
     check_replaceable(request.folders.run)
+    warn_of_replaced(request.folders.run, request.to_yaml(), "--name" if request.output is None else "--output")
     return file_contents(request)
 
 
@@ -109,6 +114,7 @@ def write_answer(
     run = searched.run
     with run.phase("files"):
         designs = _joined_designs(others) if others else designs_table(searched.groups, run.hardware, run.problem.front)
+        searched = replace(searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front)))
         files = _files(request, searched, contents, designs)
         write_run(request.folders.run, replace(files, manifest=replace(files.manifest, parts=parts)), csv=request.csv)
     return searched.result

@@ -14,8 +14,8 @@ from Common.choices import FrontAxis, KeyExchange, LayoutName, Recompute
 from Estimator.chips.accelerator import COLUMNS, STANDARD, VARIED, AcceleratorSet
 from Plans.assignment import Assignment
 from Solver.hardware import DesignedChips, Hardware
-from Solver.plan_search.best_plan import PlanStatus
 from Solver.pareto import better_is_larger, nondominated
+from Solver.plan_search.best_plan import PlanStatus
 from Solver.search.points import PointGroup, PointStatus
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
     from Plans.results import Breakdown
     from Solver.chip_records import BoughtCluster
+    from Solver.front_records import FrontChip
     from Solver.results import (
         AxisValue,
         DesignPoint,
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from Studies.sweep.results import PlanRow, PointResult
     from Studies.tables import DesignDegrees
 
-    Degrees = DesignDegrees | ExpertReport | ModelPlan | PlanRow | PlanSummary | SizeRow
+    Degrees = DesignDegrees | ExpertReport | FrontChip | ModelPlan | PlanRow | PlanSummary | SizeRow
 
 GIGA = 1e9
+DESIGNED = "designed accelerators"  # what plans run on where no chip or device was given
 EQUAL = 1e-9  # relative: values closer than this are equal
 UNITS = {
     Objective.THROUGHPUT: "samples/s",

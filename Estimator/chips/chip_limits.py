@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Platform
 from Estimator.chips.clock import maximum_frequency_hz
+from Estimator.chips.technology import FloatArray
 from Estimator.chips.whole_chip import WholeChips
 
 CLOCK_STEP = 0.05  # of the platform's clock, by which the clock falls where power binds
@@ -26,27 +27,66 @@ class ChipLimits:
     @property
     def any(self) -> bool:
         """Whether there is a limit at all."""
-        return any(each is not None for each in (self.area_mm2, self.power_w, self.cost_usd, self.cluster_usd))
+        return bool(self.stated)
 
     @property
-    def words(self) -> str:
-        """The limits in words, empty where there are none."""
-        shares = (self.cluster_usd, "USD with its share of servers")
-        stated = ((self.area_mm2, "mm2"), (self.power_w, "W"), (self.cost_usd, "USD"), shares)
-        return " and ".join(f"{limit:g} {unit}" for limit, unit in stated if limit is not None)
+    def stated(self) -> tuple[Stated, ...]:
+        """Those that there are."""
+        every = ((kind, getattr(self, kind.limit)) for kind in KINDS)
+        return tuple(Stated(kind, limit) for kind, limit in every if limit is not None)
 
     def passing(self, whole: WholeChips) -> NDArray[np.bool_]:
         """Which chips could be built within the limits, shape (chips,): their dies carry their memories too."""
         found: NDArray[np.bool_] = whole.buildable.copy()
-        for limit, taken in (
-            (self.area_mm2, whole.area_mm2),
-            (self.power_w, whole.peak_w),
-            (self.cost_usd, whole.cost_usd),
-            (self.cluster_usd, whole.owning_usd),
-        ):
-            if limit is not None:
-                found &= taken <= limit
+        for each in self.stated:
+            found &= each.holds(whole)
         return found
+
+
+@dataclass(frozen=True)
+class LimitKind:
+    """A field of ``ChipLimits``, the flag that states it, and the field of ``WholeChips`` it is of, in words with its unit."""
+
+    limit: str
+    flag: str
+    taken: str
+    verb: str
+    unit: str
+    beside: str = ""
+
+    def words(self, amount: str, more: str = "") -> str:
+        """``draw 41 W or more``."""
+        return f"{self.verb} {amount} {self.unit}{more}{self.beside}"
+
+
+KINDS = (
+    LimitKind("area_mm2", "--max-area", "area_mm2", "take", "mm2"),
+    LimitKind("power_w", "--max-power", "peak_w", "draw", "W"),
+    LimitKind("cost_usd", "--max-chip-cost", "cost_usd", "cost", "USD"),
+    LimitKind("cluster_usd", "--max-cluster-cost", "owning_usd", "cost", "USD", " with their share of servers"),
+)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A limit of some ``kind`` that was given."""
+
+    kind: LimitKind
+    limit: float
+
+    @property
+    def words(self) -> str:
+        """``--max-power 300``."""
+        return f"{self.kind.flag} {self.limit:.10g}"
+
+    def taken(self, whole: WholeChips) -> FloatArray:
+        """What chips have of it, shape (chips,)."""
+        taken: FloatArray = getattr(whole, self.kind.taken)
+        return taken
+
+    def holds(self, whole: WholeChips) -> NDArray[np.bool_]:
+        """Which chips are within it, shape (chips,)."""
+        return self.taken(whole) <= self.limit
 
 
 NO_LIMITS = ChipLimits()

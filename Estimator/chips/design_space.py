@@ -15,8 +15,9 @@ from Estimator.chips.accelerator import SIZES, STANDARD, Accelerator, Accelerato
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
 from Estimator.chips.die import check_edge, edge_problem
+from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.own_links import own_links
-from Estimator.chips.space_part import WHOLE, SpacePart
+from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
 
 GIGA = 1e9
@@ -135,6 +136,24 @@ class DesignSpace:
             self._refuse_empty(found)
         return every
 
+    def part_sizes(self, count: int) -> IntArray:
+        """How many accelerators each of ``count`` parts has, shape (count,); as much at once as ``generate`` takes."""
+        sizes, pieces = np.zeros(count, dtype=np.int64), -(-self.combinations // LARGEST_GRID)
+        for piece in SpacePart.all_of(pieces):
+            numbers = part_numbers(self._places(self.generate(piece)), count)
+            sizes += np.bincount(numbers - 1, minlength=count)
+        return sizes
+
+    def _places(self, chips: AcceleratorSet) -> IntArray:
+        """Where ``chips`` are among the combinations of memories, links and sizes, shape (chips,)."""
+        axes, ids = self.axes, [(each.memory, each.links) for each in self.variants]
+        variants = np.array([ids.index((each.memory, each.links)) for each in chips.variants], dtype=np.int64)[chips.variant]
+        named = {"num_tc": axes.num_tc, "num_vc": axes.num_vc, "width": axes.width, "depth": axes.depth}
+        named |= {"width_vc": axes.width_vc or (), "glb_bytes": tuple(size * MIB for size in axes.glb_mib)}
+        found = [_places_of(getattr(chips, name), values) for name, values in named.items()]
+        places: IntArray = np.ravel_multi_index((variants, *found), self.grid)
+        return places
+
     def place(self, chip: Accelerator) -> tuple[int, ...]:
         """Where ``chip`` is in the order of ``generate``: its places on the axes."""
         axes, hertz = self.axes, chip.frequency_hz or self.platform.frequency_hz
@@ -159,8 +178,8 @@ class DesignSpace:
         return tuple(np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True))
 
     def _refuse_edges(self) -> None:
-        """Refuse memories of which none lies along the edge of as large a chip as the budget and the limits allow."""
-        die, largest = self.platform.technology.die, min(self.budget_mm2, self.limits.area_mm2 or math.inf)
+        """Refuse memories of which none lies along the edge of as large a chip as the budget allows."""
+        die, largest = self.platform.technology.die, self.budget_mm2
         memories = [self.platform.memory(label) for label in self.axes.memory or ()]
         if die is None or not memories or not math.isfinite(largest):
             return
@@ -169,15 +188,21 @@ class DesignSpace:
             check_edge(largest, min(memories, key=lambda memory: memory.edge_mm), int(dies[-1]))
 
     def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+        if self.limits.any:
+            refuse_none_left(self.limits, self.name, self.whole(self._slowest(replace(self, limits=NO_LIMITS).generate())))
         self._refuse_edges()
         least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
-        refusal = f"the budget of {self.budget_mm2:g} mm2 and the keep rule"
-        if self.limits.any:
-            refusal += f" and the limits of {self.limits.words} per chip"
         raise InputError(
             f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} to {most:g} mm2) "
-            f"none passes {refusal}; widen the axes, the budget or the limits"
+            f"none passes the budget of {self.budget_mm2:g} mm2 and the keep rule; widen the axes or the budget"
         )
+
+    def _slowest(self, chips: AcceleratorSet) -> AcceleratorSet:
+        """``chips`` at the lowest clock that the limits would let them have, at which they draw least."""
+        if self.axes.frequency_ghz is not None:
+            return chips
+        clock = lowered_clocks(self.platform, self.limits)[-1]
+        return replace(chips, variants=tuple(replace(each, frequency_hz=clock) for each in chips.variants))
 
     def whole(self, chips: AcceleratorSet) -> WholeChips:
         """What ``chips`` take in area, power and money, part by part."""
@@ -229,6 +254,15 @@ class _Kept:
     chips: AcceleratorSet
     least_mm2: float
     most_mm2: float
+
+
+def _places_of(column: IntArray, axis: Sequence[int]) -> IntArray:
+    """Places of the values of ``column`` on an axis that has all of them; 0 on one without values."""
+    if not axis:
+        return np.zeros(len(column), dtype=np.int64)
+    order = np.argsort(axis)
+    found: IntArray = order[np.searchsorted(np.asarray(axis)[order], column)]
+    return found
 
 
 def _place(value: object, axis: Sequence[object]) -> int:

@@ -230,9 +230,12 @@ def _check_die(space: DesignSpace, source: str) -> None:
             f"{technology.name} does not describe them; give --technology, as foundry_7nm, and --memory, as hbm2e:4"
         )
     if space.limits.any and not space.axes.memory:
+        asked = " and ".join(each.words for each in space.limits.stated)
+        need = "needs" if len(space.limits.stated) == 1 else "need"
         raise InputError(
-            f"{source}: limits of a chip's area, power and cost need whole dies, and the technology {technology.name} does not "
-            "describe them; give --technology, as foundry_7nm, and --memory, as hbm2e:4"
+            f"{asked} {need} whole dies, which the technology {technology.name} of "
+            f"the design space {space.name} does not describe; give a --design-space of whole dies, as tpu_like_7nm, or "
+            "--technology, as foundry_7nm, and --memory, as hbm2e:4"
         )
     file = FileRefusals(Path(source))
     for clock in space.axes.frequency_ghz or ():

@@ -11,7 +11,9 @@ from Common.quantities import QuantityError, in_unit
 from Common.units import GB
 
 MOST_LINKS, MOST_BYTES_PER_S = 4096, 1e15
-_TEXT = re.compile(r"\s*(?P<count>[0-9]{1,9})\s*[x×]\s*(?P<each>.+)")
+_TEXT = re.compile(r"\s*(?P<count>[^x×]*?)\s*[x×]\s*(?P<each>.*?)\s*")
+_NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+_COUNT = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,31 @@ def own_links(text: str) -> OwnLinks:
     Raises:
         InputError: another form, or a number or a bandwidth that no links have.
     """
-    found = _TEXT.fullmatch(text)
-    count = 0 if found is None else int(found["count"])
     try:
-        each = 0.0 if found is None else float(in_unit(found["each"], "bytes/s"))
-    except (QuantityError, OverflowError):
-        each = 0.0
-    if not 1 <= count <= MOST_LINKS or not 0 < each <= MOST_BYTES_PER_S:
+        return _read(text)
+    except ValueError as wrong:
         raise InputError(
-            f"links is {text!r:.100}; give 1 to {MOST_LINKS} links and the bandwidth of each, each way, such as 18x25GB/s"
-        )
+            f"links is {text!r:.100}: {wrong}; give 1 to {MOST_LINKS} links and the bandwidth of each, each way, such as "
+            "18x25GB/s"
+        ) from wrong
+
+
+def _read(text: str) -> OwnLinks:
+    """As ``own_links``; a ``ValueError`` says what is wrong with the text."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("there is no x between the number of links and the bandwidth of each")
+    stated, given = found["count"], found["each"]
+    if not _COUNT.fullmatch(stated):
+        raise ValueError(f"{stated!r:.40} is no number of links")
+    count = int(stated)
+    if not 1 <= count <= MOST_LINKS:
+        raise ValueError(f"there cannot be {count} links")
+    try:
+        each = float(in_unit(given, "bytes/s"))
+    except (QuantityError, OverflowError):
+        unitless = " without a unit" if _NUMBER.fullmatch(given) else ""
+        raise ValueError(f"{given!r:.40} is no bandwidth{unitless}") from None
+    if not 0 < each <= MOST_BYTES_PER_S:
+        raise ValueError(f"a link cannot have {given:.40}")
     return OwnLinks(count, each)

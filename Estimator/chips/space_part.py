@@ -65,3 +65,15 @@ class SpacePart:
 
 
 WHOLE = SpacePart(1, 1)
+
+
+def part_numbers(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Which of ``count`` parts has each of ``places`` of the whole: the ``number`` of a ``SpacePart``, shape of ``places``."""
+    rows = places // count
+    found: NDArray[np.int64] = (places - rows) % count + 1
+    return found
+
+
+def no_count(given: object) -> str:
+    """That a space cannot be divided into so many parts, in a sentence."""
+    return f"--parts {given!s:.100} is not possible; give a whole number from 1 to {MOST_PARTS:,}"

@@ -79,7 +79,8 @@ def scatter(points: PointsOfModel) -> Figure:
         sort=[alt.SortField(across.value), alt.SortField("throughput", order="descending")],
         frame=[None, 0],
     ).mark_line(interpolate="step-after", color=colour("muted"), strokeWidth=1)
-    dominated = designs.transform_filter("!datum.front && !front_only").mark_point(size=12, strokeWidth=1, color=colour("faint"))
+    behind = designs.transform_filter("!datum.front && !front_only" if asked else "!datum.front")
+    dominated = behind.mark_point(size=12, strokeWidth=1, color=colour("faint"))
     front = designs.transform_filter("datum.front").mark_circle(size=34, opacity=0.95)
     named = alt.Chart(_marked_data(marked, axes))
     chips = named.transform_filter("datum.name != 'optimum'").mark_point(
@@ -102,7 +103,7 @@ def scatter(points: PointsOfModel) -> Figure:
         chips.encode(x=x, y=y, color=coded, tooltip=named_tooltip),
         best.encode(x=x, y=y, tooltip=named_tooltip),
         *names,
-    ).add_params(*menus.values(), alt.param(name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")))
+    ).add_params(*menus.values(), *(_front_alone() if asked else ()))
     return Figure(
         f"{'-'.join(('throughput', *(other_axes(asked) or axes)))}{points.suffix}",
         scatter_title(asked),
@@ -111,6 +112,13 @@ def scatter(points: PointsOfModel) -> Figure:
         len(shown),
         front_table(evaluated, asked) if asked else None,
     )
+
+
+def _front_alone() -> tuple[Any, ...]:
+    """The box that leaves the front alone on the page."""
+    import altair as alt
+
+    return (alt.param(name="front_only", value=False, bind=alt.binding_checkbox(name="Pareto front only")),)
 
 
 def scatter_title(front: Sequence[FrontAxis]) -> str:

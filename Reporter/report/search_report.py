@@ -31,6 +31,7 @@ from Reporter.report.training.run_sections import measured_sections, trainings_o
 from Reporter.report.training.training_report import training_words
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
+from Studies.remarks import better_beyond, missing_sizes
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     accelerator_text,
@@ -230,12 +231,19 @@ def _compared(run: FinishedRun, best: DesignPoint) -> list[str]:
 
 def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:
     if run.result.references:
-        yield Part("", (), (), (size_figures.reference_table(run.result.references, unit_of(best)),))
+        beyond = sentences(better_beyond(run.result))
+        yield Part("", beyond, (), (size_figures.reference_table(run.result.references, unit_of(best)),))
     experts = size_figures.expert_table(best)
     if experts.rows:
         yield Part("", (), (), (experts,))
     figures = [figure for each in points if (figure := size_figures.size_figure(each)) is not None]
-    yield Part("", (), tuple(figures), (size_figures.hbm_table(run.result), size_figures.size_table(run.result)))
+    tables = (size_figures.hbm_table(run.result), size_figures.size_table(run.result))
+    yield Part("", sentences(missing_sizes(run.result)), tuple(figures), tables)
+
+
+def sentences(remark: str) -> tuple[str, ...]:
+    """A remark as a sentence, where there is one."""
+    return (f"{capitalised(remark)}.",) if remark else ()
 
 
 def _numbers(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[KeyNumber]:

@@ -14,10 +14,11 @@ from Solver.results import DesignPoint
 from Solver.search.confirmed_schedules import LayerSchedule
 from Solver.search.requery import PricedHardware, priced
 from Solver.search.run import Run, Stores
+from Studies.annotations import Mode
 from Studies.explain.constraints import constraint_of
 from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_of, search_problem
-from Studies.request import Request
+from Studies.request import Request, settings_for
 from Studies.resolve import resolve
 from Studies.wording import EQUAL
 
@@ -123,14 +124,16 @@ def repeating(finished: FinishedRun) -> Iterator[None]:
         raise InputError(f"the study of {finished.folder} cannot be repeated: {error}") from error
 
 
-def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None) -> Request:
+def request_of(finished: FinishedRun, changes: Mapping[str, object] | None = None, *, source: str = "") -> Request:
     """What ``finished`` was asked, with ``changes`` of its settings, reading graphs from where it is now.
+
+    Refusals name the ``source`` of the changes, where it is given, else the study.
 
     Raises:
         InputError: files that the study names are gone, or the changes are not possible.
     """
-    settings = {**finished.settings, **(changes or {}), "force_reextract_model": False}
-    request = resolve(settings, {}, source=str(finished.folder / "study.yaml"), run_code=finished.run_code)
+    settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {"force_reextract_model": False}
+    request = resolve(settings, {}, source=source or str(finished.folder / "study.yaml"), run_code=finished.run_code)
     moved = (finished.folder / "GraphExtractor" / "out").is_dir()  # of a run with a folder for everything
     return replace(request, output=finished.folder) if moved else request
 

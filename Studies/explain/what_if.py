@@ -16,12 +16,13 @@ from Solver.results import DesignPoint
 from Solver.search.requery import priced
 from Solver.search.run import Run
 from Solver.search.search import search
+from Studies.annotations import Mode
 from Studies.explain.constraints import SEPARATOR
 from Studies.explain.records import WhatIf
 from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_report
-from Studies.request import Request
+from Studies.request import Request, settings_for
 from Studies.wording import EQUAL
 
 MEANT = {  # by what a shorthand is called, of constants
@@ -42,15 +43,19 @@ def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None)
     best = finished.result.best
     if best is None:
         raise InputError(f"{finished.folder} found nothing feasible, so there is no design to ask about")
-    changes = _changes(asked, finished.settings)
+    changes, named = _changes(asked, finished.settings), f"--what-if {asked:.200}"
     with repeating(finished):
         request_of(finished)
+    changes = settings_for(Mode.SEARCH).canonical(changes, named)
+    if "device" in changes and not finished.on_device:
+        raise InputError(f"{named}: the run designed chips, and a device takes a search of its own; run one with --device")
     try:
-        request = request_of(finished, changes)
+        request = request_of(finished, changes, source=named)
         run = run_of(request, progress or SilentProgress())
+        return _answer(asked, best, run, request)
     except InputError as error:
-        raise InputError(f"--what-if {asked}: {error}") from error
-    return _answer(asked, best, run, request)
+        said = str(error)
+        raise InputError(said if said.startswith(named) else f"{named}: {said}") from error
 
 
 def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf:

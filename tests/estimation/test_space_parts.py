@@ -33,6 +33,7 @@ def test_parts_of_shipped_spaces_are_disjoint_and_together_the_whole(name: str, 
     parts = [chips(space.generate(part)) for part in SpacePart.all_of(count)]
     every, whole = [chip for part in parts for chip in part], chips(space.generate())
     assert len(every) == len(whole) == len({*every}) and {*every} == {*whole}
+    assert space.part_sizes(count).tolist() == [len(part) for part in parts]
     if len(whole) > 100 * count:  # of few chips some parts have more by chance
         assert max(map(len, parts)) < 2 * min(map(len, parts))
 
@@ -66,7 +67,8 @@ def test_a_grid_too_large_to_have_at_once_is_generated_in_parts(tmp_path: Path, 
     monkeypatch.setattr(design_space, "LARGEST_GRID", space.combinations // 2)
     with pytest.raises(InputError, match="divide its search with run_solver --parts 2"):
         space.generate()
-    assert sum(len(space.generate(part)) for part in SpacePart.all_of(2)) == 29360
+    parts = [len(space.generate(part)) for part in SpacePart.all_of(5)]
+    assert sum(parts) == 29360 and space.part_sizes(5).tolist() == parts
     path = tmp_path / "space.yaml"
     path.write_text(yaml.safe_dump({"name": "none"}))
     with pytest.raises(InputError):

@@ -147,6 +147,12 @@ BAD = {
     "negative HBM": ("--model bertlarge --phaze_hbm_size -32", "number from"),
     "text for a number": ("--model bertlarge --phaze_sequence_length long", "whole number"),
     "flag without value": ("--model bertlarge --hbm-size", "expected at least one argument"),
+    "a value that begins with a dash": (
+        "--model bertlarge --links -1x5GB/s --quiet",
+        "--links is followed by '-1x5GB/s', which begins with a dash and so is taken for a flag; if it is the value, write "
+        "--links=-1x5GB/s; 'phaze run_solver --help' lists what is allowed",
+    ),
+    "the same with an equals sign": ("--model bertlarge --links=-1x5GB/s", "links is '-1x5GB/s'"),
     "model flag without value": ("--model", "expected at least one argument"),
     "unknown format": ("--model bertlarge --format xml", "table"),
     "missing config": ("--config nowhere.yaml", "cannot read nowhere.yaml"),
@@ -206,8 +212,9 @@ def test_everything_wrong_with_file_and_flags_is_said_at_once(
         f"{config}: tp is 'x', but must be a whole number from 1 to 4096",
         f"{config}: zero_stage is 7, but must be a whole number from 0 to 3",
         "command line: --solver is 'natve', but must be one of native, gurobi, highs",
-        f"{config}: hbm_size and objective are about chips to design, but the device is given; leave them or device out",
-        "command line: --solver is about chips to design, but the device is given; leave it or device out",
+        f"{config}: hbm_size 32 and objective throughput are about chips to design, but the device h100 is given; "
+        "leave them or device out",
+        "command line: --solver is about chips to design, but the device h100 is given; leave it or device out",
     ]
     assert not ran.commands
 

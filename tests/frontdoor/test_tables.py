@@ -2,12 +2,16 @@
 
 import io
 from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
+import pandas as pd
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from plans_by_hand import whole_plan
 
-from Common.choices import GroupOrder, Objective, Recompute
+from Common.choices import FrontAxis, GroupOrder, Objective, Recompute
 from Estimator.chips.accelerator import Accelerator
 from Plans.plan import Layout, StagePlan
 from Plans.results import Breakdown, PipelineReport, StageReport, Status
@@ -24,6 +28,7 @@ from Solver.results import (
     SpaceSize,
     TightMemory,
 )
+from Studies.fronts import fronts_of
 from Studies.problem import hardware_report
 from Studies.resolve import resolve
 from Studies.wording import PARTS, accelerator_text
@@ -141,6 +146,38 @@ def test_the_result_names_accelerator_plan_comparison_and_proof() -> None:
     assert "infeasible: no plan fits 32 GiB" in text
     assert "tpuv4_like" in text
     assert "files: out/here" in text
+
+
+def front_of(count: int) -> pd.DataFrame:
+    """Designs of so many chips on a front, a slower and cheaper one each, and one that is not on it."""
+    sizes = {"num_vc": 2, "width": 64, "depth": 64, "width_vc": 32, "glb_bytes": 2**20, "area_mm2": 100.0}
+    plan = {"micro_batch_size": 4, "tp": 1, "pp": 2, "dp": 3, "cp": 1, "ep": 1, "tp2": 1}
+    words = {"model": "bertlarge", "recompute": "none", "layout": "1d", "exchange": "gather"}
+    same = pd.DataFrame([sizes | plan | words | {"hbm_bytes": HBM}] * (count + 1))
+    places = np.arange(count + 1)
+    return same.assign(
+        num_tc=places + 1, throughput_samples_per_s=1e4 - 100.0 * places, owning_usd=9e3 - places, on_front=places < count
+    )
+
+
+@pytest.mark.parametrize("count", [1, 5, 12, 13, 40])
+def test_the_front_is_told_fastest_first_and_spread_evenly(count: int) -> None:
+    fronts = fronts_of(front_of(count), (FrontAxis.THROUGHPUT, FrontAxis.COST))
+    text = shown(replace(result(), fronts=fronts))
+    rows = [line for line in text.splitlines() if "TC 64x64" in line]
+    places = [int(row.split()[0]) for row in rows]
+    assert len(rows) == min(count, 12) and places == sorted(places) and {places[0], places[-1]} == {1, count}
+    steps = {after - before for before, after in pairwise(places)}
+    assert not steps or max(steps) - min(steps) <= 1
+    there = {1: "1 chip", 5: "5 chips", 12: "12 chips"}.get(count, f"12 of {count} chips, spread evenly")
+    title = f"Pareto front of throughput and cost: {there}, fastest first; all with all their plans are in out/here/designs"
+    assert title in text and text.index("where the time goes") < text.index(title) < text.index("best: ")
+    assert rows[0].split()[-6:] == ["x", "2", "x", "3", "10,000", "9,000"]
+
+
+def test_without_a_front_over_several_axes_there_is_no_table_of_it() -> None:
+    assert fronts_of(front_of(5), ()) == fronts_of(front_of(5), (FrontAxis.THROUGHPUT,)) == ()
+    assert "Pareto front" not in shown(result())
 
 
 def test_a_device_s_result_names_it_and_its_memory_and_the_rest_of_its_plan() -> None:

@@ -138,7 +138,7 @@ def test_a_device_makes_it_a_search_of_plans(tmp_path: Path) -> None:
             "search.study: micro_batch_size is 'two', but must be a whole number",
         ),
         ({"model": "bertbase", "software": "megatron_core"}, "software belongs to devices that exist"),
-        ({"model": "bertbase", "device": "a100_80gb", "hbm_size": 32}, "hbm_size is about chips to design"),
+        ({"model": "bertbase", "device": "a100_80gb", "hbm_size": 32}, "hbm_size 32 is about chips to design"),
         ({"model": ["bertbase", "gpt2"], "device": "a100_80gb"}, "places one model"),
         ({"model": "bertbasse"}, "bertbasse"),
     ],

@@ -19,6 +19,7 @@ import phaze
 from Common.errors import InputError
 from Common.files import output_file, pack, unpack
 from Common.sealed import KEY, digest_of
+from Solver.search.search import search
 from Studies.finished_run import open_run
 from Studies.folders import check_output
 from Studies.resolve import resolve
@@ -214,6 +215,33 @@ def test_tables_of_an_earlier_run_are_not_left_beside_those_of_a_later_one(tmp_p
     finished = open_run(tmp_path / "out")
     assert finished.on_device == ("device" in asked) and len(finished.plans) > 0
     assert {*finished.settings} == {*request.as_mapping()} and None not in finished.settings.values()
+
+
+def test_that_another_run_will_be_replaced_is_said_once_before_the_search(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(run, tmp_path / "out")
+    (tmp_path / "out" / "report.html").write_text("of the first")
+
+    def said() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "another study" in each.getMessage()]
+
+    def told_before(*given: Any) -> Any:
+        assert len(said()) == told
+        return search(*given)
+
+    told = 0
+    monkeypatch.setattr("Studies.search_run.search", told_before)
+    settings = open_run(run).settings
+    solved(resolve({}, settings | {"output": str(tmp_path / "out"), "csv": True}))
+    assert said() == [] and (tmp_path / "out" / "report.html").exists()
+    told = 1
+    solved(resolve({}, settings | {"output": str(tmp_path / "out"), "global_batch_size": 32, "pp": 1}))
+    assert said() == [
+        f"{tmp_path / 'out'} holds the run of another study, which differs in pp, global_batch_size; this one will replace it, "
+        "its report and trace too; to keep it, stop this one and give another --output"
+    ]
+    assert not (tmp_path / "out" / "report.html").exists()
 
 
 def test_a_link_to_nothing_cannot_be_a_folder_of_results(tmp_path: Path) -> None:

@@ -162,9 +162,14 @@ def test_what_cannot_be_bought_is_refused(tmp_path: Path, capsys: pytest.Capture
     asked = ["run_solver", "--model", "bertbase", "--output", str(tmp_path)]
     for given, said in (
         (["--max-cluster-cost", "-5"], "max-cluster-cost"),
-        (["--max-cluster-cost", "1e6", "--device", "a100"], "about chips to design"),
-        (["--max-cluster-cost", "1e6"], "need whole dies"),
-        (["--max-cluster-cost", "100", "--design-space", "tpu_like_7nm"], "100 USD with its share of servers per chip"),
+        (
+            ["--max-cluster-cost", "1e6", "--device", "h100"],
+            "--max-cluster-cost 1000000 is about chips to design",
+        ),
+        (["--front", "cost", "--device", "h100"], "--front cost is about chips to design, but the device h100 is given"),
+        (["--links", "18x25GB/s", "--device", "h100"], "--links 18x25GB/s is about chips to design, but the device h100"),
+        (["--max-cluster-cost", "1e6"], "--max-cluster-cost 1000000 needs whole dies, which the technology phaze_22nm of"),
+        (["--max-cluster-cost", "100", "--design-space", "tpu_like_7nm"], "--max-cluster-cost 100 leaves no chip of tpu_"),
     ):
         assert phaze.main([*asked, *given]) == 2
         refusal = capsys.readouterr().err

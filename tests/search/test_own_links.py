@@ -206,13 +206,27 @@ def test_a_chip_of_a_file_has_links_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["18", "0x25GB/s", "18x0GB/s", "18x-25GB/s", "x25GB/s", "18x25", "18x25GB", "9999x25GB/s", "1.5x25GB/s", "18*25GB/s"]
+    ("text", "wrong"),
+    [
+        ("18", "there is no x between the number of links and the bandwidth of each"),
+        ("18*25GB/s", "there is no x between the number of links and the bandwidth of each"),
+        ("0x25GB/s", "there cannot be 0 links"),
+        ("9999x25GB/s", "there cannot be 9999 links"),
+        ("-1x5GB/s", "'-1' is no number of links"),
+        ("1.5x25GB/s", "'1.5' is no number of links"),
+        ("x25GB/s", "'' is no number of links"),
+        ("18x0GB/s", "a link cannot have 0GB/s"),
+        ("18x-25GB/s", "a link cannot have -25GB/s"),
+        ("18x25", "'25' is no bandwidth without a unit"),
+        ("18x25GB", "'25GB' is no bandwidth"),
+        ("18x", "'' is no bandwidth"),
+    ],
 )
-def test_links_in_another_form_are_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"links is '.*'; give 1 to 4096 links and the bandwidth of each, each way, such as 18x25"
-    ):
+def test_links_in_another_form_are_refused_with_what_is_wrong(text: str, wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
         study(tmp_path, links=[text])
+    allowed = "give 1 to 4096 links and the bandwidth of each, each way, such as 18x25GB/s"
+    assert str(refused.value) == f"links is {text!r}: {wrong}; {allowed}"
 
 
 def test_links_alike_have_one_label() -> None:

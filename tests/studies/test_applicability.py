@@ -70,7 +70,10 @@ def test_a_setting_of_other_hardware_is_refused_from_flags_and_files(key: str, m
 
 
 def test_the_device_is_named_as_it_was_given() -> None:
-    with pytest.raises(InputError, match=r"^command line: --hbm-size is about chips .*; leave it or device out$"):
+    with pytest.raises(
+        InputError,
+        match=r"^command line: --hbm-size 32 is about chips to design, but the device h100 is given; leave it or device out$",
+    ):
         resolve({"model": "gpt2", "device": "h100"}, {"hbm_size": 32}, source="mine.yaml")
 
 
@@ -78,8 +81,9 @@ def test_several_of_one_place_are_one_sentence_and_places_are_kept_apart() -> No
     with pytest.raises(SeveralProblemsError) as refused:
         resolve({"model": "gpt2", "device": "h100", "objective": "throughput"}, {"hbm_size": 32, "solver": "native"}, source="f")
     assert refused.value.problems == (
-        "command line: --hbm-size and --solver are about chips to design, but the device is given; leave them or device out",
-        "f: objective is about chips to design, but the device is given; leave it or device out",
+        "command line: --hbm-size 32 and --solver native are about chips to design, but the device h100 is given; "
+        "leave them or device out",
+        "f: objective throughput is about chips to design, but the device h100 is given; leave it or device out",
     )
 
 

@@ -136,6 +136,29 @@ def test_it_is_asked_and_refused_on_the_command_line(finished: FinishedRun, caps
         assert error.startswith("phaze: ") and error.count("\n") <= 3
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "said"),
+    [
+        ("devices=abc", "devices is 'abc', but must be a whole number from 1 to 1048576"),
+        ("hbm_bandwith=2x", "unknown key 'hbm_bandwith'; did you mean 'hbm_bandwidth'?"),
+        ("seq=64,sequence_length=32", "'seq' and 'sequence_length' are the same setting; give one of them"),
+        ("prices=nowhere", "no price named 'nowhere'; known: datacenter_2025"),
+        ("micro_batch_size=4000", "micro-batch size 4000 exceeds the global batch size 64"),
+        ("device=h100", "the run designed chips, and a device takes a search of its own"),
+        ("memory_size=80", "memory_size belongs to devices that exist"),
+    ],
+)
+def test_a_refused_what_if_names_itself_and_not_the_study(finished: FinishedRun, asked_for: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        what_if(finished, asked_for)
+    assert str(refused.value).startswith(f"--what-if {asked_for}: {said}") and "study.yaml" not in str(refused.value)
+
+
+def test_a_what_if_may_name_a_setting_by_another_name_or_its_rival(finished: FinishedRun) -> None:
+    assert what_if(finished, "seq=128").best == pytest.approx(1.0)
+    assert what_if(finished, "max_tp=1").best == pytest.approx(1.0)
+
+
 def test_set_takes_constants_by_their_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hardware = write_hardware(tmp_path)
     words = f"--model bertbase --chip {tmp_path / 'chip.yaml'} --design-space {hardware['design_space']} --dry-run"

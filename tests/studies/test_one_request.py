@@ -141,9 +141,9 @@ def test_the_same_question_has_the_same_name_however_it_is_put(tmp_path: Path) -
 BAD = {
     "name that is a path, on devices": (DEVICE | {"name": "../x"}, "cannot name a folder"),
     "output that is a file, on devices": (DEVICE | {"output": __file__}, "is a file"),
-    "HBM of a device": (DEVICE | {"hbm_size": 32}, "(hbm_size|--hbm-size) is about chips to design"),
-    "objective of devices": (DEVICE | {"objective": "throughput"}, "objective is about chips to design"),
-    "a chip and a device": (DEVICE | {"chip": "tpuv4_like"}, "chip is about chips to design"),
+    "HBM of a device": (DEVICE | {"hbm_size": 32}, "(hbm_size|--hbm-size) 32 is about chips to design"),
+    "objective of devices": (DEVICE | {"objective": "throughput"}, "objective throughput is about chips to design"),
+    "a chip and a device": (DEVICE | {"chip": "tpuv4_like"}, "chip tpuv4_like is about chips to design"),
     "framework of no device": (BERT | {"software": "megatron_core"}, "software belongs to devices that exist"),
     "two models on devices": (DEVICE | {"model": "gpt2 bertlarge"}, "places one model, given gpt2, bertlarge"),
     "more devices than there are": (BERT | {"devices": 10**5}, "has 1024 devices, 100000 were asked for"),

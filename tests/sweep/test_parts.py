@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +17,17 @@ from sweep_cases import DYING
 
 from Common.errors import InputError, PhazeError
 from Common.progress import SilentProgress
+from Estimator.chips.accelerator import AcceleratorSet
+from Estimator.chips.design_space import DesignSpace
+from Estimator.chips.space_part import SpacePart
 from phaze import main as front_door
 from Plans.results import Status
 from Solver.results import SearchResult
 from Solver.search.best_known import BestKnown
 from Studies import search_run
 from Studies.finished_run import open_run
-from Studies.parts import FOLDER, JoinedRun, run_parts
+from Studies.parts import FOLDER, JoinedRun, parted_size, parts_of, run_parts
+from Studies.problem import space_size
 from Studies.request import Request
 from Studies.resolve import resolve
 from Studies.sweep.executors import Executor, InProcessExecutor, JoblibExecutor
@@ -264,6 +269,8 @@ def test_the_command_says_which_part_failed_and_ends_with_1(
     [
         (["--parts", "0"], "--parts 0 is not possible; give a whole number from 1 to"),
         (["--parts", "-2"], "--parts -2 is not possible"),
+        (["--parts", "abc"], "--parts abc is not possible; give a whole number from 1 to 10,000"),
+        (["--parts", "2.5"], "--parts 2.5 is not possible; give a whole number from 1 to 10,000"),
         (["--parts", "2", "--device", "h100"], "the device h100 is given, and no space of chips to divide"),
         (["--parts", "2", "--chip", "tpu_v4"], "the chip tpu_v4 is given, which has no parts"),
         (["--parts", "2", "--front", "energy"], "a front of throughput and energy is one over the whole space"),
@@ -286,14 +293,34 @@ def test_what_cannot_be_searched_in_parts_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_counts_a_part_at_a_time(warm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_counts_the_whole_and_its_largest_part(warm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "study.yaml"
-    path.write_text(asked(tmp_path / "parts", warm).to_yaml())
-    words = ["run_solver", "--config", str(path), "--dry-run", "--format", "json", "--quiet"]
-    assert front_door(words) == 0
-    whole = capsys.readouterr().out
+    request = asked(tmp_path / "parts", warm)
+    path.write_text(request.to_yaml())
+    words = ["run_solver", "--config", str(path), "--dry-run", "--quiet"]
+    assert front_door([*words, "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["parts"] is whole["largest_part"] is None
+    largest = max(space_size(part).configurations for part in parts_of(request, 5))
+    assert front_door([*words, "--format", "json", "--parts", "5"]) == 0
+    assert json.loads(capsys.readouterr().out) == whole | {"parts": 5, "largest_part": largest}
     assert front_door([*words, "--parts", "5"]) == 0
-    assert capsys.readouterr().out == whole
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["parts", "5"] in lines and ["accelerators", "of", "the", "largest", "part", f"{largest:,}"] in lines
+
+
+def test_a_dry_run_of_very_many_parts_generates_the_space_once(
+    warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated, generate = [], DesignSpace.generate
+
+    def counted(space: DesignSpace, *part: SpacePart) -> AcceleratorSet:
+        generated.append(part)
+        return generate(space, *part)
+
+    monkeypatch.setattr(DesignSpace, "generate", counted)
+    size = parted_size(asked(tmp_path / "parts", warm), 10_000)
+    assert size.parts == 10_000 and len(generated) < 4
 
 
 @pytest.mark.cluster

@@ -294,7 +294,7 @@ def test_a_search_file_that_lacks_something_is_refused(tmp_path: Path, missing: 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"objective": "throughput"}, "unknown key 'objective'"),
-    "HBM of a device": ({"hbm_size": 32}, "is about chips to design"),
+    "HBM of a device": ({"hbm_size": 32}, "32 is about chips to design"),
     "width that divides no heads": ({"tp": 3}, "use one of 1, 2, 4, 8, 16"),
     "context that divides no sequence": ({"cp": 3}, "use a divisor of 512"),
     "experts of none": ({"ep": 2, "dp": 2}, "has no experts"),
