@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import Platform, Variant
 from Estimator.chips.clock import maximum_frequency_hz
 from Solver.hardware import DesignedChips
-from Solver.search.large_spaces import SHARED_OUT, UNDER_LINES, Screen
+from Solver.search.large_spaces import Screen
 from Solver.search.layer_bounds import BoundedChips
 from Solver.search.plans_on_chips import EvaluatedPlans, ModelOnChips, PlansOnChips, quiet
 from Solver.search.run import Run
+from Solver.search.shape_bounds_on_chips import at_peak_rates
 from Studies.robust.uncertain import Physics
 
 FloatArray = NDArray[np.float64]
@@ -165,10 +166,8 @@ class SampledSpace:
     def _screened(self, rows: IntArray, least: float, reach: FloatArray) -> _Screened:
         """Those of ``rows`` that bounds allow to beat ``least``, and shapes; ``reach`` is lowered by all bounds."""
         screens, numbers = self._screens, self._every
-        for level in (SHARED_OUT, UNDER_LINES):
-            if not len(rows):
-                break
-            bounds = {screen.model.name: screen.bounded(rows, numbers[screen.model.name], level) for screen in screens}
+        if len(rows):
+            bounds = {screen.model.name: screen.bounded(rows, numbers[screen.model.name], at_peak_rates) for screen in screens}
             reach[rows] = np.minimum(reach[rows], self._together({name: each.most for name, each in bounds.items()}))
             if len(screens) == 1:  # of several models a shape may be good for the whole that is not the best of its own
                 numbers = {
