@@ -68,7 +68,8 @@ class ConfigurationPlans:
     """The plans of ``shared`` on configuration ``configuration`` of ``costs``.
 
     Seconds of a plan, wherever they are told or asked, count by its factor among ``weights`` (plans,), None where all count
-    alike; a plan whose factor is infinite cannot be had, as if it did not fit.
+    alike; a plan whose factor is infinite cannot be had, as if it did not fit. ``least_s`` (plans,) are known to be no more than
+    what plans take, whatever the factors.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ConfigurationPlans:
         configuration: int,
         memory_bytes: float,
         weights: FloatArray | None = None,
+        least_s: FloatArray | None = None,
     ) -> None:
         self.shared, self.costs, self.configuration, self.memory_bytes = shared, costs, configuration, memory_bytes
         graph = shared.stages
@@ -101,6 +103,8 @@ class ConfigurationPlans:
             self._shorter_part = float(part.max())
             self._nodes = np.stack([self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s], axis=1)
             self.bounds_s = self._bounds_s(follows=not self._take_longer)
+            if least_s is not None:
+                np.maximum(self.bounds_s, least_s, out=self.bounds_s)
         if weights is not None:
             self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
 

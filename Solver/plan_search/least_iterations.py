@@ -112,6 +112,12 @@ class LeastIterations:
     others: FloatArray
     constant_s: FloatArray
 
+    @classmethod
+    def shared_out(cls, part: float) -> LeastIterations:
+        """All work divided evenly: ``part`` of it, and nothing else."""
+        nothing, everything = np.zeros(1), np.full(1, ALL)
+        return cls(np.array([part]), nothing, nothing, nothing, nothing, everything, everything, nothing)
+
     def __len__(self) -> int:
         return len(self.constant_s)
 
@@ -129,6 +135,14 @@ class LeastIterations:
         lines = self._few(work) if len(self) > FEW else self
         _fill_least(*lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
         return seconds
+
+    def of_each(self, whole_s: float, alike_s: float, forward_s: float) -> FloatArray:
+        """Every line where layers take so long, shape (lines,)."""
+        like_s = min(alike_s, whole_s)
+        shown_s = self.sync_s - self.hidden * max(like_s - forward_s, 0.0) - self.hiding * like_s
+        shown_s -= self.others * (whole_s - like_s)
+        least_s: FloatArray = np.maximum(self.even * whole_s, self.fixed * whole_s + self.alike * like_s) + self.constant_s
+        return least_s + np.maximum(shown_s, 0.0)
 
     def _few(self, work: Work) -> LeastIterations:
         """Fewer lines that are at most as high and, where there is at least as much as the least of ``work``, hardly lower."""
@@ -169,11 +183,32 @@ class LeastIterations:
         return LeastIterations(*(column[rows] for column in self._columns))
 
 
+@dataclass(frozen=True, eq=False)
+class PlanLines:
+    """Two lines of every plan, (plans,) each in their order, one of which it is not below.
+
+    Either no stage has more of the like layers than one of as many stages must have, or one has.
+    """
+
+    fewest: LeastIterations
+    more: LeastIterations
+
+    @classmethod
+    def of(cls, plans: ShapePlans, memory_bytes: float, alike: LikeLayers) -> PlanLines:
+        """Those of ``plans``, infinite where plans are known not to fit in ``memory_bytes``."""
+        constant_s = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes).first_stage_bounds_s()
+        constant_s[plans.relaxed_bytes > memory_bytes * (1.0 + ROUNDING)] = np.inf
+        return cls(*_lines(plans, alike, constant_s))
+
+    def seconds(self, whole_s: float, alike_s: float, forward_s: float) -> FloatArray:
+        """Seconds that each plan is not below where layers take so long, shape (plans,)."""
+        return np.minimum(*(each.of_each(whole_s, alike_s, forward_s) for each in (self.fewest, self.more)))
+
+
 def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) -> LeastIterations:
     """Of the ``plans`` that fit in ``memory_bytes``, by those that are least where much or little is in the layers ``alike``."""
-    constant_s = ConfigurationPlans(plans, _no_work(plans), 0, memory_bytes).first_stage_bounds_s()
-    constant_s[plans.relaxed_bytes > memory_bytes * (1.0 + ROUNDING)] = np.inf
-    lines, others = _lines(plans, alike, constant_s)
+    both = PlanLines.of(plans, memory_bytes, alike)
+    lines, constant_s = both.fewest, both.fewest.constant_s
     fit = np.isfinite(constant_s)
     for share in SHARES:
         slope = np.maximum(lines.even, lines.fixed + lines.alike * share)
@@ -185,7 +220,7 @@ def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) 
             if not unfit:
                 break
             fit[unfit] = False
-    return least_of([lines._some(fit), others._some(fit)])
+    return least_of([lines._some(fit), both.more._some(fit)])
 
 
 def least_of(several: Sequence[LeastIterations]) -> LeastIterations:

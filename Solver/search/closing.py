@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,9 @@ from GraphExtractor.graph import GraphKey, ModelGraph
 from Plans.groups import LayerGroups
 from Plans.plan import UniformPlan
 from Solver.plan_search.best_plan import ConfigurationPlans
-from Solver.plan_search.least_iterations import LeastIterations, Work
+from Solver.plan_search.least_iterations import PlanLines, Work
 from Solver.problem import ModelProblem
-from Solver.search.costs import PricedShapes, Shape
+from Solver.search.costs import Part, PricedShapes
 from Solver.search.run import Run
 from Solver.search.shape_bounds_on_chips import like_layers
 from Solver.search.shape_dominance import sample_joules_of
@@ -45,13 +44,9 @@ def reached(
     graphs: Mapping[GraphKey, ModelGraph],
     shape: UniformPlan,
     lying: Collection[LayerGroups],
-    lines: Mapping[int, LeastIterations],
     least: float,
 ) -> Reached:
-    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is ``least`` or more.
-
-    None is below the ``lines`` with as much memory, which schedules close first.
-    """
+    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is ``least`` or more."""
     quiet, figures, objective = replace(run, progress=SilentProgress()), run.hardware.figures, run.problem.objective
     most, found = np.full((2, len(figures)), -np.inf)
     priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(lying)}).shape(0)
@@ -73,28 +68,37 @@ def reached(
         enough = values(middle, least_j) >= least
         fast, slow = np.where(enough, middle, fast), np.where(enough, slow, middle)
     slow *= 1.0 + ROUNDING
-    works = [Work.of(part.least, like_layers(priced.graph, part.plans.sizes)) for part in priced.parts]
-    work = reduce(Work.or_less, works)
-    for size in [size for size in run.problem.memory_bytes if size in lines]:
+    for size in run.problem.memory_bytes:
         least_s, found_s = np.full((2, len(figures)), np.inf)
         held = figures.holding(size)
-        least_s[held] = lines[size].seconds(work.some(held))
-        for row in np.flatnonzero(least_s < slow).tolist():
-            searched_s, found_s[row] = _searched(priced, row, float(size), float(slow[row]))
-            least_s[row] = max(least_s[row], searched_s)
+        for part in priced.parts if held.any() else ():
+            _search(part, priced.graph, float(size), slow, least_s, found_s, held)
         np.maximum(most, values(least_s, least_j), out=most)
         np.maximum(found, values(found_s, found_j), out=found)
     return Reached(most, found)
 
 
-def _searched(shape: Shape, row: int, memory_bytes: float, slowest_s: float) -> tuple[float, float]:
-    """Seconds that no plan on a configuration is below, up to ``slowest_s``, and of the best found; infinite where none is."""
-    least_s, found_s = np.inf, np.inf
-    for part in shape.parts:
+def _search(
+    part: Part,
+    graph: ModelGraph,
+    memory_bytes: float,
+    slowest_s: FloatArray,
+    least_s: FloatArray,
+    found_s: FloatArray,
+    held: NDArray[np.bool_],
+) -> None:
+    """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and ``found_s``; (chips,) each."""
+    alike = like_layers(graph, part.plans.sizes)
+    work, lines = Work.of(part.least, alike), dict[int, PlanLines]()
+    for row in np.flatnonzero(held).tolist():
         plans = part.plans_on(row)
-        bound_s = ConfigurationPlans(plans, part.least, row, memory_bytes).best(slowest_s).bound_s
-        least_s = min(least_s, bound_s)
-        if bound_s < slowest_s:
-            best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(min(slowest_s, found_s))
-            found_s = min(found_s, best.iteration_s)
-    return least_s, found_s
+        if id(plans) not in lines:
+            lines[id(plans)] = PlanLines.of(plans, memory_bytes, alike)
+        plans_s = lines[id(plans)].seconds(*(float(each[row]) for each in (work.whole_s, work.alike_s, work.forward_s)))
+        bound_s = float(plans_s.min(initial=np.inf))
+        if bound_s < slowest_s[row]:
+            bound_s = ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s).best(slowest_s[row]).bound_s
+        least_s[row] = min(least_s[row], bound_s)
+        if bound_s < slowest_s[row]:
+            best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(min(slowest_s[row], found_s[row]))
+            found_s[row] = min(found_s[row], best.iteration_s)

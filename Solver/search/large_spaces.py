@@ -36,8 +36,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are worth their time
+FEW_CHIPS, FEW_SHAPES = 1024, 8  # of which no bounds are taken together; that are searched as soon as bounded
 SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
-FIRST_SHAPES = 16  # of those with the highest bounds
+FIRST_SHAPES, MANY_TIMES = 16, 3  # of those with the highest bounds, and so many times as many by weaker ones
 AT_ONCE, MORE = 2048, 4  # chips bounded by prices together at first, and how many times as many then: they have cores in common
 FEW_PAIRS, SEARCHED = 512, 64  # chips times shapes that are left to the search of what is left; chips searched together at first
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
@@ -69,7 +70,8 @@ class Screen:
     the chips that are left.
     """
 
-    def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem) -> None:
+    def __init__(self, run: Run, hardware: DesignedChips, model: ModelProblem, least: float = 0.0) -> None:
+        """``least`` is what a design has to reach to be of interest."""
         self.run, self.hardware, self.model = run, hardware, model
         self.shapes: Sequence[UniformPlan] = tuple(model.space.shapes())
         keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
@@ -80,16 +82,18 @@ class Screen:
         self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
         self.most = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
-        self.beaten, self.none_exceeds = 0.0, -np.inf
+        self.beaten, self.none_exceeds = least, -np.inf
         self.lying: dict[UniformPlan, frozenset[LayerGroups]] = {}
         self._listen()
 
-    def bounded(self, rows: IntArray, numbers: Sequence[int], level: MakeTable, *, pairs: bool = False) -> Bounded:
-        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too."""
+    def bounded(
+        self, rows: IntArray, numbers: Sequence[int], level: MakeTable, *, pairs: bool = False, listed: bool = True
+    ) -> Bounded:
+        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too; ``listed``: ``ShapeBounds.on``."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
         of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
-        for each in self.shape_bounds.on(hardware, numbers, level):
+        for each in self.shape_bounds.on(hardware, numbers, level, listed=listed):
             values = self._values(hardware.figures, each)
             np.maximum(most, values, out=most)
             of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
@@ -112,10 +116,14 @@ class Screen:
         if not len(rows):
             return rows, []
         with self.run.progress.phase(f"bounds of chips for {self.model.name}", len(rows)) as advance:
-            self._bound_by_cores()
-            self._sample()
+            many = len(rows) > FEW_CHIPS
+            if many:
+                self._bound_by_cores()
+            if many or not self.beaten:
+                self._sample(listed=many)
             rows = rows[self.open(rows)]
-            rows, numbers = self.narrowed(rows, numbers, at_peak_rates)
+            for listed in (True,) if many else (False, True):
+                rows, numbers = self.narrowed(rows, numbers, at_peak_rates, listed=listed)
             advance(len(self.most) - len(rows))
             rows = rows[np.argsort(-self.most[rows], kind="stable")]
             size, last = AT_ONCE, 0
@@ -157,8 +165,7 @@ class Screen:
             if not len(part):
                 break
             alone = self.run.on(self.hardware.some(rows[part]))
-            lines = self.shape_bounds.lines(number)
-            found = reached(alone, self.model, self.graphs, self.shapes[number], lying, lines, self._least)
+            found = reached(alone, self.model, self.graphs, self.shapes[number], lying, self._least)
             most[part] = np.minimum(most[part], found.most)
             self._beat(float(found.found.max()))
         self.lying[self.shapes[number]] = frozenset(lying)
@@ -181,9 +188,11 @@ class Screen:
         if self.run.best_known is not None:
             self.beaten = max(self.beaten, self.run.best_known.value())
 
-    def narrowed(self, rows: IntArray, numbers: list[int], level: MakeTable) -> tuple[IntArray, list[int]]:
+    def narrowed(
+        self, rows: IntArray, numbers: list[int], level: MakeTable, *, listed: bool = True
+    ) -> tuple[IntArray, list[int]]:
         """What a level of bounds leaves of chips and shapes, which are all that are open."""
-        bounded = self.bounded(rows, numbers, level)
+        bounded = self.bounded(rows, numbers, level, listed=listed)
         self.most[rows] = np.minimum(self.most[rows], bounded.most)
         for number in numbers:
             self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
@@ -222,7 +231,7 @@ class Screen:
             values = figures.value(problem.objective, throughput, joules, space.sequence_length)
             self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
 
-    def _sample(self) -> None:
+    def _sample(self, *, listed: bool) -> None:
         """Find something to beat among some chips, from the most promising to those that are less so."""
         order = np.argsort(-self.most, kind="stable")
         for part in SAMPLED:
@@ -230,7 +239,9 @@ class Screen:
             rows = order[places][self.open(order[places])]
             if not len(rows):
                 return
-            weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates)
+            weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates, listed=listed)
+            if not listed:
+                weak = self.bounded(rows, weak.best_shapes(MANY_TIMES * FIRST_SHAPES), at_peak_rates)
             self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
@@ -270,10 +281,11 @@ class Screen:
         return list(sizes) if own is None else [size for size in sizes if (own[rows] == size).any()]
 
 
-def screened(run: Run) -> Run:
+def screened(run: Run, least: float = 0.0) -> Run:
     """``run`` with what bounds leave of its space, or as it is where they are not worth their time or know too little.
 
-    Of a part of a space they are always worth it, since others may have found what closes it.
+    Of a part of a space they are always worth it, since others may have found what closes it; so they are where what does not
+    reach ``least`` is of no interest, which counts for one model alone.
     """
     hardware, problem = run.hardware, run.problem
     if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
@@ -281,9 +293,11 @@ def screened(run: Run) -> Run:
     if hardware.figures.purchase is not None:  # these bounds know neither how many devices can be bought nor what they count
         return run
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
-    if run.best_known is None and hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES:
+    least = least if len(problem.models) == 1 else 0.0
+    few = hardware.configurations * shapes < MANY_POINTS and shapes <= MANY_SHAPES
+    if run.best_known is None and few and (not least or shapes <= FEW_SHAPES):
         return run
-    screens = [Screen(run, hardware, model) for model in problem.models]
+    screens = [Screen(run, hardware, model, least) for model in problem.models]
     left = [screen.screen() for screen in screens]
     kept = _keeping(run, hardware, screens, left)
     return kept if len(screens) == 1 else _joint(run, kept, hardware, screens, left)

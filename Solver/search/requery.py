@@ -47,7 +47,9 @@ class PricedHardware:
         ]
 
     def optimum(self, memory_bytes: int) -> JointOptimum | None:
-        """The best of them with the best plans; None where nothing fits."""
+        """The best of them with the best plans; None where nothing fits, or reaches what was asked."""
+        if not self.shapes:
+            return None
         return best_for_all_models(self.run.problem, self.groups(memory_bytes), memory_bytes)
 
     def best_optimum(self) -> JointOptimum | None:
@@ -90,9 +92,14 @@ class PricedHardware:
         return point, tuple(schedules)
 
 
-def priced(run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = ()) -> PricedHardware:
-    """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a ``front`` is too."""
-    alone = screened(replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front)))
+def priced(run: Run, hardware: Hardware, front: tuple[FrontAxis, ...] = (), least: float = 0.0) -> PricedHardware:
+    """Price ``hardware`` for the problem of ``run``, of which the best is asked alone, unless a ``front`` is too.
+
+    What does not reach ``least`` may be left out.
+    """
+    alone = screened(replace(run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=front)), least)
+    if not alone.hardware.configurations:
+        return PricedHardware(alone, ())
     shapes = [proven_shapes(alone, each) for model in alone.problem.models for each in model_shapes(alone, model)]
     return PricedHardware(alone, tuple(shapes))
 

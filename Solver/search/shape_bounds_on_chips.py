@@ -23,6 +23,7 @@ from Solver.chip_figures import ChipFigures
 from Solver.cuts.stage_graph import StageGraph
 from Solver.hardware import DesignedChips
 from Solver.plan_search.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
+from Solver.plan_search.shape_bounds import most_groups
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.search.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
@@ -74,10 +75,13 @@ class ShapeBounds:
         self._stages: dict[LayerSizes, StageGraph] = {}
         self._layer_sizes: dict[tuple[object, ...], LayerSizes] = {}
 
-    def on(self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable) -> Iterator[ShapeBound]:
+    def on(
+        self, hardware: DesignedChips, numbers: Sequence[int], make_table: MakeTable, *, listed: bool = True
+    ) -> Iterator[ShapeBound]:
         """Of every shape of ``numbers`` the bounds with each memory, on all chips of ``hardware``.
 
-        ``make_table`` says what their operators take at least.
+        ``make_table`` says what their operators take at least. Unless plans are ``listed`` for their lines, which takes its time
+        once for each shape, work is shared out evenly among all devices.
         """
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
@@ -90,7 +94,8 @@ class ShapeBounds:
                 groups = self._lying(number)
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
-                yield from self._bounds(number, works[groups], hardware.figures)
+                lines = self.lines(number) if listed else self._shared_out(number)
+                yield from self._bounds(number, lines, works[groups], hardware.figures)
 
     def by_lying(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
@@ -104,15 +109,18 @@ class ShapeBounds:
             network = _network(graph, (groups,), hardware)
             alike[tuple(each(sent) for each in (network.seconds, *network.others) for sent in collectives)].append(groups)
         for lying in alike.values():
-            for bound in self._bounds(number, least_work(graph, table, _network(graph, lying[:1], hardware)), hardware.figures):
+            work = least_work(graph, table, _network(graph, lying[:1], hardware))
+            for bound in self._bounds(number, self.lines(number), work, hardware.figures):
                 yield tuple(lying), bound
 
-    def _bounds(self, number: int, work: LeastWork, figures: ChipFigures) -> Iterator[ShapeBound]:
+    def _bounds(
+        self, number: int, lines: Mapping[int, LeastIterations], work: LeastWork, figures: ChipFigures
+    ) -> Iterator[ShapeBound]:
         """With each memory, on the chips that have as much; elsewhere infinite."""
         shape = self.shapes[number]
         of_micro_batch = work.of_micro_batch(shape.recompute)
         joules = work.joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
-        for size, least in self.lines(number).items():
+        for size, least in lines.items():
             held, seconds = figures.holding(size), np.full(len(figures), np.inf)
             seconds[held] = least.seconds(of_micro_batch.some(held))
             yield ShapeBound(number, size, seconds, joules)
@@ -149,6 +157,12 @@ class ShapeBounds:
         if number not in self._lines:
             self._lines[number] = self._found_lines(number)
         return self._lines[number]
+
+    def _shared_out(self, number: int) -> dict[int, LeastIterations]:
+        shape, space = self.shapes[number], self.model.space
+        groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
+        part = shape.global_batch_size / (shape.micro_batch_size * groups)
+        return dict.fromkeys(self._sizes, LeastIterations.shared_out(part))
 
     def _lying(self, number: int) -> tuple[LayerGroups, ...]:
         """Where the groups may lie that communicate within a layer; nowhere where a shape has no plans."""

@@ -22,6 +22,7 @@ from Studies.wording import EQUAL
 MOST_REPLICAS = 2**16  # of batches for more micro-batches what more devices bring is not asked: their plans fill memories
 MANY_TIMES = 2  # as many devices are asked about where they lie in several tiers, in ever more ways the more there are
 FEW_STEPS = 200_000  # no proof is asked for, and with as many devices as can be used there are many cuts alike
+SLACK = 1e-6  # relative: by how much the best plans of a chip may be worse when they are searched again with fewer steps
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
 
 def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator, more: Sequence[Resource]) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
-        chip = _Chip(run, hardware, accelerator)
+        chip = _Chip(run, hardware, accelerator, best.value)
         money = hardware.figures.purchase
         usd = None if money is None else money.usd
         base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
@@ -114,11 +115,12 @@ def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: 
 class _Chip:
     """One accelerator under various circumstances."""
 
-    def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator) -> None:
-        self._run, self._hardware = run, hardware.standing(accelerator)
+    def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator, known: float) -> None:
+        """What brings less than the ``known`` value of the best design brings nothing."""
+        self._run, self._hardware, self._least = run, hardware.standing(accelerator), known * (1.0 - SLACK)
         self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
         self._usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
-        self._given = priced(run, self._hardware)  # also what other clusters need not price again
+        self._given = priced(run, self._hardware, least=self._least)  # also what other clusters need not price again
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
@@ -131,15 +133,17 @@ class _Chip:
 
     def _priced(self, circumstances: Circumstances) -> PricedHardware:
         platform, cluster, usd = circumstances.platform, circumstances.cluster, circumstances.usd
+        run = replace(self._run, problem=replace(self._run.problem, memory_bytes=(circumstances.hbm_bytes,)))
         if usd is not None and usd != self._usd:
-            return priced(self._run, self._hardware.with_money(usd))
+            return priced(run, self._hardware.with_money(usd), least=self._least)
         if platform != self._hardware.platform:
-            return priced(self._run, self._hardware.on_platform(platform))
+            return priced(run, self._hardware.on_platform(platform), least=self._least)
         if cluster == self._hardware.cluster:
-            return self._given
+            known = self._given.run.kept is None or self._given.run.problem.memory_bytes == run.problem.memory_bytes
+            return self._given if known else priced(run, self._hardware, least=self._least)
         more = cluster.num_devices - self._hardware.cluster.num_devices
-        spaces = [replace(model.space, devices=model.space.devices + more) for model in self._run.problem.models]
-        return priced(with_spaces(self._run, spaces), self._hardware.in_cluster(cluster))
+        spaces = [replace(model.space, devices=model.space.devices + more) for model in run.problem.models]
+        return priced(with_spaces(run, spaces), self._hardware.in_cluster(cluster), least=self._least)
 
 
 def _most_replicas(problem: SearchProblem) -> int:

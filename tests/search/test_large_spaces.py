@@ -143,18 +143,17 @@ def test_searches_that_stop_early_lose_nothing(objective: Objective, changes: di
         if not np.isfinite(true).any():
             continue
         least = float(np.quantile(true[np.isfinite(true)], 0.6))
-        lines = screen.shape_bounds.lines(number)
         lying, most = screen._lying(rows, number)
         assert (true <= most * (1 + 1e-9)).all()
         ways = max(ways, len(lying))
-        found = reached(few, model, screen.graphs, shape, lying, lines, least)
+        found = reached(few, model, screen.graphs, shape, lying, least)
         good = true >= least
         assert found.found[good] == pytest.approx(true[good], rel=1e-9)
         assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (found.found <= found.most * (1 + 1e-9)).all()
         closed += int((found.most < least * (1 + 1e-6)).sum())
         screen.beaten = least
         kept, _ = screen._lying(rows, number)
-        again = reached(few, model, screen.graphs, shape, kept, lines, least)
+        again = reached(few, model, screen.graphs, shape, kept, least)
         assert again.found[good] == pytest.approx(true[good], rel=1e-9)
         screen.beaten = 0.0
     assert closed > 20 and (ways > 1 or "ep" not in changes)
