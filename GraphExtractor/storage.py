@@ -90,7 +90,7 @@ def _loaded_once(path: Path, made_from: str) -> ModelGraph:
     return _unchanged(path, made_from, modified_ns)
 
 
-@lru_cache(maxsize=64)  # a search and its limits ask for the same few graphs again and again
+@lru_cache(maxsize=256)  # a search and its limits ask for the same graphs again and again
 def _unchanged(path: Path, made_from: str, modified_ns: int) -> ModelGraph:
     """``load`` of a file that was written at ``modified_ns``."""
     return load(path, made_from)

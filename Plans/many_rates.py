@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -147,6 +149,23 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has, shape (N,)."""
+    shape = plans.shape
+    degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
+    columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
+    return _kept_group_rates(_Asked((*degrees, *(each.tobytes() for each in columns)), plans), cluster)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Plans whose replicas are asked for, known by what decides where these lie."""
+
+    key: tuple[object, ...]
+    plans: UniformPlans = field(compare=False)
+
+
+@lru_cache(maxsize=256)  # shapes that differ in what is recomputed, or in micro-batches, have the same
+def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    plans = asked.plans
     if not len(plans):
         return GroupRates(np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)

@@ -40,7 +40,7 @@ FEW_CHIPS, FEW_SHAPES = 1024, 8  # of which no bounds are taken together; that a
 SAMPLE, SAMPLED = 256, (0.01, 0.1)  # so many chips of these parts of all, the most promising, are tried first
 FIRST_SHAPES, MANY_TIMES = 16, 3  # of those with the highest bounds, and so many times as many by weaker ones
 AT_ONCE, MORE = 2048, 4  # chips bounded by prices together at first, and how many times as many then: they have cores in common
-FEW_PAIRS, SEARCHED = 512, 64  # chips times shapes that are left to the search of what is left; chips searched together at first
+FEW_PAIRS, SEARCHED = 8, 64  # chips times shapes that are left to the search of what is left; chips searched together at first
 TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8  # chips whose plans are searched together, shapes, and points of these
 
 
@@ -122,8 +122,8 @@ class Screen:
             if many or not self.beaten:
                 self._sample(listed=many)
             rows = rows[self.open(rows)]
-            for listed in (True,) if many else (False, True):
-                rows, numbers = self.narrowed(rows, numbers, at_peak_rates, listed=listed)
+            for level in (at_peak_rates,) if many else (at_peak_rates, priced):
+                rows, numbers = self.narrowed(rows, numbers, level, listed=many)
             advance(len(self.most) - len(rows))
             rows = rows[np.argsort(-self.most[rows], kind="stable")]
             size, last = AT_ONCE, 0

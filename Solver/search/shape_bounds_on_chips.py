@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from Solver.hardware import DesignedChips
 from Solver.plan_search.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
 from Solver.plan_search.shape_bounds import most_groups
 from Solver.plan_search.shape_plans import ShapePlans
+from Solver.plan_search.space import PlanSpace
 from Solver.problem import ModelProblem
 from Solver.search.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.search.network_times import PassNetwork
@@ -170,7 +171,7 @@ class ShapeBounds:
         same = replace(shape, recompute=Recompute.NONE, sequence_parallel=False, overlap_tensor=None, offload=NOTHING)
         if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._groups[same] = tuple(self.model.space.plans(shape, layers, *self._clusters).by_groups(self._clusters[0]))
+            self._groups[same] = _ways_of_lying(self.model.space, shape, layers, tuple(self._clusters))
         return self._groups[same]
 
     def _found_lines(self, number: int) -> dict[int, LeastIterations]:
@@ -197,6 +198,11 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
     alike = zip(*(machine.cluster.tiers for machine in machines), strict=True)
     tiers = tuple(max(each, key=lambda tier: tier.bandwidth_bytes_per_s) for each in alike)
     return replace(first, cluster=replace(first.cluster, tiers=tiers))
+
+
+@lru_cache(maxsize=1024)  # what limits a design asks for them again and again
+def _ways_of_lying(space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]) -> tuple[LayerGroups, ...]:
+    return tuple(space.plans(shape, layers, *clusters).by_groups(clusters[0]))
 
 
 def like_layers(graph: ModelGraph, sizes: LayerSizes) -> LikeLayers:

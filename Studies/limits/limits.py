@@ -97,7 +97,7 @@ def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
 
 def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: Accelerator, more: Sequence[Resource]) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
-        chip = _Chip(run, hardware, accelerator, best.value)
+        chip = _Chip(run, hardware, accelerator, best)
         money = hardware.figures.purchase
         usd = None if money is None else money.usd
         base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
@@ -115,12 +115,13 @@ def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: 
 class _Chip:
     """One accelerator under various circumstances."""
 
-    def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator, known: float) -> None:
-        """What brings less than the ``known`` value of the best design brings nothing."""
-        self._run, self._hardware, self._least = run, hardware.standing(accelerator), known * (1.0 - SLACK)
+    def __init__(self, run: Run, hardware: DesignedChips, accelerator: Accelerator, best: DesignPoint) -> None:
+        """What brings less than the ``best`` design has brings nothing."""
+        self._run = replace(run, problem=replace(run.problem, memory_bytes=(best.hbm_bytes,)))
+        self._hardware, self._least = hardware.standing(accelerator), best.value * (1.0 - SLACK)
         self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
         self._usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
-        self._given = priced(run, self._hardware, least=self._least)  # also what other clusters need not price again
+        self._given = priced(self._run, self._hardware, least=self._least)  # also what other clusters need not price again
 
     def value(self, circumstances: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
@@ -139,7 +140,7 @@ class _Chip:
         if platform != self._hardware.platform:
             return priced(run, self._hardware.on_platform(platform), least=self._least)
         if cluster == self._hardware.cluster:
-            known = self._given.run.kept is None or self._given.run.problem.memory_bytes == run.problem.memory_bytes
+            known = self._given.run.kept is None or run.problem.memory_bytes == self._run.problem.memory_bytes
             return self._given if known else priced(run, self._hardware, least=self._least)
         more = cluster.num_devices - self._hardware.cluster.num_devices
         spaces = [replace(model.space, devices=model.space.devices + more) for model in run.problem.models]
