@@ -162,7 +162,7 @@ def _other_settings(study: Path, study_yaml: str) -> tuple[str, ...]:
         return (f"a {STUDY} that cannot be read",)
     if not isinstance(there, dict) or not isinstance(here, dict):
         return (f"a {STUDY} without settings",)
-    beside = {field.key for field in request_fields() if not field.about.decides}
+    beside = {field.key for field in request_fields() if not field.about.decides} | {"strict"}  # which answers the same, or not
     keys = dict.fromkeys((*there, *here))
     return tuple(str(key) for key in keys if key not in beside and there.get(key) != here.get(key))
 

@@ -145,12 +145,12 @@ class Cluster:
     library: CollectiveLibrary | None = None
     hosts: Hosts | None = None
 
-    @cached_property
+    @property
     def block_sizes(self) -> tuple[int, ...]:
         """Devices in a block of what each tier joins, innermost first: 1, then the groups of the inner tiers."""
         return (1, *(tier.group_size for tier in self.tiers[:-1]))
 
-    @cached_property
+    @property
     def period(self) -> int:
         """Devices after which the blocks within the last tier repeat: what starts as many apart sees the same links."""
         return max((tier.group_size for tier in self.tiers[:-1]), default=1)

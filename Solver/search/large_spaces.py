@@ -192,6 +192,8 @@ class Screen:
         self, rows: IntArray, numbers: list[int], level: MakeTable, *, listed: bool = True
     ) -> tuple[IntArray, list[int]]:
         """What a level of bounds leaves of chips and shapes, which are all that are open."""
+        if not len(rows):
+            return rows, []
         bounded = self.bounded(rows, numbers, level, listed=listed)
         self.most[rows] = np.minimum(self.most[rows], bounded.most)
         for number in numbers:

@@ -14,20 +14,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Common.progress import SilentProgress
 from Plans.groups import LayerGroups
-from Plans.layer_costs import moded_layers
 from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
 from Solver.plan_search.best_plan import ConfigurationPlans, Hint
+from Solver.plan_search.least_iterations import Work
 from Solver.search.costs import PricedShapes, Shape, pass_seconds
 from Solver.search.large_spaces import Screen
 from Solver.search.run import Run
-from Solver.search.shape_bounds_on_chips import at_peak_rates
+from Solver.search.shape_bounds_on_chips import at_peak_rates, like_layers
 from Solver.search.shape_dominance import sample_joules_of
 
 FloatArray = NDArray[np.float64]
@@ -214,15 +215,12 @@ class ModelOnChips:
 
     def _on_lines(self, place: int, shape: Shape) -> FloatArray:
         """Seconds that no plan is below by the lines of all plans of a shape."""
-        work_s = []
-        for part in shape.parts:
-            of_layers = part.least.forward.arithmetic_s + part.least.backward.arithmetic_s + part.least.recompute.arithmetic_s
-            distinct, sequence = moded_layers(shape.graph, shape.plan.recompute)
-            work_s.append(of_layers @ np.bincount(np.asarray(sequence), minlength=len(distinct)).astype(np.float64))
+        works = [Work.of(part.least, like_layers(shape.graph, part.plans.sizes)) for part in shape.parts]
+        work = reduce(Work.or_less, works)
         least_s, lines = np.full(len(self.figures), np.inf), self._bounds.lines(self.numbers[place])
         for size, line in lines.items():
             mine = self._memory == size
-            least_s[mine] = line.seconds(np.min(work_s, axis=0)[mine])
+            least_s[mine] = line.seconds(work.some(mine))
         return least_s
 
     def _bound_all(self, hardware: DesignedChips) -> None:

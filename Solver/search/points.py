@@ -89,7 +89,7 @@ class PointGroup:
         self.configurations, self.sample_tokens = len(figures), sample_tokens
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
         self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
-        if not self.held.all():
+        if not self.held.all() or (roomier is not None and not roomier.held.all()):
             roomier = None  # others hold as much
         found, least = (
             [sample_joules_of(shape, self.configurations, least=each) for shape in self.shapes] for each in (False, True)
