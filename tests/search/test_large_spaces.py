@@ -252,3 +252,13 @@ def test_a_run_of_a_large_space_is_explained_and_reported(tmp_path: Path) -> Non
     assert phaze.main(["explain", str(run.folder)]) == 0
     assert phaze.main(["explain", str(run.folder), "--what-if", "hbm_bandwidth=2x"]) == 0
     assert phaze.main(["report", str(run.folder)]) == 0
+
+
+def test_a_memory_that_no_chip_is_left_with_closes_no_other(tmp_path: Path) -> None:
+    run = search_context(study(tmp_path), SilentProgress())
+    figures = run.hardware.figures
+    largest = figures.holding(max(run.problem.memory_bytes))
+    most = float(figures.area_mm2[largest].min()) * 0.999
+    assert (figures.area_mm2 <= most).any()
+    found = solved(study(tmp_path, max_area=most, output=str(tmp_path / "limited")))
+    assert found.best is not None and found.best.optimal
