@@ -251,6 +251,15 @@ class ChipFigures:
             per_sample: FloatArray = np.where(throughput > 0.0, 1.0 / of_sample, 0.0)
         return per_sample if objective is Objective.THROUGHPUT_PER_DOLLAR else per_sample * sample_tokens
 
+    def reached(
+        self, objective: Objective, seconds: FloatArray, joules: FloatArray, batch_samples: int, sample_tokens: int
+    ) -> FloatArray:
+        """``value`` of configurations whose iteration of so many samples takes ``seconds``; -inf where these are infinite."""
+        with np.errstate(divide="ignore"):
+            throughput = batch_samples / seconds
+        values = self.value(objective, throughput, joules, sample_tokens)
+        return np.where(throughput > 0.0, values, -np.inf)
+
     def _bought_value(self, objective: Objective, weighted: FloatArray, joules: FloatArray, sample_tokens: int) -> FloatArray:
         """``value`` of objectives of energy, money and carbon where the throughput is ``weighted``."""
         per_j = 1.0

@@ -56,10 +56,7 @@ def reached(
     least_j, found_j = (sample_joules_of(priced, len(figures), least=each) for each in (True, False))
 
     def values(seconds: FloatArray, joules: FloatArray) -> FloatArray:
-        with np.errstate(divide="ignore"):
-            throughput = samples / seconds
-        reached: FloatArray = np.where(throughput > 0.0, figures.value(objective, throughput, joules, tokens), -np.inf)
-        return reached
+        return figures.reached(objective, seconds, joules, samples, tokens)
 
     fast, slow = np.full((2, len(figures)), SHORTEST_S)
     slow[:] = LONGEST_S

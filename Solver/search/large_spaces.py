@@ -104,11 +104,8 @@ class Screen:
 
     def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
         """What no plan of a bound exceeds, shape (chips,)."""
-        space = self.model.space
-        with np.errstate(divide="ignore"):
-            throughput = space.base.global_batch_size / bound.seconds
-        values = figures.value(self.run.problem.objective, throughput, bound.joules, space.sequence_length)
-        return np.where(throughput > 0.0, values, -np.inf)
+        space, objective = self.model.space, self.run.problem.objective
+        return figures.reached(objective, bound.seconds, bound.joules, space.base.global_batch_size, space.sequence_length)
 
     def screen(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
