@@ -17,26 +17,13 @@ from Common.errors import InputError
 from Plans.results import Status
 from Solver.problem import ModelProblem
 from Solver.purchase import Purchase
-from Solver.search import model_shapes as searched_shapes
 from Solver.search.axis_values import Designs
 from Solver.search.points import PointGroup, PointStatus
-from Solver.search.search import Searched, search
-from Studies.problem import hardware_report
-from Studies.resolve import resolve
+from Solver.search.search import Searched
 
-REPORT = hardware_report(resolve({}, {"model": "bertbase"}))
 SHARES = {1: 0.0, 2: 0.0, 5: 35.0, 16: 80.0}  # USD of switches for each device of clusters of up to so many
 AMOUNTS = (250.0, 420.0, 900.0, 1500.0, 1e5)  # USD; devices cost 100, 200 or 300 by themselves, and there are 16
 Searching = Callable[[Case], Searched]
-
-
-@pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
-    def answered(case: Case) -> Searched:
-        monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
-        return search(case.run(), REPORT, "nowhere")
-
-    return answered
 
 
 @lru_cache(maxsize=2)

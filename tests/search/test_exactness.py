@@ -18,23 +18,10 @@ from Common.errors import InputError
 from Plans.results import Status
 from Solver.pareto import better_is_larger, nondominated
 from Solver.plan_search import best_plan
-from Solver.search import model_shapes as searched_shapes
 from Solver.search.points import PointGroup, PointStatus
-from Solver.search.search import Searched, search
-from Studies.problem import hardware_report
-from Studies.resolve import resolve
+from Solver.search.search import Searched
 
-REPORT = hardware_report(resolve({}, {"model": "bertbase"}))
 Searching = Callable[[Case], Searched]
-
-
-@pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> Searching:
-    def answered(case: Case) -> Searched:
-        monkeypatch.setattr(searched_shapes, "load_or_extract_all", lambda keys, *_: {key: case.graph(key) for key in keys})
-        return search(case.run(), REPORT, "nowhere")
-
-    return answered
 
 
 def check_group(group: PointGroup, true_s: np.ndarray) -> None:
