@@ -23,7 +23,8 @@ def print_robustness(answer: Robustness, stream: TextIO, *, wide: bool = False) 
 def contender_table(answer: Robustness) -> TextTable:
     """Contenders that win somewhere or lose least, the chosen one first."""
     columns = ("design", "wins", "fails", "expected regret", "worst regret")
-    table = new_table(f"{answer.samples} samples of what is not known exactly", columns, words={"design"})
+    beside = f", without {answer.samples_without_any} in which nothing works" if answer.samples_without_any else ""
+    table = new_table(f"{answer.samples} samples of what is not known exactly{beside}", columns, words={"design"})
     others = [each for each in answer.contenders if each != answer.chosen]
     spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
     losers = [each for each in others if each.wins == 0][: max(spare, 0)]
@@ -55,6 +56,11 @@ def _matters(one: Influence) -> bool:
 def sentences(answer: Robustness) -> Iterator[str]:
     """The answer in words."""
     chosen = answer.chosen
+    if answer.samples_without_any:
+        yield (
+            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the space keeps the limits and holds a "
+            "plan; shares and regrets are of the others"
+        )
     yield (
         f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; "
         f"choosing it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"

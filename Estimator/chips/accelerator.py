@@ -71,6 +71,7 @@ class Platform:
     technology: Technology
     vector_functions: VectorFunctions
     memories: tuple[MemorySystem, ...] = ()
+    supply_v: float | None = None  # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the process
 
     def memory(self, label: str) -> MemorySystem:
         """The one of ``memories`` that is called so."""
@@ -79,13 +80,16 @@ class Platform:
     def at(self, variant: Variant) -> Platform:
         """What a chip of ``variant`` runs on: its memory's bandwidth and energy, its clock, energies at the voltage of that.
 
-        The global buffer keeps its bytes per cycle. Reading DRAM costs what its interface takes at any clock.
+        The global buffer keeps its bytes per cycle. Reading DRAM costs what its interface takes at any clock. Energies that have
+        a supply voltage keep it: a platform that is changed after this has only what is changed.
         """
         platform, technology = self, self.technology
-        if variant.frequency_hz is not None and variant.frequency_hz != platform.frequency_hz:
-            if technology.die is not None:
-                technology = technology.scaled(at_frequency(technology.die, variant.frequency_hz).dynamic_energy_factor)
+        if variant.frequency_hz is not None:
             platform = replace(platform, frequency_hz=variant.frequency_hz)
+        if technology.die is not None and platform.supply_v is None:
+            clock = at_frequency(technology.die, platform.frequency_hz)
+            technology = technology.scaled(clock.dynamic_energy_factor)
+            platform = replace(platform, supply_v=clock.voltage_v)
         if variant.memory is not None:
             memory = self.memory(variant.memory)
             technology = replace(technology, hbm_energy=memory.access_energy)

@@ -106,6 +106,12 @@ class DesignSpace:
         return (len(self.variants), *map(len, cores))
 
     @property
+    def largest_mm2(self) -> float:
+        """The most that a chip may have: the budget of the space, or a lower limit."""
+        limit = self.limits.area_mm2
+        return self.budget_mm2 if limit is None else min(self.budget_mm2, limit)
+
+    @property
     def variants(self) -> tuple[Variant, ...]:
         """Memories and links that chips may have, at the platform's clock."""
         axes = self.axes

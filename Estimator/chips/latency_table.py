@@ -181,8 +181,9 @@ class LatencyTable(OperatorCostModel):
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
-    technology = replace(platform.technology, die=None)  # a whole die's constants price no operator
-    return content_key(accelerators.fingerprint, to_json(replace(platform, technology=technology)).decode())
+    used = [platform.at(variant) for variant in accelerators.variants]  # energies at the voltage of each clock
+    alone = [replace(each, technology=replace(each.technology, die=None)) for each in used]  # else no operator needs a die
+    return content_key(accelerators.fingerprint, *(to_json(each).decode() for each in alone))
 
 
 def populate_estimates(graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform) -> LatencyTable:

@@ -6,7 +6,7 @@ import numpy as np
 
 from Common.numbers import number
 from Common.units import MIB
-from Estimator.chips.accelerator import Accelerator
+from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.design_space import DesignSpace
 from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
@@ -35,7 +35,7 @@ def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float)
     space, chip = hardware.space, best.accelerator
     if space is None or chip is None or run.kept is not None or space.generate().fingerprint != hardware.accelerators.fingerprint:
         return None
-    budget = space.budget_mm2
+    budget = space.largest_mm2
     grown = [each for each in _grown(space, chip) if each.area_mm2 > budget]
     slightly = [*_within(space, budget, budget + MORE_MM2), *(each for each in grown if each.area_mm2 <= budget + MORE_MM2)]
     much = [each for each in grown if each.area_mm2 > budget + MORE_MM2]
@@ -47,7 +47,7 @@ def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float)
 
 def area_limit(space: DesignSpace, chip: Accelerator, gain: AreaGain) -> Limit:
     """The limit that the area is for the best ``chip``, in words."""
-    budget, one, plenty = space.budget_mm2, gain.one, gain.plenty
+    budget, one, plenty = space.largest_mm2, gain.one, gain.plenty
     used = f"the accelerator takes {number(chip.area_mm2)} of {number(budget)} mm²"
     if gain.into is None:
         words = f"Chip area does not bind: {used}, and no chip of one mm² more, nor this one with more of anything, is better."
@@ -77,12 +77,13 @@ def _best_of(run: Run, hardware: DesignedChips, chips: list[Accelerator], hbm_by
 
 def _within(space: DesignSpace, above: float, most: float) -> list[Accelerator]:
     """The chips of the grid whose area is above one and at most another number of mm²."""
-    larger = replace(space, budget_mm2=most, keep=replace(space.keep, minimum_area_fraction=0.0)).generate()
+    keep, limits = replace(space.keep, minimum_area_fraction=0.0), replace(space.limits, area_mm2=None)
+    larger = replace(space, budget_mm2=most, keep=keep, limits=limits).generate()
     return [larger.accelerator(row) for row in np.flatnonzero(larger.area_mm2 > above).tolist()]
 
 
 def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
-    """The chip with a larger value on one axis, all others as they are."""
+    """The chip with a larger value on one axis, all others as they are, where no limit but that of area forbids it."""
     found = []
     for axis, values in _axes(space).items():
         for value in values:
@@ -91,7 +92,8 @@ def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
                 if space.axes.width_vc is None and axis == "width":
                     grown = replace(grown, width_vc=value)
                 found.append(space.with_area(grown))
-    return found
+    allowed = replace(space.limits, area_mm2=None).passing(space.whole(AcceleratorSet.of(found)))
+    return [each for each, may in zip(found, allowed.tolist(), strict=True) if may]
 
 
 def _axes(space: DesignSpace) -> dict[str, tuple[int, ...]]:

@@ -12,7 +12,7 @@ FILE = "robust.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """A design under all samples: how often it is the best, and what choosing it costs, as a share of the best of each sample.
+    """A design under all samples in which any works: how often it is the best, and what choosing it costs, as a share of the best of each sample.
 
     ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In a share ``fails`` of them it
     exceeds what a chip of the space may take, or no plan fits; choosing it costs all there is then.
@@ -67,11 +67,13 @@ class Robustness:
     """The answer of ``phaze robust``: contenders by expected regret, constants by what they change.
 
     ``contenders`` are the chosen design, those nearest to it with the constants as stated, whatever is the best under a sample,
-    and what might have the least regret at worst.
+    and what might have the least regret at worst. Their shares are of the samples in which some design of the space works, all
+    but ``samples_without_any``.
     """
 
     run: str
     samples: int
+    samples_without_any: int
     seed: int
     chosen: Contender
     least_regret: Contender

@@ -39,7 +39,7 @@ def robustness(
     """How the best design of ``run`` fares under ``samples`` of its constants; ``contenders`` others are followed from the start.
 
     Raises:
-        InputError: the run is of a device that exists, or found nothing, or cannot be repeated.
+        InputError: the run is of a device that exists, or found nothing, or cannot be repeated, or nothing works in any sample.
     """
     best = run.result.best
     if best is None or best.accelerator is None:
@@ -60,13 +60,20 @@ def robustness(
     for place, constant in enumerate(constants):
         ends[2 * place + 1, place], ends[2 * place + 2, place] = constant.low, constant.high
     alone = sampler.values(study.rows, ends, "each constant alone")
-    regrets = _regrets(study.values, study.best)
+    works = study.best > 0.0
+    if not works.any():
+        raise InputError(
+            f"{run.folder}: in none of {samples:,} samples does any design of its space keep the limits and hold a plan, so that "
+            "nothing could be regretted; search with wider limits, and ask again"
+        )
+    regrets, values = _regrets(study.values, study.best)[works], study.values[works]
     chips = [again.hardware.accelerator(int(row)) for row in study.rows]
-    each = [_contender(chip, regrets[:, place], study.values[:, place]) for place, chip in enumerate(chips) if chip is not None]
+    each = [_contender(chip, regrets[:, place], values[:, place]) for place, chip in enumerate(chips) if chip is not None]
     influences = _influences(sampler, study.rows, constants, alone)
     return Robustness(
         run=str(run.folder),
         samples=samples,
+        samples_without_any=int((~works).sum()),
         seed=seed,
         chosen=each[0],
         least_regret=min(each, key=lambda one: (one.worst_regret, one.expected_regret)),

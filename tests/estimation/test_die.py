@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from Common.errors import InputError
 from Common.records import read_yaml
-from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
+from Estimator.chips.accelerator import STANDARD, Accelerator, AcceleratorSet, Platform, Variant
 from Estimator.chips.area import area_mm2
 from Estimator.chips.clock import at_frequency, leakage_w_per_mm2, maximum_frequency_hz
 from Estimator.chips.die import PARTS, check_edge, die_parts, die_process, edge_problem, too_large
@@ -169,6 +169,22 @@ def test_a_faster_clock_needs_a_higher_voltage_up_to_the_fastest(node: int) -> N
     for wrong in (0.0, -1e9, 1.01 * most, float("nan")):
         with pytest.raises(InputError, match="frequency is"):
             at_frequency(die, wrong)
+
+
+def test_energies_are_at_the_voltage_of_the_clock_also_of_the_platforms_own() -> None:
+    platform = platform_of(5)
+    own, slow = platform.frequency_hz, 0.6 * platform.frequency_hz
+    die, nominal = die_process(platform.technology), platform.technology
+    for variant, hertz in ((STANDARD, own), (Variant(frequency_hz=own), own), (Variant(frequency_hz=slow), slow)):
+        used = platform.at(variant)
+        squared = (at_frequency(die, hertz).voltage_v / die.nominal_voltage.value) ** 2
+        assert squared != pytest.approx(1.0) and used.frequency_hz == hertz
+        assert used.technology.mac_energy.value == pytest.approx(squared * nominal.mac_energy.value)
+        assert used.technology.sram_energy.value[0] == pytest.approx(squared * nominal.sram_energy.value[0])
+        assert used.technology.hbm_energy == nominal.hbm_energy  # DRAM and links have supplies of their own
+        assert used.at(STANDARD) == used  # once
+    bare = replace(platform, technology=replace(nominal, die=None))
+    assert bare.at(STANDARD) == bare  # no process is described that voltages could be of
 
 
 def test_watts_add_up_and_grow_with_clock_memory_and_work() -> None:

@@ -111,6 +111,29 @@ def test_a_larger_area_budget_is_what_a_search_of_the_larger_space_finds(finishe
     assert area.unlimited_gain > 0 and "binds" in area.words
 
 
+def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finished, tmp_path):
+    sold = {"technology": "foundry_7nm", "axes": SPACE["axes"] | {"memory": ["hbm2e:1"]}, "references": []}
+    asked = {"micro_batch_size": [1], "hbm_size": None, **write_hardware(tmp_path, SPACE | sold)}
+
+    def under(name, *, limits=False, **most):
+        return searched(finished, tmp_path / name, limits=limits, **asked, **most).best
+
+    largest = under("free")
+    tight = {"max_area": largest.accelerator.area_mm2 - 0.5}
+    within = under("area", limits=True, **tight)
+    (area,) = (each for each in within.limits if each.resource == "chip area")
+    assert area.amount == tight["max_area"]
+    assert area.one_more_gain == pytest.approx(largest.value / within.value - 1, abs=1e-9) and area.one_more_gain > 0
+    peak_w = sum(part.amount for part in within.chip.peak_w)
+    area = next(
+        each
+        for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits
+        if each.resource == "chip area"
+    )
+    wider = under("wider", max_power=peak_w * 1.0001, max_area=tight["max_area"] + 1)
+    assert area.one_more_gain == pytest.approx(wider.value / within.value - 1, abs=1e-9)
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("objective", ["throughput_per_joule", "throughput_per_area"])
 def test_other_objectives_have_limits_of_their_own(finished, tmp_path, objective):

@@ -12,7 +12,7 @@ import pytest
 import phaze
 from Common.errors import InputError
 from Common.progress import SilentProgress
-from Reporter.robust_tables import MOST_CONTENDERS, contender_table
+from Reporter.robust_tables import MOST_CONTENDERS, contender_table, sentences
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search import run_solver
@@ -114,6 +114,23 @@ def test_regrets_are_shares_and_the_choice_is_among_the_contenders(folder: Path,
             assert influence.low <= influence.switches_at <= influence.high
     assert phaze.main(["report", str(folder), "--quiet"]) == 0
     assert "Does the choice survive what is not known?" in (folder / "report.html").read_text()
+
+
+def test_samples_in_which_nothing_works_are_told_and_are_nobodys_regret(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "space.yaml").write_text(SPACE)
+    space = physics_of(searched_again(open_run(folder))).space
+    least_w = space.whole(space.generate()).peak_w.min()
+    asked = {"design_space": str(tmp_path / "space.yaml"), "max_power": 1.001 * float(least_w), "output": str(tmp_path / "out")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("Studies.search_run.limits_of", lambda run, best, groups: ())
+        run_solver(resolve({}, SETTINGS | asked), SilentProgress())
+    answer = robustness(open_run(tmp_path / "out"), samples=8, contenders=1, seed=0, workers=1)
+    assert 0 < answer.samples_without_any < 8
+    works = 8 - answer.samples_without_any
+    for each in answer.contenders:
+        assert (each.wins * works) % 1 == pytest.approx(0.0, abs=1e-9) and (each.worst_regret == 1.0) == (each.fails > 0.0)
+        assert each.fails <= each.expected_regret
+    assert any(f"in {answer.samples_without_any} of 8 samples no design" in line for line in sentences(answer))
 
 
 @pytest.mark.parametrize(("words", "said"), [("--samples 0", "--samples is 0"), ("--workers 0", "--workers 0 is not possible")])
