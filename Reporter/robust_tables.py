@@ -58,8 +58,8 @@ def sentences(answer: Robustness) -> Iterator[str]:
     chosen = answer.chosen
     if answer.samples_without_any:
         yield (
-            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the space keeps the limits and holds a "
-            "plan; shares and regrets are of the others"
+            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the space keeps the limits and holds "
+            "a plan; shares and regrets are of the others"
         )
     yield (
         f"{accelerator_text(chosen.accelerator)} is the best of the whole space in {percent(chosen.wins)} of the samples; "

@@ -54,8 +54,8 @@ def _caption(answer: Robustness) -> str:
     chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
     beside = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
     return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched{beside} the chosen design "
-        f"is the best in {percent(chosen.wins)}, and choosing it costs {percent(chosen.expected_regret)} on average and "
+        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was searched{beside} the chosen "
+        f"design is the best in {percent(chosen.wins)}, and choosing it costs {percent(chosen.expected_regret)} on average and "
         f"{percent(chosen.worst_regret)} at worst. In {proven} samples no other design is better than the best that is told. "
         "Bars: each constant alone, from one end of its range to the other."
     )

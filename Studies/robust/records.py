@@ -12,7 +12,7 @@ FILE = "robust.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """A design under all samples in which any works: how often it is the best, and what choosing it costs, as a share of the best of each sample.
+    """A design under all samples in which any works: how often it is best, and what choosing it costs, as a share of the best.
 
     ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In a share ``fails`` of them it
     exceeds what a chip of the space may take, or no plan fits; choosing it costs all there is then.

@@ -126,9 +126,7 @@ def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finis
     assert area.one_more_gain == pytest.approx(largest.value / within.value - 1, abs=1e-9) and area.one_more_gain > 0
     peak_w = sum(part.amount for part in within.chip.peak_w)
     area = next(
-        each
-        for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits
-        if each.resource == "chip area"
+        each for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits if each.resource == "chip area"
     )
     wider = under("wider", max_power=peak_w * 1.0001, max_area=tight["max_area"] + 1)
     assert area.one_more_gain == pytest.approx(wider.value / within.value - 1, abs=1e-9)
