@@ -143,7 +143,7 @@ def _joined(
     progress: Progress,
 ) -> SearchResult:
     """Search the best chips of all parts, among which the best of all is, against what is known of all others."""
-    from Solver.search.large_spaces import rejoined
+    from Solver.search.parted_spaces import rejoined
     from Solver.search.search import search
     from Studies.search_run import explained, write_answer
 

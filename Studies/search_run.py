@@ -14,8 +14,8 @@ from Solver.results import AxisValues, SearchResult
 from Solver.search.axis_values import accelerator_axes
 from Solver.search.best_known import BestKnown
 from Solver.search.confirmed_schedules import kept_schedules
-from Solver.search.large_spaces import part_report
 from Solver.search.operator_records import layer_tensors, scheduled_operators, streamed_operators
+from Solver.search.parted_spaces import part_report
 from Solver.search.plan_axes import plan_axes
 from Solver.search.points import PointGroup
 from Solver.search.run import Run, Stores

@@ -25,8 +25,8 @@ from Plans.plan import UniformPlan
 from Solver.hardware import DesignedChips
 from Solver.plan_search.best_plan import ConfigurationPlans, Hint
 from Solver.plan_search.least_iterations import Work
+from Solver.search.chip_screen import Screen
 from Solver.search.costs import PricedShapes, Shape, pass_seconds
-from Solver.search.large_spaces import Screen
 from Solver.search.run import Run
 from Solver.search.shape_bounds_on_chips import at_peak_rates, like_layers
 from Solver.search.shape_dominance import sample_joules_of

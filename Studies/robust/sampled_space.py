@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import Platform, Variant
 from Estimator.chips.clock import maximum_frequency_hz
 from Solver.hardware import DesignedChips
-from Solver.search.large_spaces import Screen
+from Solver.search.chip_screen import Screen
 from Solver.search.layer_bounds import BoundedChips
 from Solver.search.plans_on_chips import EvaluatedPlans, ModelOnChips, PlansOnChips, quiet
 from Solver.search.run import Run

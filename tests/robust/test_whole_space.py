@@ -14,8 +14,8 @@ from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search import run_solver
+from Solver.search.chip_screen import Screen
 from Solver.search.costs import PricedShapes, pass_seconds
-from Solver.search.large_spaces import Screen
 from Solver.search.layer_bounds import BoundedChips
 from Solver.search.plans_on_chips import EvaluatedPlans
 from Solver.search.points import PointStatus

@@ -17,9 +17,10 @@ from Estimator.chips.latency_table import populate_estimates
 from Estimator.chips.least_prices import least_table
 from Plans.results import Status
 from Solver.hardware import DesignedChips
-from Solver.search import large_spaces
+from Solver.search import chip_screen, large_spaces
+from Solver.search.chip_screen import Screen
 from Solver.search.closing import reached
-from Solver.search.large_spaces import Screen, screened
+from Solver.search.large_spaces import screened
 from Solver.search.model_shapes import model_shapes
 from Solver.search.point_store import PointStore
 from Solver.search.points import PointGroup
@@ -82,8 +83,9 @@ def study(folder: Path, **changes: object) -> Request:
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small spaces count as large, few of whose chips are looked at together."""
     few = {"SAMPLE": 6, "AT_ONCE": 16, "TRIED": 2, "EVALUATED": 2, "SEARCHED": 4}
-    for name, value in {"MANY_POINTS": 0, "FEW_PAIRS": 0, **few}.items():
-        monkeypatch.setattr(large_spaces, name, value)
+    monkeypatch.setattr(large_spaces, "MANY_POINTS", 0)
+    for name, value in {"FEW_PAIRS": 0, **few}.items():
+        monkeypatch.setattr(chip_screen, name, value)
 
 
 @pytest.mark.parametrize(
