@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from Common.files import check_writable
+from Common.numbers import number
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.heterogeneous.search import search_heterogeneous
-from Solver.results import AxisValues, SearchResult
+from Solver.results import AxisValues, DesignPoint, SearchResult
 from Solver.search.axis_values import accelerator_axes
 from Solver.search.best_known import BestKnown
 from Solver.search.confirmed_schedules import kept_schedules
@@ -39,6 +41,9 @@ from Studies.run_directory import (
 )
 from Studies.sweep.points import key_of
 from Studies.tables import designs_table, plans_table
+from Studies.wording import accelerator_text, unit_of, whole_plan_text
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +88,7 @@ def explained(request: Request, searched: Searched) -> Searched:
         best = best and replace(best, axes=axes)
         return replace(searched, result=replace(result, best=best, part=part_report(run, result, request.space_part)))
     if best is not None:
+        _tell(best)
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best, searched.groups))
             tight = tight_memory(run, best)
@@ -95,6 +101,14 @@ def explained(request: Request, searched: Searched) -> Searched:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
     return replace(searched, result=result)
+
+
+def _tell(best: DesignPoint) -> None:
+    """Say what was found before what limits it is looked for, which may take longer than the search."""
+    chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
+    plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
+    proven = "proven optimal" if best.optimal else "the best found so far"
+    logger.info("found %s%s %s, %s; next, what limits it", chip, number(best.value), unit_of(best), f"{plans}, {proven}")
 
 
 def write_answer(
