@@ -125,6 +125,8 @@ class Screen:
                 advance(len(part))
                 size *= MORE
         priced_rows = np.sort(rows[self.open(rows)])
+        if not len(priced_rows):
+            return priced_rows, []
         bounded = self.bounded(priced_rows, numbers, priced, pairs=True)
         rows, numbers = self._left_by(bounded, priced_rows)
         if len(rows) * len(numbers) <= FEW_PAIRS:
@@ -190,12 +192,12 @@ class Screen:
         self, rows: IntArray, numbers: list[int], level: MakeTable, *, listed: bool = True
     ) -> tuple[IntArray, list[int]]:
         """What a level of bounds leaves of chips and shapes, which are all that are open."""
+        if not len(rows):
+            return rows, []
         return self._left_by(self.bounded(rows, numbers, level, listed=listed), rows)
 
     def _left_by(self, bounded: Bounded, rows: IntArray) -> tuple[IntArray, list[int]]:
         """What bounds of all that is open, on the chips ``rows``, leave of chips and shapes."""
-        if not len(rows):
-            return rows, []
         self.most[rows] = np.minimum(self.most[rows], bounded.most)
         for number, most in bounded.of_shapes.items():
             self.least_s[number] = max(self.least_s[number], bounded.least_s[number])

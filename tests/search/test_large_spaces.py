@@ -219,6 +219,18 @@ def test_the_best_for_two_models_is_left_too(combine: str, tmp_path: Path, monke
     assert found.own_best == pytest.approx(every.own_best, rel=1e-9)
 
 
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.COST_PER_TOKEN])
+def test_where_nothing_reaches_what_is_of_interest_nothing_is_left(objective: Objective, tmp_path: Path) -> None:
+    run = search_context(study(tmp_path, objective=objective.value), SilentProgress())
+    (model,) = run.problem.models
+    assert isinstance(run.hardware, DesignedChips)
+    screen = Screen(run, run.hardware, model, least=1e30)
+    rows, numbers = screen.screen()
+    assert not len(rows) and not numbers and screen.none_exceeds < 1e30
+    rows, numbers = screen.narrowed(rows, [0], priced)  # bounds of all shapes may close all chips, and those of each shape none
+    assert not len(rows) and not numbers
+
+
 @pytest.mark.usefixtures("many")
 def test_a_front_is_searched_without_bounds_of_the_whole_space(tmp_path: Path) -> None:
     run = search_context(study(tmp_path, front="cost"), SilentProgress())
