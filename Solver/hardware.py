@@ -323,7 +323,8 @@ class DesignedChips(Hardware):
 
     def some(self, rows: IntArray) -> DesignedChips:
         """The same with the accelerators ``rows`` alone."""
-        return replace(self, accelerators=self.accelerators.some(rows), known_figures=None, _scheduled={})
+        known = None if self.known_figures is None else self.known_figures.some(rows)
+        return replace(self, accelerators=self.accelerators.some(rows), known_figures=known, _scheduled={})
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""

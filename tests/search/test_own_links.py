@@ -111,6 +111,10 @@ def test_each_chip_of_a_space_is_priced_as_alone(tmp_path: Path) -> None:
         mine = min(group.evaluated(point).iteration_s for point in points)
         alone, standing = value_of(request, hardware.only([chip])), value_of(request, hardware.standing(chip))
         assert group.batch_samples / mine == pytest.approx(alone, rel=1e-12) == pytest.approx(standing, rel=1e-12)
+        stands, own = hardware.standing(chip).some(np.array([0])).figures, hardware.only([chip]).figures
+        for name in ("owning_usd", "static_w", "embodied_kg", "area_mm2"):  # no less is known of some of those that stand
+            assert getattr(stands, name) == getattr(own, name) > 0.0
+        assert stands.use == own.use is not None
 
 
 def test_what_streams_is_priced_on_the_links_of_each_chip(tmp_path: Path) -> None:
