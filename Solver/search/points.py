@@ -10,7 +10,7 @@ much that ``omitted`` names plans that are not considered, all of this holds amo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from Plans.plan import UniformPlan
 from Solver.chip_figures import ChipFigures
 from Solver.pareto import Values, dominated_by, nondominated
-from Solver.plan_search.best_plan import BestPlan, ConfigurationPlans, Hint
+from Solver.plan_search.best_plan import BestPlan
 from Solver.plan_search.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plan_search.shape_plans import ShapePlans
 from Solver.problem import Objective
-from Solver.search.costs import MANY_SHAPES, ModelShapes, Part, Shape
+from Solver.search.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.search.dominance import dominators
+from Solver.search.point_plans import NOTHING_FITS, Evaluated, PointPlans
 from Solver.search.point_store import PointStore, StoredPoints
 from Solver.search.pursuit import USUAL, Pursuit
 from Solver.search.shape_dominance import plan_columns, sample_joules_of, shape_dominators
@@ -84,7 +85,7 @@ class PointGroup:
         pursuit: Pursuit = USUAL,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of ``ConfigurationPlans.best``."""
-        self._most_steps, self.pursuit, self._chips = most_steps, pursuit, figures
+        self.pursuit, self._chips = pursuit, figures
         self.key, self.shapes, self.closed, self.batch_samples = key, tuple(shapes), closed, batch_samples
         self.configurations, self.sample_tokens = len(figures), sample_tokens
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
@@ -106,7 +107,7 @@ class PointGroup:
         self.memory_bytes = np.zeros(count)
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
-        self._hints: dict[tuple[int, int], Hint] = {}
+        self._point_plans = PointPlans(self.shapes, self.figures, pursuit.objective, key.memory_bytes, most_steps)
         self._inner_devices = np.array([shape.plan.inner_devices for shape in self.shapes], dtype=np.int64)
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
         if roomier is None:
@@ -177,8 +178,35 @@ class PointGroup:
 
     def locate(self, point: int) -> tuple[int, Shape]:
         """Configuration and shape of one point."""
-        shape, row = divmod(point, self.configurations)
-        return row, self.shapes[shape]
+        return self._point_plans.locate(point)
+
+    def least_seconds(self, point: int) -> float:
+        """Seconds that no plan of one point is below; infinite where none fits."""
+        return self._point_plans.least_seconds(point)
+
+    def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
+        """What became of every plan of a point, part by part of its shape."""
+        return self._point_plans.solved(point)
+
+    def evaluated(self, point: int) -> Evaluated:
+        """The best plan of one point, whatever its status, which stays as it is."""
+        roomier = self._roomier
+        if roomier is not None and roomier.status[point] in (PointStatus.EVALUATED, PointStatus.INFEASIBLE):
+            if roomier.status[point] == PointStatus.INFEASIBLE:
+                return NOTHING_FITS
+            if roomier.memory_bytes[point] <= self.key.memory_bytes:
+                self._plans[point] = roomier.plan(point)
+                return Evaluated(
+                    float(roomier.iteration_s[point]),
+                    float(roomier.least_s[point]),
+                    float(roomier.memory_bytes[point]),
+                    int(roomier.dp[point]),
+                    int(roomier.pp[point]),
+                )
+        found, plan = self._point_plans.best(point)
+        if plan is not None:
+            self._plans[point] = plan
+        return found
 
     def evaluate(self, points: IntArray) -> None:
         """Find the best plan of those of ``points`` that are neither evaluated nor infeasible, and store the result."""
@@ -289,65 +317,10 @@ class PointGroup:
             self.evaluated(point)
         return self._plans[point]
 
-    def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
-        """What became of every plan of a point, part by part of its shape."""
-        row, shape = self.locate(point)
-        solved = []
-        for part in shape.parts:
-            plans, weights = part.plans_on(row), self._weights_of(part, row)
-            found = ConfigurationPlans(plans, part.costs, row, float(self.key.memory_bytes), weights).best()
-            if weights is not None:
-                counted = np.where(np.isinf(weights), 1.0, weights)
-                found = replace(found, plan_s=found.plan_s / counted, plan_bounds_s=found.plan_bounds_s / counted)
-            solved.append((plans, found))
-        return solved
-
-    def evaluated(self, point: int) -> Evaluated:
-        """The best plan of one point, whatever its status, which stays as it is."""
-        if self._roomier is not None and self._roomier.status[point] in (PointStatus.EVALUATED, PointStatus.INFEASIBLE):
-            known = self._roomier
-            if known.status[point] == PointStatus.INFEASIBLE:
-                return Evaluated(np.inf, np.inf, 0.0, 0, 0)
-            if known.memory_bytes[point] <= self.key.memory_bytes:
-                self._plans[point] = known.plan(point)
-                return Evaluated(
-                    float(known.iteration_s[point]),
-                    float(known.least_s[point]),
-                    float(known.memory_bytes[point]),
-                    int(known.dp[point]),
-                    int(known.pp[point]),
-                )
-        row, shape = self.locate(point)
-        best: BestPlan | None = None
-        least_s = np.inf
-        for place, part in enumerate(shape.parts):
-            weights = self._weights_of(part, row)
-            plans = ConfigurationPlans(part.plans_on(row), part.costs, row, float(self.key.memory_bytes), weights)
-            of_shape = point // self.configurations, place
-            found = plans.best(np.inf if best is None else best.iteration_s, self._hints.get(of_shape), self._most_steps)
-            least_s = min(least_s, found.bound_s)
-            if found.hint is not None:
-                best = found
-                self._hints[of_shape] = found.hint
-        if best is None or best.plan is None:
-            return Evaluated(np.inf, np.inf, 0.0, 0, 0)
-        self._plans[point] = best.plan
-        iteration_s = best.iteration_s / self.weight(point, best.plan.devices)
-        return Evaluated(iteration_s, least_s / float(shape.excess[row]), best.memory_bytes, best.plan.dp, best.plan.pp)
-
-    def weight(self, point: int, devices: int) -> float:
-        """What the seconds of a plan of one point with so many devices count."""
-        found = self.figures.weights(self.pursuit.objective, point, np.array([devices]))
-        return 1.0 if found is None else float(found[0])
-
     def counted_s(self, point: int, found: Evaluated) -> float:
         """What the seconds of the best plan of one point count."""
         _, shape = self.locate(point)
-        return found.iteration_s * self.weight(point, shape.plan.inner_devices * found.dp * found.pp)
-
-    def _weights_of(self, part: Part, row: int) -> FloatArray | None:
-        """What the seconds of the plans of a part count on a configuration; None where all count alike."""
-        return self.figures.weights(self.pursuit.objective, row, part.plans.plans.devices)
+        return found.iteration_s * self._point_plans.weight(point, shape.plan.inner_devices * found.dp * found.pp)
 
     def _close_dominated(self, figures: ChipFigures) -> None:
         """Close what another configuration dominates under the same shape."""
@@ -393,15 +366,6 @@ class PointGroup:
     def _bound_by_themselves(self, points: IntArray, least_s: float) -> None:
         self._own_bound_s[points] = np.maximum(self._own_bound_s[points], least_s)
 
-    def least_seconds(self, point: int) -> float:
-        """Seconds that no plan of one point is below; infinite where none fits."""
-        row, shape = self.locate(point)
-        held = float(self.key.memory_bytes)
-        plans = (
-            ConfigurationPlans(part.plans_on(row), part.least, row, held, self._weights_of(part, row)) for part in shape.parts
-        )
-        return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
-
     def _promising(self, still_open: IntArray) -> IntArray:
         """What to evaluate next: what might be on the front and, unless the best is there too, what might be it."""
         front = still_open[nondominated(self._values(still_open))] if self.pursuit.front else still_open[:0]
@@ -440,14 +404,3 @@ class PointGroup:
         weights = self.figures.weights(self.pursuit.objective, batch.points, inner * batch.dp * batch.pp)
         if weights is not None:
             self.weights[batch.points] = weights
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and degrees."""
-
-    iteration_s: float
-    least_s: float
-    memory_bytes: float
-    dp: int
-    pp: int
