@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from Common.errors import InputError
+from Common.quantities import QuantityError, in_unit, is_measured, unit_of_key
 from Common.suggestions import nearest
 from Estimator.chips.technology import CapacityTable
 from Estimator.quantity import Quantity, UncertainQuantity
@@ -39,13 +40,14 @@ OF_CHIPS = frozenset({Kind.PLATFORM, Kind.TECHNOLOGY, Kind.MEMORY, Kind.PRICES})
 
 @dataclass(frozen=True)
 class ConstantChange:
-    """One change as it was ``asked``: a ``factor``, or a ``value`` in place of the one that there is."""
+    """One change as it was ``asked``: a ``factor``, or in place of the value that there is a ``value``, or a ``measured`` one."""
 
     asked: str
     kind: Kind
     path: tuple[str, ...]
     factor: float | None
     value: float | None
+    measured: str | None = None
 
     @staticmethod
     def parsed(text: str) -> ConstantChange:
@@ -67,9 +69,12 @@ class ConstantChange:
             amount = float(number)
         except ValueError:
             amount = math.nan
+        if amount != amount and any(letter.isdigit() for letter in given) and given[-1].isalpha() and not given.endswith("x"):
+            return ConstantChange(text, Kind(kind), tuple(rest.split(".")), None, None, given)
         if not 0 <= amount < math.inf:
             raise InputError(
-                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number, or a factor as 2x"
+                f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive number, in the unit of the record "
+                "or with one of its own, or a factor as 2x"
             )
         factor = amount if given.endswith("x") else None
         return ConstantChange(text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None)
@@ -83,20 +88,21 @@ class ConstantChange:
         changed: Record = self._changed(record, self.path)
         return changed
 
-    def _changed(self, record: Any, path: Sequence[str]) -> Any:
+    def _changed(self, record: Any, path: Sequence[str], key: str = "") -> Any:
+        """``record``, which is called ``key``, with what is at ``path`` below it changed."""
         if not path:
-            return self._applied(record)
+            return self._applied(record, unit_of_key(key))
         if isinstance(record, tuple):
             return self._in_list(record, path)
         if isinstance(record, dict):
             if path[0] == EVERY:
                 return {key: self._changed(each, path[1:]) for key, each in record.items()}
             key = self._named(path[0], list(record))
-            return {**record, key: self._changed(record[key], path[1:])}
+            return {**record, key: self._changed(record[key], path[1:], key)}
         if not is_dataclass(record) or isinstance(record, Quantity | UncertainQuantity | CapacityTable):
             raise InputError(f"{self.asked!r:.200}: there is nothing called {path[0]!r:.100} below it; write {FORM}")
         key = self._named(path[0], [entry.name for entry in fields(record)])
-        return replace(record, **{key: self._changed(getattr(record, key), path[1:])})  # type: ignore[type-var]
+        return replace(record, **{key: self._changed(getattr(record, key), path[1:], key)})  # type: ignore[type-var]
 
     def _in_list(self, record: tuple[Any, ...], path: Sequence[str]) -> tuple[Any, ...]:
         if path[0] == EVERY:
@@ -115,13 +121,13 @@ class ConstantChange:
         hint = nearest(name, names, f"there are {', '.join(names)}")
         raise InputError(f"{self.asked!r:.200}: {self.kind} has no constant {name!r:.100}; {hint}")
 
-    def _applied(self, value: Any) -> Any:
+    def _applied(self, value: Any, unit: str) -> Any:
         if isinstance(value, CapacityTable):
             if self.factor is None:
                 raise InputError(f"{self.asked!r:.200}: it is a table by capacity; give a factor, as 2x")
             return replace(value, value=tuple(self.factor * each for each in value.value))
         if isinstance(value, Quantity | UncertainQuantity):
-            now = self._number(value.value)
+            now = self._number(value.value, value.unit)
             source = f"{self.asked}, in place of {value.value:g} {value.unit}"
             if isinstance(value, Quantity):
                 return replace(value, value=now, source=source)
@@ -130,11 +136,21 @@ class ConstantChange:
         if isinstance(value, bool) or not isinstance(value, int | float):
             what = f"a group of {len(fields(value))}" if is_dataclass(value) else repr(value)[:100]
             raise InputError(f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or another constant")
-        return round(self._number(value)) if isinstance(value, int) else self._number(value)
+        return round(self._number(value, unit)) if isinstance(value, int) else self._number(value, unit)
 
-    def _number(self, value: float) -> float:
+    def _number(self, value: float, unit: str) -> float:
+        """What is asked in place of a ``value`` in ``unit``."""
         if self.factor is not None:
             return self.factor * value
+        if self.measured is not None:
+            if not is_measured(unit):
+                raise InputError(
+                    f"{self.asked!r:.200}: the constant is no measured one; give a number without a unit, or a factor as 2x"
+                )
+            try:
+                return float(in_unit(self.measured, unit))
+            except QuantityError as error:
+                raise InputError(f"{self.asked!r:.200}: {error}; or give a factor, as 2x") from error
         assert self.value is not None
         return self.value
 

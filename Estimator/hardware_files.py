@@ -14,6 +14,7 @@ from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Common.suggestions import nearest
 from Estimator.chips.accelerator import Dataflow, Platform, VectorFunctions
+from Estimator.chips.process import process_problems
 from Estimator.chips.technology import CapacityTable, Quantity, Technology, units_of
 from Estimator.network.cluster import Cluster, ShortProtocol, Tier, Topology
 from Estimator.profiled.device import profiled_cluster
@@ -110,7 +111,8 @@ def load_technology(name_or_path: str, relative_to: Path | None = None) -> Techn
             _check_table(entry, file, key)
         else:
             require(entry.value >= 0, file, f"{key}.value", entry.value, "zero or positive")
-    for problem in () if technology.die is None else quantity_problems(technology.die, "die"):
+    problems = [] if technology.die is None else [*quantity_problems(technology.die, "die"), *process_problems(technology.die)]
+    for problem in problems:
         file.add(InputError(f"{path}: {problem}"))
     file.raise_any()
     return technology

@@ -75,7 +75,8 @@ def what_if_table(answers: Sequence[WhatIf]) -> TextTable:
             continue
         which = "this design" if each.same_design else _hardware(each)
         plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
-        table.add_row(each.asked, _ratio(each.same), _ratio(each.best), which, "the same degrees" if each.same_plan else plans)
+        own = f"- ({each.not_possible})" if each.not_possible else _ratio(each.same)
+        table.add_row(each.asked, own, _ratio(each.best), which, "the same degrees" if each.same_plan else plans)
     return table
 
 

@@ -12,8 +12,9 @@ Making, not selling: prices are what parts cost who builds the system, without a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -85,6 +86,11 @@ class CostParts:
         return np.asarray(self.dies + self.package + self.memory, dtype=np.float64)
 
 
+FRACTIONS = ("salvaged", "assembly_yield", "utilisation")
+LEAST = MappingProxyType({"assembly_yield": 0.01, "utilisation": 0.01, "pue": 1.0, "service": 0.01, "switch_radix": 2.0})
+LIMITED = tuple(dict.fromkeys((*FRACTIONS, *LEAST)))
+
+
 @dataclass(frozen=True, eq=False)
 class CarbonParts:
     """Kilograms of CO2 equivalents from making N devices by part, arrays of shape (N,)."""
@@ -110,12 +116,29 @@ def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
     prices = to_record(Prices, read_yaml(path), str(path))
     for problem in quantity_problems(prices):
         raise InputError(f"{path}: {problem}")
-    for key in ("salvaged", "assembly_yield", "utilisation"):
+    for key in FRACTIONS:
         if getattr(prices, key).high > 1:
             raise InputError(f"{path}: {key} goes up to {getattr(prices, key).high:g}; it must be at most 1")
-    for key, least in (("assembly_yield", 0.01), ("pue", 1.0), ("service", 0.01), ("switch_radix", 2.0)):
+    for key, least in LEAST.items():
         if getattr(prices, key).low < least:
             raise InputError(f"{path}: {key} goes down to {getattr(prices, key).low:g}; it must be at least {least:g}")
+    return prices
+
+
+def with_possible_ranges(prices: Prices) -> Prices:
+    """Prices of which some were changed: ranges that were moved with a value end where values do.
+
+    Raises:
+        InputError: a value that cannot be.
+    """
+    for key, (least, most) in {key: (LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf) for key in LIMITED}.items():
+        price: UncertainQuantity = getattr(prices, key)
+        if not least <= price.value <= most:
+            bound = f"at least {least:g}" if price.value < least else f"at most {most:g}"
+            raise InputError(f"prices.{key} is {price.value:g} {price.unit}; it must be {bound}")
+        low, high = max(price.low, least), min(price.high, most)
+        if (low, high) != (price.low, price.high):
+            prices = replace(prices, **{key: replace(price, low=low, high=high)})  # type: ignore[arg-type]
     return prices
 
 

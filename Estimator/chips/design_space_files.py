@@ -14,7 +14,7 @@ from Common.refusals import FileRefusals
 from Estimator.chips.accelerator import Accelerator, Platform
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
 from Estimator.chips.clock import maximum_frequency_hz
-from Estimator.chips.cost import Prices, load_prices
+from Estimator.chips.cost import Prices, load_prices, with_possible_ranges
 from Estimator.chips.design_space import (
     GIGA,
     LARGEST_GRID,
@@ -25,8 +25,9 @@ from Estimator.chips.design_space import (
     ReferenceChip,
     accelerator_of,
 )
-from Estimator.chips.memory_files import memory_system
+from Estimator.chips.memory_files import check_memory, memory_system
 from Estimator.chips.own_links import own_links
+from Estimator.chips.process import process_problems
 from Estimator.chips.space_part import MOST_PARTS
 from Estimator.constants import ConstantChange, Kind, changed
 from Estimator.hardware_files import check_platform, hardware_path, load_platform, load_technology, load_vector_functions, require
@@ -119,7 +120,7 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
         keep=stated.keep,
         references=(),
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s if memory else 0.0,
-        prices=changed(changes.prices or load_prices(PRICES), Kind.PRICES, changes.constants) if memory else None,
+        prices=_changed_prices(changes.prices or load_prices(PRICES), changes.constants) if memory else None,
         limits=changes.limits,
     )
     _check_die(space, str(path))
@@ -155,7 +156,7 @@ def with_changes(space: DesignSpace, changes: SpaceChanges) -> DesignSpace:
         axes=replace(space.axes, memory=labels, links=_labels(changes.links) or space.axes.links),
         limits=changes.limits,
         link_bandwidth_bytes_per_s=changes.link_bandwidth_bytes_per_s,
-        prices=changed(changes.prices or space.prices, Kind.PRICES, changes.constants),
+        prices=_changed_prices(changes.prices or space.prices, changes.constants),
     )
     _check_die(other, space.name)
     return other
@@ -166,12 +167,21 @@ def _labels(links: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(own_links(text).label for text in links)) or None
 
 
+def _changed_prices(prices: Prices | None, changes: tuple[ConstantChange, ...]) -> Prices | None:
+    other = changed(prices, Kind.PRICES, changes)
+    return other if other is None or other is prices else with_possible_ranges(other)
+
+
 def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], source: Path) -> Platform:
     """``platform`` with its constants changed, those of its process and of its memories among them."""
     if not changes:
         return platform
     technology = changed(platform.technology, Kind.TECHNOLOGY, changes)
+    for problem in () if technology.die is None else process_problems(technology.die, f"{Kind.TECHNOLOGY}.die"):
+        raise problem
     memories = tuple(replace(each, memory=changed(each.memory, Kind.MEMORY, changes)) for each in platform.memories)
+    for memory in (each.memory for each in memories):
+        check_memory(memory, f"{Kind.MEMORY} {memory.name}")
     platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
     check_platform(platform, source)
     return platform

@@ -23,10 +23,19 @@ def load_memory(name_or_path: str, relative_to: Path | None = None) -> Memory:
     memory = to_record(Memory, read_yaml(path), str(path))
     for problem in quantity_problems(memory):
         raise InputError(f"{path}: {problem}")
+    check_memory(memory, str(path))
+    return memory
+
+
+def check_memory(memory: Memory, source: str) -> None:
+    """Refuse a memory that holds or moves nothing.
+
+    Raises:
+        InputError: names ``source`` and the key.
+    """
     for key in ("stack_bytes", "stack_bandwidth_bytes_per_s"):
         if getattr(memory, key) <= 0:
-            raise InputError(f"{path}: {key} is {getattr(memory, key)}; it must be positive")
-    return memory
+            raise InputError(f"{source}: {key} is {getattr(memory, key):g}; it must be positive")
 
 
 def memory_system(text: str, relative_to: Path | None = None) -> MemorySystem:

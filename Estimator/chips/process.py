@@ -1,8 +1,10 @@
 """Constants of a silicon process that a die needs beside cores and buffers: interfaces, clock, leakage, yield, carbon."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+from Common.errors import InputError
 from Estimator.quantity import UncertainQuantity
 
 
@@ -57,3 +59,25 @@ class DieProcess:
     wafer_energy: Annotated[UncertainQuantity, "kWh per cm2"]
     wafer_gases: Annotated[UncertainQuantity, "kg per cm2"]  # CO2 equivalents of gases
     wafer_materials: Annotated[UncertainQuantity, "kg per cm2"]  # CO2 equivalents of procuring materials
+
+
+POSITIVE = (
+    *("nominal_voltage", "minimum_voltage", "maximum_voltage", "velocity_saturation", "nominal_frequency", "maximum_frequency"),
+    *("leakage_doubling", "wafer_diameter", "defect_clustering", "reticle"),
+)
+RISING = ("threshold_voltage", "minimum_voltage", "nominal_voltage", "maximum_voltage")
+
+
+def process_problems(die: DieProcess, key: str = "die") -> Iterator[InputError]:
+    """What cannot be of a process whose constants are all numbers: divisors that are 0, voltages that do not rise.
+
+    The supply is always above the threshold.
+    """
+    for name in POSITIVE:
+        quantity: UncertainQuantity = getattr(die, name)
+        if quantity.value <= 0:
+            yield InputError(f"{key}.{name} is {quantity.value:g} {quantity.unit}; it must be positive")
+    values = [float(getattr(die, name).value) for name in RISING]
+    if not values[0] < values[1] <= values[2] <= values[3]:
+        said = ", ".join(f"{name} {value:g} V" for name, value in zip(RISING, values, strict=True))
+        yield InputError(f"{key}: {said}; they must rise in this order, the minimum above the threshold")

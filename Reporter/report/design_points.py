@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from Common.numbers import number
 from Common.units import GIB, MIB
+from Estimator.chips.accelerator import VARIED, Accelerator
 from GraphExtractor.names import label
 from Solver.results import DesignPoint, ModelPlan, ReferencePoint
 from Studies.finished_run import FinishedRun
 from Studies.tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, DesignDegrees
-from Studies.wording import degrees_text
+from Studies.wording import accelerator_text, degrees_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_POINTS = 6000  # design points drawn and embedded per model; the front is always whole
 CHIP_COLUMNS = ("num_tc", "num_vc", "width", "depth", "width_vc", "glb_bytes")
+NO_SIZES = Accelerator(0, 0, 0, 0, 0, 0, 0.0)
 
 
 OF_A_PLAN = (  # columns of designs that tell their plans apart
@@ -88,8 +90,28 @@ def chip_text(designs: pd.DataFrame) -> list[str]:
     """The accelerators of design points, each in one line."""
     columns: Sequence[list[int]] = [designs[column].to_numpy(dtype=int).tolist() for column in CHIP_COLUMNS]
     return [
-        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} MiB"
-        for num_tc, num_vc, width, depth, width_vc, glb_bytes in zip(*columns, strict=True)
+        f"{num_tc} TC {depth}x{width}, {num_vc} VC {width_vc}, GLB {number(glb_bytes / MIB)} MiB{varied}"
+        for (num_tc, num_vc, width, depth, width_vc, glb_bytes), varied in zip(
+            zip(*columns, strict=True), varied_texts(designs), strict=True
+        )
+    ]
+
+
+def varied_columns(designs: pd.DataFrame) -> list[str]:
+    """Columns that tell chips apart besides their sizes: memory as it is sold, clock, links; those that there are."""
+    return [name for name in VARIED if name in designs]
+
+
+def varied_texts(designs: pd.DataFrame) -> list[str]:
+    """What follows the sizes of the accelerators of design points: ``, 4 x hbm3, 0.84 GHz``; nothing where they have none."""
+    if not varied_columns(designs):
+        return [""] * len(designs)
+    known = [designs[name].tolist() if name in designs else [None] * len(designs) for name in VARIED]
+    rows = zip(*([None if value is None or value != value else value for value in column] for column in known), strict=True)
+    plain = accelerator_text(NO_SIZES)
+    return [
+        accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(plain)
+        for row in rows
     ]
 
 

@@ -12,7 +12,7 @@ from Common.choices import FrontAxis
 from Common.numbers import gib, rate
 from Common.units import GIB, MIB
 from Reporter.report.charts import SAMPLES, chosen_in, menu, sized
-from Reporter.report.design_points import CHIP_COLUMNS, OF_A_PLAN, PointsOfModel, chip_text, plan_texts, thinned
+from Reporter.report.design_points import CHIP_COLUMNS, OF_A_PLAN, PointsOfModel, chip_text, plan_texts, thinned, varied_texts
 from Reporter.report.figures import Figure, PageTable, inline_data, table
 from Reporter.report.front_axes import WORDS, amounts_of, drawn_axes, front_words, other_axes
 from Reporter.report.theme import RAMP, colour
@@ -28,7 +28,7 @@ SEPARATOR = ", "
 WITH_MEMORY = f"choose_hbm == null || indexof(split(datum.hbm, '{SEPARATOR}'), '' + choose_hbm) >= 0"
 _CHIP = (
     "datum.num_tc + ' TC ' + datum.depth + 'x' + datum.width + ', ' + datum.num_vc + ' VC ' + datum.width_vc"
-    " + ', GLB ' + datum.glb_mib + ' MiB'"
+    " + ', GLB ' + datum.glb_mib + ' MiB' + datum.varied"
 )
 
 
@@ -159,21 +159,22 @@ def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
         "depth": shown["depth"],
         "width_vc": shown["width_vc"],
         "glb_mib": shown["glb_bytes"] / MIB,
+        "varied": shown["varied"],
         "throughput": shown["throughput_samples_per_s"],
         **{axis.value: shown[axis_column(shown, axis)] for axis in axes},
         "plan": pd.Series(plan_texts(shown)),
         "front": shown["on_front"],
     }
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return inline_data(tuple(columns), rows, words={"hbm", "recompute", "plan"})
+    return inline_data(tuple(columns), rows, words={"hbm", "recompute", "plan", "varied"})
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
     """Designs that differ in nothing but the size of the HBM once, with all their sizes in a text."""
     same = [*OF_A_PLAN, "throughput_samples_per_s", "on_front"]
     sizes = (shown["hbm_bytes"] / GIB).map("{:g}".format)
-    ordered = shown.assign(hbm=sizes).sort_values("hbm_bytes", kind="stable")
-    groups = ordered.groupby([*CHIP_COLUMNS, *same], sort=False, observed=True)
+    ordered = shown.assign(hbm=sizes, varied=varied_texts(shown)).sort_values("hbm_bytes", kind="stable")
+    groups = ordered.groupby([*CHIP_COLUMNS, "varied", *same], sort=False, observed=True)
     return groups.first().assign(hbm=groups["hbm"].agg(SEPARATOR.join)).reset_index()
 
 

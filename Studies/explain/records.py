@@ -37,8 +37,9 @@ class Alternative:
 class WhatIf:
     """What a run would have answered under other circumstances (``asked``, as typed): the best design of then, ``point``.
 
-    ``same`` is the objective of the run's own design with its best plans of then over what it was, None where it does not fit;
-    ``best`` that of ``point``. ``same_design`` says that the run's own is as good, ``same_plan`` that the degrees are the same.
+    ``same`` is the objective of the run's own design with its best plans of then over what it was, None where none of them fits
+    or it could not be built within the limits, for which ``not_possible`` says why; ``best`` is that of ``point``.
+    ``same_design`` says that the run's own is as good, ``same_plan`` that the degrees are the same.
     """
 
     asked: str
@@ -49,6 +50,7 @@ class WhatIf:
     same_design: bool
     same_plan: bool
     reason: str = ""
+    not_possible: str = ""
 
 
 @dataclass(frozen=True)

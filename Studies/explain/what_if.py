@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from Common.errors import InputError
+from Common.numbers import number
 from Common.progress import Progress, SilentProgress
 from Common.records import parse_yaml
 from Estimator.chips.accelerator import Accelerator
@@ -23,7 +24,7 @@ from Studies.explain.repeat import hardware_alone, repeating, request_of, run_of
 from Studies.finished_run import FinishedRun
 from Studies.problem import hardware_report
 from Studies.request import Request, settings_for
-from Studies.wording import EQUAL
+from Studies.wording import EQUAL, listed
 
 MEANT = {  # by what a shorthand is called, of constants
     "glb_bandwidth": "platform.glb_bandwidth_bytes_per_cycle",
@@ -65,7 +66,9 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
         return WhatIf(
             asked, Status.INFEASIBLE, None, None, None, same_design=False, same_plan=False, reason=searched.result.reason
         )
-    same = priced(searched.run, _same(run.hardware, best)).best_optimum()
+    own = _same(run.hardware, best)
+    impossible = _impossible(own)
+    same = None if impossible else priced(searched.run, own).best_optimum()
     value = None if same is None else same.value
     return WhatIf(
         asked,
@@ -75,6 +78,7 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
         now.value / best.value,
         same_design=value is not None and value >= now.value * (1.0 - EQUAL),
         same_plan=all(_degrees(now, name) == _degrees(best, name) for name in best.models),
+        not_possible=impossible,
     )
 
 
@@ -83,6 +87,20 @@ def _same(hardware: Hardware, best: DesignPoint) -> Hardware:
     if isinstance(hardware, DesignedChips) and best.accelerator is not None and hardware.space is not None:
         return hardware.only([hardware.space.with_area(_offered(best.accelerator, hardware.space))])
     return hardware_alone(hardware, best)
+
+
+def _impossible(hardware: Hardware) -> str:
+    """Why the one chip of ``hardware`` could not be of its space, in words; empty where it could."""
+    if not isinstance(hardware, DesignedChips) or hardware.space is None:
+        return ""
+    space, whole = hardware.space, hardware.space.whole(hardware.accelerators)
+    if not whole.buildable.all():
+        return "its dies cannot carry that memory"
+    beyond = [each for each in space.limits.stated if not each.holds(whole).all()]
+    takes = [each.kind.words(number(float(each.taken(whole)[0]))) for each in beyond]
+    if not takes and whole.area_mm2[0] > space.budget_mm2:
+        takes = [f"take {number(float(whole.area_mm2[0]))} mm2"]
+    return f"it would {listed(takes)}" if takes else ""
 
 
 def _offered(chip: Accelerator, space: DesignSpace) -> Accelerator:
@@ -109,9 +127,9 @@ def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
             raise InputError(f"--what-if {asked!r:.200} has no value for {key!r:.100}; write KEY=VALUE, such as hbm_bandwidth=2x")
         name = key.replace("-", "_")
         if "." in key:
-            constants.append(f"{key}={text}")
+            constants.append(f"{key}={''.join(text.split())}")
         elif name in MEANT:
-            constants.append(f"{MEANT[name]}={text}")
+            constants.append(f"{MEANT[name]}={''.join(text.split())}")
         elif name in FACTORS and text.endswith("x"):
             constants.append(f"{FACTORS[name]}={text}")
         else:

@@ -16,6 +16,7 @@ from Studies.kept_answers import kept_answer
 from Studies.limits.area_limit import AreaGain, area_gain, area_limit
 from Studies.limits.device_limits import value_with_memory
 from Studies.limits.gains import binds, gain_of, steps
+from Studies.limits.limits_of_chips import LimitGain, limit_gains, limit_of_chip
 from Studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
 from Studies.wording import EQUAL
 
@@ -40,6 +41,7 @@ class _Gains:
 
     gains: tuple[_Gain, ...]
     area: AreaGain | None
+    of_chips: tuple[LimitGain, ...] = ()
 
 
 def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tuple[Limit, ...]:
@@ -70,6 +72,8 @@ def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tupl
         limits.append(Limit(resource.name, resource.unit, resource.amount, gain.one, gain.plenty, words))
     if kept.area is not None and hardware.space is not None:
         limits.append(area_limit(hardware.space, accelerator, kept.area))
+    if hardware.space is not None:
+        limits += [limit_of_chip(hardware.space, accelerator, gain) for gain in kept.of_chips]
     return tuple(limits)
 
 
@@ -107,9 +111,9 @@ def _of_chip(run: Run, hardware: DesignedChips, best: DesignPoint, accelerator: 
             one = min(chip.gain(resource.one, base), plenty) if plenty else 0.0
             gains.append(_Gain(resource.name, one, plenty))
             advance(1)
-        area = area_gain(run, hardware, best, base)
+        area, of_chips = area_gain(run, hardware, best, base), limit_gains(run, hardware, base)
         advance(1)
-    return _Gains(tuple(gains), area)
+    return _Gains(tuple(gains), area, of_chips)
 
 
 class _Chip:

@@ -128,6 +128,11 @@ def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finis
     area = next(
         each for each in under("power", limits=True, max_power=peak_w * 1.0001, **tight).limits if each.resource == "chip area"
     )
+    power = next(each for each in under("lower", limits=True, max_power=0.8 * peak_w).limits if each.resource == "chip power")
+    slower, free = under("slower", max_power=0.8 * peak_w), under("one", max_power=0.8 * peak_w + 1.0)
+    assert power.amount == pytest.approx(0.8 * peak_w)
+    assert power.unlimited_gain == pytest.approx(largest.value / slower.value - 1, abs=1e-9) and power.unlimited_gain > 0
+    assert power.one_more_gain == pytest.approx(max(free.value / slower.value - 1, 0.0), abs=1e-9)
     wider = under("wider", max_power=peak_w * 1.0001, max_area=tight["max_area"] + 1)
     assert area.one_more_gain == pytest.approx(wider.value / within.value - 1, abs=1e-9)
 
