@@ -28,7 +28,8 @@ def contender_table(answer: Robustness) -> TextTable:
     others = [each for each in answer.contenders if each != answer.chosen]
     spare = MOST_CONTENDERS - sum(each.wins > 0 for each in others)
     losers = [each for each in others if each.wins == 0][: max(spare, 0)]
-    for each in (answer.chosen, *(each for each in others if each.wins > 0 or each in losers)):
+    shown = [each for each in others if each.wins > 0 or each in losers or each == answer.least_regret]
+    for each in (answer.chosen, *shown):
         shares = (each.wins, each.fails, each.expected_regret, each.worst_regret)
         table.add_row(accelerator_text(each.accelerator), *(share(one) for one in shares))
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TextIO
 
 from Common.numbers import FINE_DIGITS, gib, number, percent, rate, share, stage_memory_text, time_text
@@ -15,7 +15,7 @@ from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
 from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
-from Studies.remarks import better_beyond, missing_sizes
+from Studies.remarks import better_beyond, beyond_limits, missing_sizes
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
@@ -54,7 +54,7 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
         print_lines([lacking, ""], stream)
     tables = [size_table(result)]
     if result.references:
-        tables.append(reference_table(result.references, unit_of(best)))
+        tables.append(reference_table(result.references, unit_of(best), beyond_limits(result)))
     tables += [breakdown_table(plan.breakdown_s, label(name)) for name, plan in best.models.items()]
     if best.chip is not None:
         tables.append(chip_table(best.chip))
@@ -187,8 +187,8 @@ def _size_cells(result: SearchResult, row: SizeRow) -> tuple[str, ...]:
     return (*size, hardware_text(row.accelerator, result.hardware), *plan)
 
 
-def reference_table(references: Sequence[ReferencePoint], unit: str) -> TextTable:
-    """Known chips under the same model, each with the best plan on it."""
+def reference_table(references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()) -> TextTable:
+    """Known chips under the same model, each with the best plan on it; those ``beyond`` a limit of the study say so."""
     columns = ("chip", "accelerator", "HBM GiB", unit, "optimum is better by")
     table = new_table("known chips, priced the same way", columns, words={"chip", "accelerator"}, spared=("accelerator",))
     rows = [
@@ -197,13 +197,19 @@ def reference_table(references: Sequence[ReferencePoint], unit: str) -> TextTabl
             accelerator_text(point.accelerator),
             memory_text(point.hbm_bytes),
             rate(point.value) if point.status in FOUND else point.status.value,
-            f"{point.best_over_reference:.2f}x" if point.best_over_reference is not None else "-",
+            _better_by(point, beyond),
         )
         for point in references
     ]
     for row in merged(rows, columns.index("HBM GiB")):
         table.add_row(*row)
     return table
+
+
+def _better_by(point: ReferencePoint, beyond: Collection[str]) -> str:
+    if point.best_over_reference is None:
+        return "-"
+    return f"{point.best_over_reference:.2f}x{', beyond a limit' if point.name in beyond else ''}"
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> TextTable:

@@ -97,6 +97,14 @@ def _foreign(chip: Accelerator, space: DesignSpace) -> Iterator[str]:
         yield f"{number(clock_ghz)} GHz"
 
 
+def beyond_limits(result: SearchResult) -> frozenset[str]:
+    """Known chips that exceed a limit of the study, by name."""
+    space = _space_of(result)
+    if space is None:
+        return frozenset()
+    return frozenset(point.name for point in result.references if not _allowed(point.accelerator, space))
+
+
 def _allowed(chip: Accelerator, space: DesignSpace) -> bool:
     whole = _whole(chip, space)
     return all(limit.holds(whole).all() for limit in space.limits.stated)

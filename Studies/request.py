@@ -580,7 +580,14 @@ class Request:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how the request is understood."""
-        return tuple(self._note(size) for size in self.micro_batch_size if self.global_batch_size % (size * self._replicas))
+        sizes = [self._note(size) for size in self.micro_batch_size if self.global_batch_size % (size * self._replicas)]
+        space = self.hardware.space
+        if space is not None and self.max_area is not None and self.max_area > space.budget_mm2:
+            sizes.append(
+                f"max_area is {number(self.max_area)} mm2, but no chip of {space.name} has more than the "
+                f"{number(space.budget_mm2)} mm2 of its own budget; a file of the space with a larger one may have larger chips"
+            )
+        return tuple(sizes)
 
     @property
     def _replicas(self) -> int:

@@ -109,10 +109,7 @@ def varied_texts(designs: pd.DataFrame) -> list[str]:
     known = [designs[name].tolist() if name in designs else [None] * len(designs) for name in VARIED]
     rows = zip(*([None if value is None or value != value else value for value in column] for column in known), strict=True)
     plain = accelerator_text(NO_SIZES)
-    return [
-        accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(plain)
-        for row in rows
-    ]
+    return [accelerator_text(replace(NO_SIZES, **dict(zip(VARIED, row, strict=True)))).removeprefix(plain) for row in rows]
 
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:

@@ -31,7 +31,7 @@ from Reporter.report.training.run_sections import measured_sections, trainings_o
 from Reporter.report.training.training_report import training_words
 from Reporter.report.why import why
 from Studies.explain.explanation import explain
-from Studies.remarks import better_beyond, missing_sizes
+from Studies.remarks import better_beyond, beyond_limits, missing_sizes
 from Studies.wording import (
     ALONG_THE_CRITICAL_PATH,
     accelerator_text,
@@ -232,7 +232,9 @@ def _compared(run: FinishedRun, best: DesignPoint) -> list[str]:
 def _comparisons(run: FinishedRun, best: DesignPoint, points: list[PointsOfModel]) -> Iterator[Part]:
     if run.result.references:
         beyond = sentences(better_beyond(run.result))
-        yield Part("", beyond, (), (size_figures.reference_table(run.result.references, unit_of(best)),))
+        yield Part(
+            "", beyond, (), (size_figures.reference_table(run.result.references, unit_of(best), beyond_limits(run.result)),)
+        )
     experts = size_figures.expert_table(best)
     if experts.rows:
         yield Part("", (), (), (experts,))

@@ -1,6 +1,6 @@
 """The best designs for each HBM and micro-batch size, known chips and expert plans beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from Common.numbers import gib, number, rate
 from Common.units import GIB
@@ -106,8 +106,11 @@ def hbm_table(result: SearchResult) -> PageTable:
     return table("Optimum for each HBM size", columns, merged(rows, columns.index("HBM GiB")), words=words)
 
 
-def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTable:
-    """Known chips, priced by the same model, each with the best plan on it; HBM sizes that make no difference share a row."""
+def reference_table(references: Sequence[ReferencePoint], unit: str, beyond: Collection[str] = ()) -> PageTable:
+    """Known chips, priced by the same model, each with the best plan on it; HBM sizes that make no difference share a row.
+
+    Those ``beyond`` a limit of the study say so.
+    """
     alike: dict[tuple[str, float], list[ReferencePoint]] = {}
     for point in references:
         alike.setdefault((point.name, point.value), []).append(point)
@@ -118,7 +121,7 @@ def reference_table(references: Sequence[ReferencePoint], unit: str) -> PageTabl
             f"{same[0].accelerator.area_mm2:.1f}",
             ", ".join(gib(each.hbm_bytes) for each in same),
             number(same[0].value) if same[0].models else same[0].status.value,
-            ", ".join(dict.fromkeys(_better(each) for each in same)),
+            ", ".join(dict.fromkeys(_better(each) for each in same)) + (", beyond a limit" if same[0].name in beyond else ""),
             same[0].source,
         )
         for same in alike.values()
