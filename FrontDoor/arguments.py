@@ -24,9 +24,9 @@ class Command:
 
     ``config`` is a file of such settings, ``run_code`` are the Python files that may be run though only a file names them.
     ``runs`` are files of measured runs (validate) or folders of runs (report, serve, explain, trace). ``figures`` to ``beside``,
-    ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot``, ``tables`` and ``force``, ``names`` belong to report,
-    serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` to profile, ``steps`` to ``resume`` and ``dtype``
-    to train.
+    ``host`` and ``port``, ``instead``, ``study`` to ``parts``, ``plot`` to ``explain``, ``tables`` to ``runs_file`` and
+    ``force``, ``names`` are of report, serve, explain, sweep, validate, calibrate and models, ``dtype`` to ``cap`` of profile,
+    ``steps`` to ``resume`` and ``dtype`` of train.
     """
 
     mode: str
@@ -37,6 +37,8 @@ class Command:
     dry_run: bool = False
     runs: tuple[str, ...] = ()
     plot: str | None = None
+    typed: str | None = None
+    explain: bool = False
     figures: str | None = None
     points: str | None = None
     beside: str | None = None
@@ -50,6 +52,7 @@ class Command:
     parts: int | None = None
     csv: bool = False
     tables: tuple[str, ...] = ()
+    runs_file: str | None = None
     names: tuple[str, ...] = ()
     run_code: tuple[str, ...] = ()
     force: bool = False

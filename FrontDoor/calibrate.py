@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from Studies.request import settings_for
 if TYPE_CHECKING:
     from Estimator.devices.device import Calibration
     from Reporter.text_tables import TextTable
+    from Validation.fitted_runs import RunFit
+    from Validation.own_plan_runs import PricedFile
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +48,12 @@ def calibrate(command: Command) -> int:
             else "none of --device, --cluster, --software was given"
         )
         raise InputError(f"{given}; name what is to be fitted with one of them")
+    if command.runs_file is not None:
+        return _to_runs(command, *next(iter(named.items())))
     if not command.tables:
-        raise InputError("no table was given; name the measurements with --table, for instance --table gemm.csv")
+        raise InputError(
+            "no table was given; name the measurements with --table, for instance --table gemm.csv, or runs with --runs runs.csv"
+        )
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
     (key, text), fit = next(iter(named.items())), {"device": _device, "cluster": _cluster, "software": _software}
@@ -56,6 +63,57 @@ def calibrate(command: Command) -> int:
     print_answer(json.dumps(report, indent=2), lambda: [_error_table(fitted.errors)], command)
     logger.info("the fit is in %s", output)
     return DONE
+
+
+def _to_runs(command: Command, key: str, text: object) -> int:
+    """Fit a device or a cluster to measured training runs, write it and tell what that brings."""
+    from Common.files import user_path, write_atomically
+    from Common.progress import progress_for
+    from Common.sealed import text_with_digest
+    from Studies.folders import folders_of
+    from Studies.hardware import HardwareFiles
+    from Validation.fitted_runs import cluster_text, device_text, fit_runs
+    from Validation.run import validate
+
+    assert command.runs_file is not None
+    if command.tables:
+        raise InputError("--runs and --table are given; fit to one kind of measurements at a time")
+    if key == "software":
+        raise InputError("--runs fits a device or a cluster, no software; give --device or --cluster")
+    output, runs, start = _output(command), user_path(command.runs_file), HardwareFiles().named(key, str(text))
+    named = {"device": None, "cluster": None} | {key: start}
+    progress = progress_for(sys.stderr, quiet=command.quiet)
+    report = validate(runs, named["device"], named["cluster"], None, folders_of(None).graphs, progress, _no_plans)
+    fit = fit_runs(report.runs)
+    written = device_text if key == "device" else cluster_text
+    write_atomically(output, text_with_digest(written(start, fit, output.stem, runs.name)).encode())
+    print_answer(json.dumps({"file": str(output), **asdict(fit)}, indent=2), lambda: [_fit_table(fit, key)], command)
+    logger.info("the fit is in %s", output)
+    return DONE
+
+
+def _no_plans(plan: Path, database: Path) -> PricedFile:
+    raise InputError(f"{plan} is the file of a plan; fits are to runs whose plans stand in the table")
+
+
+def _fit_table(fit: RunFit, key: str) -> TextTable:
+    """What the fit moved and what that does to the errors."""
+    from Reporter.text_tables import plain_table
+
+    moved = {"products": "device", "memory": "device", "communication": "cluster"}
+    rows: list[dict[str, object]] = [
+        {
+            "what": f"time of {name}",
+            "value": f"{factor:.3f}x" + ("" if moved[name] == key else f" (not written: --{moved[name]})"),
+        }
+        for name, factor in fit.factors.items()
+    ]
+    rows += [
+        {"what": f"mean error of {fit.rows} runs before", "value": f"{fit.before:.1%}"},
+        {"what": "after", "value": f"{fit.after:.1%}"},
+        {"what": "of each run by a fit to the others", "value": f"{fit.left_out:.1%}"},
+    ]
+    return plain_table("the fit", rows)
 
 
 def _output(command: Command) -> Path:

@@ -184,12 +184,30 @@ def _add_validate(parser: Parser) -> None:
         nargs="?",
         type=lambda text: (text,),
         metavar="RUNS.csv",
-        help="measured runs (default: the published ones that ship)",
+        help="measured runs: typed columns as --typed writes them, or a published table (default: the published ones that ship)",
     )
     for name in ("device", "cluster", "software"):
         add_one(parser, Mode.EVALUATE, name, f"{name} of all runs, by name or YAML file (default: as each run says)")
     add_one(parser, Mode.EVALUATE, "output", "folder under which training graphs are kept (default: GraphExtractor/out)")
     parser.add_argument("--plot", metavar="FILE", help="also draw predicted against measured times into this .png, .svg or .pdf")
+    parser.add_argument("--explain", action="store_true", help="also tell what errors have in common and what would explain them")
+    parser.add_argument(
+        "--typed",
+        metavar="OUT.csv",
+        help="also write the runs as they were read, in typed columns, to be seen and corrected; null is not known. The columns: "
+        + TYPED_COLUMNS,
+    )
+
+
+TYPED_COLUMNS = (  # of ``Validation.typed_run``, which help texts do not import
+    "source, model (listed, or any with dimensions), family, parameters, layers, hidden, heads, kv_heads, ffn, "
+    "sequence_length, vocabulary, device, devices, cluster, devices_per_node, node_bytes_per_s (of a device, "
+    "between nodes), software, year, attention (flash|eager), attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), "
+    "precision (fp16|bf16|fp8|fp32), gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, "
+    "dp, cp, ep, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
+    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or tflops_per_device or mfu (a "
+    "fraction) with flops_convention (hardware|model|model_causal|parameters), memory_bytes, notes"
+)
 
 
 def _add_calibrate(parser: Parser) -> None:
@@ -198,6 +216,12 @@ def _add_calibrate(parser: Parser) -> None:
     add_one(parser, Mode.EVALUATE, "software", "framework to start from, by name or YAML file; fits tables of what runs at once")
     parser.add_argument(
         "--table", dest="tables", action="append", metavar="FILE", help="CSV of measurements; may be repeated", default=[]
+    )
+    parser.add_argument(
+        "--runs",
+        dest="runs_file",
+        metavar="FILE",
+        help="CSV of training runs, as of validate, to fit a device or a cluster to",
     )
     parser.add_argument("--output", metavar="FILE", help="YAML file to write")
     parser.add_argument("--force", action="store_true", help="write it even where there is such a file")

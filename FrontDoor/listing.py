@@ -145,6 +145,7 @@ def _device(path: Path) -> Row:
         "GB/s": round(device.memory.bandwidth.value / GB),
         "cluster": device.cluster,
         "software": device.software,
+        "known": device.evidence.value,
         "what": device.title,
     }
 

@@ -37,12 +37,15 @@ def validate(command: Command) -> int:
     if output is not None:
         check_output(output)
     picture = None if command.plot is None else _picture(command.plot)
+    typed = None if command.typed is None else _typed(command.typed, runs_file)
     from Reporter.validation_tables import report_json, report_tables
+    from Validation.explained import explain_errors
     from Validation.run import validate as compare
 
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress, partial(_priced, output))
-    print_answer(report_json(report).decode(), lambda: report_tables(report), command)
+    report = compare(runs_file, device, cluster, software, folders_of(output).graphs, progress, partial(_priced, output), typed)
+    explained = explain_errors(report.runs) if command.explain else None
+    print_answer(report_json(report, explained).decode(), lambda: report_tables(report, explained), command)
     if picture is not None:
         from Reporter.validation_plot import draw
 
@@ -60,6 +63,15 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
     given = {"device": str(database)} | ({} if output is None else {"output": str(output)})
     evaluation = evaluated(evaluate_request(plan, given))
     return PricedFile(evaluation.plan, evaluation.iteration)
+
+
+def _typed(text: str, runs_file: Path | None) -> Path:
+    from Common.files import output_file
+
+    path = output_file(text, flag="--typed")
+    if runs_file is not None and path.exists() and runs_file.exists() and path.samefile(runs_file):
+        raise InputError(f"--typed {text!r} is the table that is read; give another file")
+    return path
 
 
 def _picture(text: str) -> Path:

@@ -19,7 +19,17 @@ from Plans.assignment import Assignment
 from Plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
 from Plans.host_traffic import HostRates
 from Plans.policy import training_policy
-from Plans.rates import KINDS, Machine, hides_tensor_collectives, host_rates, start_s
+from Plans.rates import (
+    KINDS,
+    Machine,
+    gather_copy_s,
+    hidden_gathers,
+    hides_tensor_collectives,
+    host_rates,
+    shown_of,
+    start_s,
+    tensor_hides,
+)
 from Plans.stage_price import DENSE, GroupRates, PlanRates
 from Plans.uniform_plans import UniformPlans
 
@@ -37,9 +47,12 @@ class ManyRates(NamedTuple):
 
     tp: float
     overlap_tensor: bool
+    tensor_hides: float
     weight_bytes: float
     gradient_bytes: float
     reserved_bytes: float
+    reduces_all: bool
+    gather_copy_s: float
     expert_split: bool
     tied_split: bool
     groups: GroupRates
@@ -60,7 +73,7 @@ class ManyRates(NamedTuple):
     def some(self, rows: IntArray) -> ManyRates:
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
-        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[8:-1]}, host=host)
+        return self._replace(**{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host)
 
 
 def rates_at(rates: ManyRates, plan: int) -> PlanRates:
@@ -73,6 +86,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.copies[plan],
         rates.zero_stage[plan],
         rates.overlap_tensor,
+        rates.tensor_hides,
         rates.overlap_data[plan],
         rates.shown_part[plan],
         rates.hidden_part[plan],
@@ -82,6 +96,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.step_s[plan],
         rates.start_s[plan],
         rates.reserved_bytes,
+        rates.reduces_all,
+        rates.gather_copy_s,
         rates.expert_split,
         rates.tied_split,
         GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
@@ -107,8 +123,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     shape, software = plans.shape, machine.software
     together = plans.dp * shape.sequence_devices
     copies = np.stack([together, together // shape.divided_by], axis=1)
-    gradient_bytes = software.gradient_bytes.value
-    policies = [training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(gradient_bytes) for zero in range(4)]
+    policies = [training_policy(shape.optimizer, zero, shape.precision).under(software, shape.precision) for zero in range(4)]
     resident, step_s = np.empty((2, len(plans), 2))
     host = host_rates(shape.offload, policies[0], copies, machine)
     for zero, policy in enumerate(policies):
@@ -122,12 +137,16 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
     groups, group = many_group_rates(plans, machine.cluster)
     near, beyond = machine.hiding(near=True), machine.hiding(near=False)
     within = replicas_within_first_tier(plans, machine.cluster)
+    shown, hides = np.where(within, near.shown_part, beyond.shown_part), hidden_gathers(software)
     return ManyRates(
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
+        tensor_hides=tensor_hides(shape.tp, machine),
         weight_bytes=policies[0].weight_bytes,
         gradient_bytes=policies[0].gradient_bytes,
         reserved_bytes=software.reserved_memory.value,
+        reduces_all=software.reduces_all,
+        gather_copy_s=gather_copy_s(machine),
         expert_split=shape.divided_by > 1,
         tied_split=shape.tp2 > 1,
         groups=groups,
@@ -137,7 +156,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         copies=together.astype(np.float64),
         zero_stage=plans.zero_stage,
         overlap_data=plans.overlap_gradients,
-        shown_part=np.where(within, near.shown_part, beyond.shown_part),
+        shown_part=np.where(plans.zero_stage == 3, shown_of(shown, hides), shown),
         hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
         resident_bytes=resident,
         step_s=step_s,

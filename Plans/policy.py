@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from Common.choices import Precision
 from Common.records import read_yaml, to_record
+from Estimator.devices.software import Software
 from Plans.offload import NOTHING, Offload
 
 FloatArray = NDArray[np.float64]
@@ -30,6 +31,12 @@ class TrainingPolicy:
     optimizer_state_bytes: float
     optimizer_step_bytes: float
     zero_stage: int
+    second_gradient_bytes: float = 0.0  # of gradients that are kept beside those
+
+    def under(self, software: Software, precision: Precision) -> TrainingPolicy:
+        """The policy as a framework keeps gradients in a training in ``precision``."""
+        beside = 0.0 if software.second_gradient is None else software.second_gradient.value
+        return replace(self.with_gradients_of(software.gradient_bytes_in(precision)), second_gradient_bytes=beside)
 
     def with_gradients_of(self, gradient_bytes: float) -> TrainingPolicy:
         """The policy of a framework that keeps, reduces and reads gradients of at least ``gradient_bytes`` each."""
@@ -50,7 +57,8 @@ class TrainingPolicy:
     def parts_bytes(self, copies: IntArray) -> FloatArray:
         """Weight, gradient and optimizer bytes of each of ``copies`` devices per parameter, shape (3, ...)."""
         weight, gradient, state = (np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1))
-        return np.stack([self.weight_bytes / weight, self.gradient_bytes / gradient, self.optimizer_state_bytes / state])
+        gradients = self.gradient_bytes + self.second_gradient_bytes
+        return np.stack([self.weight_bytes / weight, gradients / gradient, self.optimizer_state_bytes / state])
 
     def updated_part(self, copies: IntArray) -> FloatArray:
         """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its own."""

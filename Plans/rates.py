@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Common.choices import TensorLayout
 from Common.errors import InputError
-from Estimator.devices.device import HostLink, Software
+from Estimator.devices.device import HostLink
 from Estimator.devices.operator_cost import DeviceModel, PassStarts
+from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s, rectangle_costs
 from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
@@ -34,6 +36,7 @@ from Plans.stage_price import GroupRates, PlanRates
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Shown = TypeVar("Shown", float, FloatArray)
 KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER)  # as ``stage_price`` counts them
 
 
@@ -105,6 +108,12 @@ def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
     return overlaps and plan.sequence_parallel
 
 
+def tensor_hides(tp: int, machine: Machine) -> float:
+    """Part of the tensor-parallel communication beside products that is gained: what is left slows these down."""
+    near = not machine.cluster.tiers or tp <= machine.cluster.tiers[0].group_size
+    return 1.0 - machine.hiding(near=near).shown_part
+
+
 def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeline: bool = False) -> PlanRates:
     """Rates of ``plan`` on the devices of ``machine`` from ``first`` on; ``in_pipeline``, as one stage of several.
 
@@ -112,13 +121,14 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeli
     experts that are divided among them over the devices that have the same ones.
     """
     software, cluster = machine.software, machine.cluster
-    policy = training_policy(plan.optimizer, plan.zero_stage, plan.precision).with_gradients_of(software.gradient_bytes.value)
+    policy = training_policy(plan.optimizer, plan.zero_stage, plan.precision).under(software, plan.precision)
     together = plan.dp * plan.sequence_devices
     copies = np.array([together, together // plan.divided_by])  # of a parameter, and of one that some of them divide
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     dense = replicas(plan, cluster, first)
     experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
     hiding = machine.hiding(near=dense.within_first_tier)
+    hides = hidden_gathers(software) if plan.zero_stage == 3 else 1.0
     return PlanRates(
         tp=float(plan.tp),
         accumulated=1 - 1 / plan.micro_batches,
@@ -126,8 +136,9 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeli
         copies=float(together),
         zero_stage=plan.zero_stage,
         overlap_tensor=hides_tensor_collectives(plan, software),
+        tensor_hides=tensor_hides(plan.tp, machine),
         overlap_data=data,
-        shown_part=hiding.shown_part,
+        shown_part=shown_of(hiding.shown_part, hides),
         hidden_part=hiding.hidden_part,
         weight_bytes=policy.weight_bytes,
         gradient_bytes=policy.gradient_bytes,
@@ -135,11 +146,29 @@ def plan_rates(plan: UniformPlan, machine: Machine, first: int = 0, *, in_pipeli
         step_s=policy.step_s(copies, machine.stream_bytes_per_s),
         start_s=start_s(machine, in_pipeline or plan.pp > 1),
         reserved_bytes=software.reserved_memory.value,
+        reduces_all=software.reduces_all,
+        gather_copy_s=gather_copy_s(machine),
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
         groups=group_rates(dense, experts, cluster),
         host=host_rates(plan.offload, policy, copies, machine)._replace(in_flight=float(min(plan.pp, plan.micro_batches))),
     )
+
+
+def hidden_gathers(software: Software) -> float:
+    """Part of the gathers and reductions of ZeRO stage 3 that is hidden where there is time to hide all of them."""
+    return 1.0 if software.sharding is None else software.sharding.hidden.value
+
+
+def shown_of(shown: Shown, hides: float) -> Shown:
+    """The part of communication that shows where ``shown`` of it would if only contention did, and the rest hides in part."""
+    return shown + (1.0 - hides) * (1.0 - shown)
+
+
+def gather_copy_s(machine: Machine) -> float:
+    """Seconds a parameter that ZeRO stage 3 gathers is copied within the device, from and to the buffers of the collective."""
+    sharding = machine.software.sharding
+    return 0.0 if sharding is None else sharding.copies.value / machine.stream_bytes_per_s
 
 
 def start_s(machine: Machine, waits: bool | BoolArray) -> FloatArray:
@@ -182,9 +211,8 @@ def host_rates(offload: Offload, policy: TrainingPolicy, copies: IntArray, machi
 
 def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
     """Bytes per parameter of a layer at work beyond a device's part of it, by ZeRO stage, shape (4,)."""
-    gradient_bytes = machine.software.gradient_bytes.value
     policies = (training_policy(plan.optimizer, stage, plan.precision) for stage in range(4))
-    return np.array([policy.with_gradients_of(gradient_bytes).whole_bytes for policy in policies])
+    return np.array([policy.under(machine.software, plan.precision).whole_bytes for policy in policies])
 
 
 @lru_cache(maxsize=4096)  # a search asks for those of many plans

@@ -56,6 +56,16 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class TimeInterval:
+    """Seconds between which an iteration is measured with probability ``nominal``, and what that is known from."""
+
+    nominal: float
+    low_s: float
+    high_s: float
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StageReport:
     """A pipeline stage: names of its layers (chunk after chunk), seconds per micro-batch, and bytes on each of its devices."""
 

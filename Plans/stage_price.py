@@ -44,6 +44,7 @@ class PlanRates(NamedTuple):
     copies: float  # devices with the same dense parameters
     zero_stage: int
     overlap_tensor: bool
+    tensor_hides: float  # part of what is hidden of tensor-parallel communication that does not slow down the products beside it
     overlap_data: bool
     shown_part: float  # of data-parallel communication that is hidden: seconds that its second makes computation longer
     hidden_part: float  # seconds of it that a second of computation hides
@@ -53,6 +54,8 @@ class PlanRates(NamedTuple):
     step_s: FloatArray  # per parameter
     start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
+    reduces_all: bool  # whether ZeRO-1 reduces whole gradients
+    gather_copy_s: float  # of copies within a device, per parameter that ZeRO-3 gathers
     expert_split: bool  # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     tied_split: bool  # whether tied parameters are among these
     groups: GroupRates
@@ -188,10 +191,13 @@ def synchronisation(rates: PlanRates, dense: float, experts: float, rows: Sparse
         return SyncPrice(0.0, 0.0, dense_s + collective_s(rates.groups, ALL_GATHER, DENSE, rows.sent_bytes), 0.0)
     scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers if rates.zero_stage == 3 else 1.0)
     if rates.zero_stage == 3:
-        return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers), scatter_s, 0.0, 0.0)
+        copies_s = rates.gather_copy_s * (dense + experts)
+        return SyncPrice(parameters_s(rates, ALL_GATHER, dense, experts, weight, layers) + copies_s, scatter_s, 0.0, 0.0)
     gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0)
     if rates.zero_stage == 2:
         return SyncPrice(0.0, scatter_s, 0.0, gather_s)
+    if rates.reduces_all:
+        return SyncPrice(0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0), gather_s)
     return SyncPrice(0.0, 0.0, scatter_s, gather_s)
 
 
@@ -211,7 +217,7 @@ def pass_price(
     rates: PlanRates, device_s: float, host_s: float, tensor_s: float, products_s: float, data_s: float, layers: float
 ) -> PassPrice:
     """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two decides over all of them."""
-    hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) if rates.overlap_tensor else 0.0
+    hidden_s = min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) * rates.tensor_hides if rates.overlap_tensor else 0.0
     occupied_s = device_s + tensor_s - hidden_s
     busy_s = max(occupied_s, host_s)
     shown_s = exposed_s(rates, data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s

@@ -14,7 +14,16 @@ from Reporter.conventions import mfu_meaning
 from Reporter.front_tables import front_tables
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.text_tables import TextTable, new_table, print_lines, print_tables
-from Solver.results import DesignPoint, HeterogeneousAnswer, ModelPlan, ReferencePoint, SearchResult, SizeRow, SpaceSize
+from Solver.results import (
+    DesignPoint,
+    HeterogeneousAnswer,
+    ModelPlan,
+    PlansInNoise,
+    ReferencePoint,
+    SearchResult,
+    SizeRow,
+    SpaceSize,
+)
 from Studies.remarks import better_beyond, beyond_limits, missing_sizes
 from Studies.stages_in_words import heterogeneous_text
 from Studies.wording import (
@@ -92,6 +101,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         yield f"warning: {tight_memory_text(result.tight_memory, best)}"
     for name, plan in best.models.items():
         yield _explained(label(name), plan)
+        yield from _sure(label(name), plan)
     if best.chip is not None:
         yield from chip_sentences(best.chip)
     if best.accelerator is not None:
@@ -100,6 +110,8 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         if plan.price_sources is not None:
             yield f"{label(name)}: {plan.price_sources.words}"
     yield from (f"{label(name)}: {plan.plans_omitted}" for name, plan in best.models.items() if plan.plans_omitted)
+    if result.in_noise is not None:
+        yield in_noise_text(result.in_noise)
     yield _counted(result)
     yield f"files: {result.run_directory}"
 
@@ -272,6 +284,29 @@ def _proof(point: DesignPoint) -> str:
     if bound is not None and any(plan.plans_omitted for plan in point.models.values()):
         return f"not proven optimal ({point.status.value}, within {percent(1.0 - point.value / bound)} of the best there can be)"
     return f"not proven optimal ({point.status.value})"
+
+
+def in_noise_text(close: PlansInNoise) -> str:
+    """How many plans cannot be told from the best, and what they have in common, in a sentence."""
+    if close.plans <= 1 and not close.closed_shapes:
+        return f"no other plan is within {percent(close.noise)} of the best, which is as far as predictions can tell plans apart"
+    alike = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in close.alike.items() if value not in ("1", "False"))
+    varied = ", ".join(f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in close.varied.items())
+    closed = f", and perhaps those of {close.closed_shapes:,} shapes of which only a bound is known"
+    shapes = closed if close.closed_shapes else ""
+    count = f"{close.plans:,} plans (the best among them) are" if close.plans > 1 else "the best plan alone is"
+    return (
+        f"{count} within {percent(close.noise)} of the best as far as is known{shapes}; predictions cannot tell these apart: "
+        f"all have {alike or 'nothing in common'}" + (f"; they differ in {varied}" if varied else "")
+    )
+
+
+def _sure(name: str, plan: ModelPlan) -> Iterator[str]:
+    """How sure the time is, in one sentence."""
+    if plan.time_intervals:
+        first = plan.time_intervals[0]
+        low, high = (number(plan.global_batch_size / each, 3) for each in (first.high_s, first.low_s))
+        yield f"{name}: {low} to {high} samples/s are measured with {first.nominal:.0%} certainty, by {'; '.join(first.reasons)}"
 
 
 def _explained(name: str, plan: ModelPlan) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from Common.numbers import FINE_DIGITS, number, percent, share, size_text, stage_memory_text
@@ -11,7 +12,7 @@ from Common.records import to_json
 from Common.units import GIB
 from GraphExtractor.names import label
 from Plans.plan import plan_mapping
-from Plans.results import Iteration, Status
+from Plans.results import Iteration, Status, TimeInterval
 from Reporter.conventions import mfu_text
 from Reporter.heterogeneous_tables import stages_table
 from Reporter.tables import MS, breakdown_table, milliseconds_decimals
@@ -52,6 +53,7 @@ def evaluation_json(evaluation: Evaluation) -> bytes:
     capacity = {"memory_bytes": evaluation.iteration.memory_bytes, "memory_capacity_bytes": machine.memory_bytes}
     sources = evaluation.price_sources
     named |= {} if sources is None else {"price_sources": json.loads(to_json(sources))}
+    named |= {"time_intervals": [json.loads(to_json(each)) for each in evaluation.time_intervals]}
     return json.dumps({**named, **whole, **capacity, "breakdown_s": breakdown, "stages": stages}, indent=2).encode()
 
 
@@ -73,6 +75,7 @@ def summary_table(evaluation: Evaluation) -> TextTable:
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
+        **interval_rows(evaluation.time_intervals),
         "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
         **({"tokens/s": number(iteration.tokens_per_s)} if evaluation.plan.sequence_length > 1 else {}),
         "model TFLOP/s per device": f"{number(iteration.model_tflops_per_device, aligned=True)} ({mfu})",
@@ -98,6 +101,15 @@ def summary_table(evaluation: Evaluation) -> TextTable:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def interval_rows(intervals: Sequence[TimeInterval], factor: float = 1.0, unit: str = "s") -> dict[str, str]:
+    """A row of the narrowest interval, in ``unit`` of ``factor`` seconds; nothing where none is known."""
+    if not intervals:
+        return {}
+    first = intervals[0]
+    times = f"{number(first.low_s / factor, 3)} to {number(first.high_s / factor, 3)} {unit}"
+    return {f"measured, {first.nominal:.0%} sure": f"{times}: {'; '.join(first.reasons)}"}
 
 
 def fullest_memory_text(used_bytes: float, capacity_bytes: float) -> str:

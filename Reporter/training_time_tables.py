@@ -65,6 +65,9 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
             else ""
         ),
     )
+    for each in evaluation.time_intervals[:1]:
+        low, high = (days_text(training.wall_clock_s * end_s / iteration.iteration_s) for end_s in (each.low_s, each.high_s))
+        yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
     mfu = mfu_text(training.model_flops_utilization, training.causal_model_flops_utilization)

@@ -8,13 +8,17 @@ from typing import Any
 from Common.numbers import number
 from Common.records import to_json
 from Plans.results import Breakdown
+from Reporter.explained_runs import coverage_table, explanation_tables
 from Reporter.text_tables import TextTable, new_table
+from Validation.explained import ErrorExplanation
+from Validation.intervals import coverage, run_intervals
 from Validation.records import ValidationReport
 
 WORST = 10
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
 LARGEST_PARTS = 4
 MIB = 2**20
+GB = 1e9
 PARTS = {
     "arithmetic": "arithmetic_s",
     "memory-bound": "memory_bound_s",
@@ -31,9 +35,18 @@ PARTS = {
 }
 
 
-def report_tables(report: ValidationReport) -> list[TextTable]:
-    """Statistics by source, the runs predicted worst, those that were skipped, and the assumptions that were needed."""
-    tables = [source_table(report)]
+def report_tables(report: ValidationReport, explained: ErrorExplanation | None = None) -> list[TextTable]:
+    """Statistics by source, how many fit, the runs predicted worst, those skipped, and the assumptions that were needed.
+
+    With what explains the errors, where that is asked for.
+    """
+    tables, covered = [source_table(report)], coverage(report.runs)
+    if covered:
+        tables.append(coverage_table(covered))
+    if explained is not None:
+        tables += explanation_tables(explained)
+    if report.not_fitting:
+        tables.append(memory_table(report))
     if any(run.plan_file for run in report.runs):
         tables.append(plan_table(report))
     if any(not run.skipped for run in report.runs):
@@ -43,12 +56,18 @@ def report_tables(report: ValidationReport) -> list[TextTable]:
     return [*tables, assumption_table(report)] if report.rules else tables
 
 
-def report_json(report: ValidationReport) -> bytes:
-    """``overall`` and ``sources`` statistics, every run, and the rules behind the assumptions. Errors are fractions."""
+def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:
+    """``overall`` and ``sources`` statistics, how many runs do not fit, every run, and the rules. Errors are fractions."""
     whole: dict[str, Any] = json.loads(to_json(report))
     overall = {key: value for key, value in whole["overall"].items() if key != "source"}
-    runs = [{**record, "skipped": run.skipped} for run, record in zip(report.runs, whole["runs"], strict=True)]
-    ordered = {"overall": overall, "sources": whole["sources"], "file": whole["file"], "rules": whole["rules"], "runs": runs}
+    runs = [
+        {**record, "skipped": run.skipped, "time_intervals": [json.loads(to_json(each)) for each in run_intervals(run)]}
+        for run, record in zip(report.runs, whole["runs"], strict=True)
+    ]
+    ordered = {"overall": overall, "sources": whole["sources"], "not_fitting": report.not_fitting}
+    ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
+    ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}
+    ordered |= {"file": whole["file"], "rules": whole["rules"], "runs": runs}
     return json.dumps(ordered, indent=2, allow_nan=False).encode()
 
 
@@ -67,6 +86,20 @@ def source_table(report: ValidationReport) -> TextTable:
             "-" if statistics.spearman is None else f"{statistics.spearman:.3f}",
             _share(statistics.memory_mape),
         )
+    return table
+
+
+def memory_table(report: ValidationReport) -> TextTable:
+    """The runs that are predicted not to fit in memory."""
+    count = report.not_fitting
+    runs, they = ("run is", "it") if count == 1 else ("runs are", "they")
+    table = new_table(
+        f"{count} {runs} predicted not to fit though {they} ran", ("line", "model", "GB", "recompute"), words={"model"}
+    )
+    for run in report.runs:
+        if run.fits is False and run.predicted_memory_bytes is not None:
+            recompute = "-" if run.plan is None else run.plan.recompute
+            table.add_row(str(run.line), run.model, f"{run.predicted_memory_bytes / GB:.1f}", recompute)
     return table
 
 

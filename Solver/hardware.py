@@ -16,9 +16,10 @@ from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts

@@ -9,11 +9,12 @@ from typing import ClassVar
 from Common.choices import Combine
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
+from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.sources import SourceCounts
 from Plans.plan import Plan, UniformPlan, plan_mapping
-from Plans.results import Breakdown, PipelineReport, StageReport, Status
+from Plans.results import Breakdown, PipelineReport, StageReport, Status, TimeInterval
 from Solver.chip_records import ChipReport
 from Solver.front_records import ModelFront
 from Solver.problem import Objective
@@ -190,6 +191,7 @@ class ModelPlan:
     offload: str = ""
     price_sources: SourceCounts | None = None  # of hardware that was profiled
     share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
+    time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property
@@ -436,6 +438,22 @@ class PartReport:
 
 
 @dataclass(frozen=True)
+class PlansInNoise:
+    """How many ``plans`` on the best hardware are less than ``noise``, a share, slower than the best, as far as is known.
+
+    Of so many of them the best stages were ``found``; of ``closed_shapes`` nothing but one bound is known, which is that near.
+    ``alike`` is what all of the plans have in common, ``varied`` what they differ in, by setting.
+    """
+
+    noise: float
+    plans: int
+    found: int
+    alike: dict[str, str]
+    varied: dict[str, tuple[str, ...]]
+    closed_shapes: int
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The answer to a study. ``best`` is the optimum over everything, ``per_hbm`` the optimum for each memory size.
 
@@ -456,6 +474,7 @@ class SearchResult:
     heterogeneous: HeterogeneousAnswer | None = None  # where plans whose stages differ were asked for
     own_best: dict[str, float] = field(default_factory=dict)
     part: PartReport | None = None  # where a part of the space was searched
+    in_noise: PlansInNoise | None = None  # of one model on devices that exist
     fronts: tuple[ModelFront, ...] = ()  # of chips, where one over several axes was certified
 
 

@@ -16,8 +16,9 @@ from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts, layer_names
 from Plans.plan import Plan, UniformPlan, check_cluster, check_plan
 from Plans.rates import Machine
-from Plans.results import Iteration
+from Plans.results import Iteration, TimeInterval
 from Solver.results import HardwareReport
+from Studies.certainty import time_intervals
 from Studies.problem import hardware_of, hardware_report, memory_sizes, single_plan
 from Studies.request import Request, StatedChunks, StatedStages
 
@@ -35,6 +36,11 @@ class Evaluation:
     machine: Machine
     iteration: Iteration
     price_sources: SourceCounts | None = None
+
+    @property
+    def time_intervals(self) -> tuple[TimeInterval, ...]:
+        """How sure the time of an iteration is."""
+        return time_intervals(self.hardware.records, self.iteration.devices, self.iteration.iteration_s)
 
     @property
     def offloads(self) -> bool:

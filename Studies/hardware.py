@@ -21,8 +21,9 @@ from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import SpaceChanges, load_chip, load_design_space, with_changes
 from Estimator.chips.limit_refusals import refuse_chip
 from Estimator.chips.space_part import part_numbers
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
 from Estimator.devices.files import load_device, load_software
+from Estimator.devices.software import Software
 from Estimator.hardware_files import hardware_names, load_cluster
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.machine import MACHINE, profile_folder

@@ -12,7 +12,7 @@ from Common.numbers import number
 from Common.progress import Progress
 from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.heterogeneous.search import search_heterogeneous
-from Solver.results import AxisValues, DesignPoint, SearchResult
+from Solver.results import AxisValues, DesignPoint, HardwareRecords, PlansInNoise, SearchResult
 from Solver.search.axis_values import accelerator_axes
 from Solver.search.best_known import BestKnown
 from Solver.search.confirmed_schedules import kept_schedules
@@ -23,11 +23,13 @@ from Solver.search.points import PointGroup
 from Solver.search.run import Run, Stores
 from Solver.search.schedule_records import KeptSchedules, PricedOperator
 from Solver.search.search import ScoredPoint, Searched, search
+from Studies.certainty import time_intervals
 from Studies.file_contents import file_contents
 from Studies.fronts import fronts_of
 from Studies.kept_answers import kept_answer
 from Studies.limits.limits import limits_of
 from Studies.limits.memory_room import tight_memory
+from Studies.plans_in_noise import plans_in_noise
 from Studies.problem import front_of, hardware_of, hardware_report, search_problem
 from Studies.request import Request
 from Studies.run_directory import (
@@ -88,6 +90,7 @@ def explained(request: Request, searched: Searched) -> Searched:
         best = best and replace(best, axes=axes)
         return replace(searched, result=replace(result, best=best, part=part_report(run, result, request.space_part)))
     if best is not None:
+        best = _with_intervals(best, result.hardware.records)
         _tell(best)
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best, searched.groups))
@@ -96,11 +99,33 @@ def explained(request: Request, searched: Searched) -> Searched:
             points = [group.stored_as for group in searched.groups]
             best = replace(best, axes=kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points).axes)
         chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes))
-        result = replace(result, best=best, hardware=chosen, tight_memory=tight)
+        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=_in_noise(searched))
     if request.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
     return replace(searched, result=result)
+
+
+def _in_noise(searched: Searched) -> PlansInNoise | None:
+    """Plans that predictions cannot tell from the best, of one model on devices whose like was measured."""
+    best, (group, row) = searched.result.best, _best_group(searched)
+    hardware = searched.run.hardware
+    if best is None or group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
+        return None
+    (plan,) = best.models.values()
+    if not time_intervals(searched.result.hardware.records, plan.devices_used, plan.time_per_batch_s):
+        return None
+    groups = [each for each in searched.groups if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)]
+    return plans_in_noise(groups, row, plan.time_per_batch_s)
+
+
+def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
+    """``best`` with how sure the times of its plans are."""
+    models = {
+        name: replace(plan, time_intervals=time_intervals(records, plan.devices_used, plan.time_per_batch_s))
+        for name, plan in best.models.items()
+    }
+    return replace(best, models=models)
 
 
 def _tell(best: DesignPoint) -> None:

@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from Common.records import read_yaml, to_record
-from Validation.records import Assumption, MeasuredRun, UsedRule
+from Validation.published_row import PublishedRow
+from Validation.records import Assumption, UsedRule
+from Validation.typed_run import FlopsConvention
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 
 
-_YEAR = re.compile(r"\b(20[12]\d)\b|'([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b")
+_YEAR = re.compile(r"\b(20[12]\d)\b|['’]([12]\d)\b|\b([12]\d)(?:0[1-9]|1[0-2])\.\d{4,5}\b|\b(2\d)\.(?:0[1-9]|1[0-2])\b")
 
 
 class HasPattern(Protocol):
@@ -28,9 +30,14 @@ Entry = TypeVar("Entry", bound=HasPattern)
 
 @dataclass(frozen=True)
 class Framework:
-    """What a framework does where a run does not say otherwise: in runs up to the year ``until``, of models named ``model``.
+    """What a framework does where a run does not say otherwise.
 
-    No ``software`` is the device's usual one.
+    In runs up to the year ``until``, of models named ``model``, in one of the ``formats`` (none: any), which the run itself must
+    say where ``stated_format``. No ``software`` is the
+    device's usual one. ``general`` names stand for many programs: a more particular one in the source or the notes counts before
+    them. A ``title`` names a paper that compares others with its own: it counts where the framework is named so, or not at all.
+    ``gradient_bytes`` are per parameter by number format, where the software has others; ``overlap_...`` None leaves it to the
+    software. ``recompute`` are the modes that it has.
     """
 
     name: str
@@ -44,6 +51,14 @@ class Framework:
     reason: str
     until: int | None = None
     model: str | None = None
+    formats: tuple[str, ...] = ()
+    stated_format: bool = False
+    general: bool = False
+    title: bool = False
+    overlap_gradients: bool | None = None
+    overlap_tensor: bool | None = None
+    gradient_bytes: dict[str, int] = field(default_factory=dict)
+    recompute: tuple[str, ...] = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,8 @@ class NamedCluster:
 class Convention:
     """How published FLOP/s are counted: with what is ``recomputed`` or not, with this part of the products of ``attention``."""
 
-    name: str
+    name: FlopsConvention
+    says: str
     pattern: str
     recomputed: bool
     attention: float
@@ -105,20 +121,41 @@ class Assumptions:
     head_width: int
     parameter_factor: float
     micro_batch_sizes: tuple[int, ...]
+    memory_margin: float
     rules: dict[str, Rule]
 
-    def framework_of(self, run: MeasuredRun) -> Framework:
-        """The framework of a run, by its framework, source, or model and notes."""
-        year = self._year(run)
-        of_the_time = [each for each in self.frameworks if each.until is None or year is None or year <= each.until]
-        possible = [each for each in of_the_time if each.model is None or re.search(each.model, run.model, re.IGNORECASE)]
-        return first_found(possible, run.framework, run.source, f"{run.model} {run.notes}") or self.other_framework
+    def framework_of(self, row: PublishedRow, number_format: str | None = None) -> Framework:
+        """The framework of a row in this number format, by its own words before guesses.
 
-    def _year(self, run: MeasuredRun) -> int | None:
-        """The latest year that source and framework name, as 2021, SC'21 or arXiv 2104.04473."""
-        words = f"{run.source} {run.framework}"
+        Its framework where that is named; but of a general name the particular one that source or notes tell, if any. Else by
+        source, then notes, then the model's name.
+        """
+        possible = self._possible(self.year_of(row), number_format, row.model)
+        own = first_found(possible, row.framework)
+        particular = [each for each in possible if not each.general and not each.title]
+        if own is not None:
+            return (first_found(particular, row.source, row.notes) if own.general else None) or own
+        return first_found(possible, row.source, row.notes, row.model) or self.other_framework
+
+    def framework_with(self, software: str | None, year: int | None, number_format: str | None) -> Framework:
+        """The framework of a run of which only the software is known."""
+        possible = [each for each in self._possible(year, number_format, "") if not each.title]
+        return next((each for each in possible if software and each.software == software), self.other_framework)
+
+    def _possible(self, year: int | None, number_format: str | None, model: str) -> list[Framework]:
+        return [
+            each
+            for each in self.frameworks
+            if (each.until is None or year is None or year <= each.until)
+            and (each.model is None or re.search(each.model, model, re.IGNORECASE))
+            and (not each.formats or (not each.stated_format if number_format is None else number_format in each.formats))
+        ]
+
+    def year_of(self, row: PublishedRow) -> int | None:
+        """The latest year that source and framework name, as 2021, SC'21, arXiv 2104.04473 or NeMo 24.07."""
+        words = f"{row.source} {row.framework}"
         years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
-        if re.search(self.recent_devices.pattern, run.gpu, re.IGNORECASE):
+        if re.search(self.recent_devices.pattern, row.gpu, re.IGNORECASE):
             years.append(self.recent_devices.year)
         return max((year + 2000 if year < 100 else year for year in years), default=None)
 
@@ -126,9 +163,9 @@ class Assumptions:
         """The convention that ``words`` name."""
         return first_found(self.conventions, words)
 
-    def named_convention(self, name: str) -> Convention:
+    def named_convention(self, name: FlopsConvention) -> Convention:
         """The convention of this name."""
-        return next(each for each in self.conventions if each.name == name)
+        return next(each for each in self.conventions if each.name is name)
 
     def used(self, assumptions: Sequence[Sequence[Assumption]]) -> tuple[UsedRule, ...]:
         """The rules that runs needed, given the assumptions of each, with the number of those runs."""

@@ -1,4 +1,4 @@
-"""Measured training runs from CSV: the columns of published tables, or those of vTrain's single-node measurements."""
+"""Published tables from CSV, in their own words: the usual columns, or those of vTrain's single-node measurements."""
 
 import csv
 import io
@@ -9,9 +9,8 @@ from pathlib import Path
 from Common.errors import InputError
 from Common.files import read_text
 from Validation.published_numbers import number_in
-from Validation.records import MeasuredRun
+from Validation.published_row import PublishedRow
 
-PUBLISHED_RUNS = Path(__file__).with_name("published_runs.csv")
 LARGEST = 1e15  # no count, batch in tokens or time of a run is as large
 REQUIRED = ("gpu", "n_gpus", "global_batch")
 DIMENSIONS = ("layers", "hidden")  # required where the model is not named
@@ -105,13 +104,12 @@ class _Line:
         return None if value is None else int(value)
 
 
-def read_runs(path: Path | None = None) -> tuple[MeasuredRun, ...]:
-    """The runs of a file; of the one that ships without ``path``.
+def read_rows(path: Path) -> tuple[PublishedRow, ...]:
+    """The rows of a published table.
 
     Raises:
         InputError: not a readable CSV of these columns, or a number that cannot be; names the line and the column.
     """
-    path = path or PUBLISHED_RUNS
     lines = _lines(path)
     _, header = next(lines, (0, ()))
     names = [name.strip() for name in header]
@@ -181,9 +179,9 @@ def _single_node_cells(cells: dict[str, str]) -> Mapping[str, str]:
     return {**SINGLE_NODE_FACTS, "model": model, **renamed}
 
 
-def _run(line: _Line) -> MeasuredRun:
+def _run(line: _Line) -> PublishedRow:
     milliseconds = line.number_of("milliseconds")
-    return MeasuredRun(
+    return PublishedRow(
         line=line.number,
         source=line.text("source") or line.path.name,
         model=line.text("model"),

@@ -109,7 +109,7 @@ def _plain(text: str) -> str:
 
 
 def check_alone(given: Sequence[tuple[str, str | None]]) -> None:
-    """Refuse hardware given for a table of plans, which names its own.
+    """Refuse what is given for a table of plans, which names its hardware and is typed.
 
     Raises:
         InputError: there is any.

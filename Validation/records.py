@@ -1,54 +1,8 @@
-"""Records of a validation: measured runs, what was predicted of them, and how far off that is."""
+"""Records of a validation: what was predicted of measured runs, and how far off that is."""
 
 from dataclasses import dataclass
 
 from Plans.results import Breakdown
-
-
-@dataclass(frozen=True)
-class MeasuredRun:
-    """A published run: one line of the file. None and empty texts are what the line does not say.
-
-    Words that decide something (``interleave``, ``recompute``, ``zero``, ``network``...) are kept as they are written;
-    ``cluster`` and ``software`` name what ships. ``unclear`` lists the columns that hold words where a number belongs.
-    """
-
-    line: int
-    source: str
-    model: str
-    parameters: float | None
-    layers: int | None
-    hidden: int | None
-    heads: int | None
-    ffn: int | None
-    sequence_length: int | None
-    vocabulary: int | None
-    gpu: str
-    devices: int | None
-    tp: int | None
-    pp: int | None
-    dp: int | None
-    cp: int | None
-    ep: int | None
-    interleave: str
-    micro_batch_size: int | None
-    global_batch: float | None
-    global_batch_in_tokens: bool
-    recompute: str
-    sequence_parallel: str
-    zero: str
-    precision: str
-    framework: str
-    network: str
-    notes: str
-    iteration_s: float | None
-    tflops_per_device: float | None
-    tflops_convention: str
-    mfu: float | None
-    memory_bytes: float | None
-    cluster: str = ""
-    software: str = ""
-    unclear: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +104,11 @@ class ValidationReport:
     sources: tuple[Statistics, ...]
     runs: tuple[RunResult, ...]
     rules: tuple[UsedRule, ...]
+
+    @property
+    def not_fitting(self) -> int:
+        """Runs whose plan is predicted not to fit in the device's memory, though they ran."""
+        return sum(run.fits is False for run in self.runs)
 
     def worst(self, count: int) -> tuple[RunResult, ...]:
         """The ``count`` runs predicted worst, the worst first."""

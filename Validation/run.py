@@ -1,8 +1,10 @@
-"""Predictions against published runs."""
+"""Predictions against measured runs."""
 
+import logging
 from dataclasses import fields
 from pathlib import Path
 
+from Common.choices import Recompute
 from Common.errors import PhazeError
 from Common.progress import Progress
 from Estimator.devices.device import Device
@@ -12,17 +14,21 @@ from Estimator.network.cluster import Cluster
 from GraphExtractor.models.dimensions import Dimensions
 from Plans.plan import UniformPlan, plan_mapping
 from Validation.assumptions import Assumptions, Notes, load_assumptions
-from Validation.measured_runs import PUBLISHED_RUNS, read_runs
 from Validation.measured_time import check_measured, measured_iteration_s
 from Validation.own_plan_runs import PriceFile
 from Validation.plan_rows import has_plans
 from Validation.plan_runs import check_alone, validate_plans
-from Validation.pricing import RunPricer
-from Validation.records import MeasuredRun, RunPlan, RunResult, ValidationReport
+from Validation.pricing import RunPricer, SaidOfSoftware
+from Validation.records import RunPlan, RunResult, ValidationReport
 from Validation.run_hardware import RunHardware
 from Validation.run_model import dimensions_of, sequence_length_of
-from Validation.run_plan import degrees_of, possible_plans, samples_of
+from Validation.run_plan import degrees_of, possible_plans
+from Validation.runs import PUBLISHED_RUNS, ReadRun, read_runs
 from Validation.statistics import statistics_of
+from Validation.typed_run import TypedRun
+from Validation.typed_table import write_typed
+
+logger = logging.getLogger(__name__)
 
 
 def validate(
@@ -33,27 +39,35 @@ def validate(
     graphs: Path,
     progress: Progress,
     price: PriceFile,
+    typed: Path | None = None,
 ) -> ValidationReport:
     """Predict every run of a file, those that ship by default, and compare with what was measured.
 
     ``device``, ``cluster`` and ``software``, names or files, replace those of the runs. Traces are kept under ``graphs``. A file
-    with a column of plans is predicted from these and from the databases that it names; our own ``price`` prices.
+    with a column of plans is predicted from these and from the databases that it names; our own ``price`` prices. The runs as
+    they were read are written to the file ``typed``.
 
     Raises:
         InputError: the file is not a readable CSV of measured runs, or a name is unknown.
     """
     if rows_file is not None and has_plans(rows_file):
-        check_alone((("device", device), ("cluster", cluster), ("software", software)))
+        check_alone(
+            (("device", device), ("cluster", cluster), ("software", software), ("typed", None if typed is None else str(typed)))
+        )
         return validate_plans(rows_file, progress, price)
-    runs = read_runs(rows_file)
-    validator = _Validator(load_assumptions(), device, cluster, software, graphs)
+    rules = load_assumptions()
+    validator = _Validator(rules, device, cluster, software, graphs)
+    runs = read_runs(rows_file, rules, validator.device)
+    if typed is not None:
+        write_typed([each.run for each in runs if not each.refused], typed)
+        logger.info("the runs as they were read are in %s", typed)
     results = []
     with progress.phase("measured runs", len(runs)) as advance:
         for run in runs:
             results.append(validator.result(run))
             advance(1)
     overall, sources = statistics_of(results)
-    used = validator.rules.used([each.assumptions for each in results])
+    used = rules.used([each.assumptions for each in results])
     return ValidationReport(str(rows_file or PUBLISHED_RUNS), overall, sources, tuple(results), used)
 
 
@@ -61,51 +75,50 @@ class _Validator:
     """Predicts runs one after another."""
 
     def __init__(self, rules: Assumptions, device: str | None, cluster: str | None, software: str | None, graphs: Path) -> None:
-        self.rules = rules
-        self._device: Device | None = None if device is None else load_device(device)
+        self._rules = rules
+        self.device: Device | None = None if device is None else load_device(device)
         self._cluster: Cluster | None = None if cluster is None else load_cluster(cluster)
         self._software = software
-        self._pricer = RunPricer(graphs)
-        self._hardware = RunHardware(rules)
+        self._pricer = RunPricer(graphs, rules.memory_margin)
         if software is not None:
             self._pricer.software(software)
 
-    def result(self, run: MeasuredRun) -> RunResult:
+    def result(self, read: ReadRun) -> RunResult:
         """The run with its prediction, or with the reason why there is none."""
-        notes = Notes()
+        run, notes, reason = read.run, read.notes, read.refused
         try:
-            return self._predicted(run, notes)
+            if not reason:
+                return self._predicted(run, notes)
         except PhazeError as error:  # of this run alone: it cannot be planned, traced or priced
-            return RunResult(
-                line=run.line,
-                source=run.source,
-                model=run.model,
-                devices=run.devices,
-                measured_s=run.iteration_s,
-                measured_memory_bytes=run.memory_bytes,
-                assumptions=notes.made(),
-                reason=str(error),
-            )
+            reason = str(error)
+        return RunResult(
+            line=run.line,
+            source=run.source,
+            model=run.model,
+            devices=run.devices,
+            measured_s=run.iteration_s,
+            measured_memory_bytes=run.memory_bytes,
+            assumptions=notes.made(),
+            reason=reason,
+        )
 
-    def _predicted(self, run: MeasuredRun, notes: Notes) -> RunResult:
+    def _predicted(self, run: TypedRun, notes: Notes) -> RunResult:
         check_measured(run)
         sequence_length = sequence_length_of(run)
-        framework = self.rules.framework_of(run)
-        device = self._device or self._hardware.device_of(run)
-        software = self._software or run.software or framework.software or device.software
-        notes.assume("framework", f"{framework.name} ({software})")
-        if run.unclear:
-            notes.assume("unclear", ", ".join(run.unclear))
-        dimensions = dimensions_of(run, sequence_length, self.rules, notes)
-        samples = samples_of(run, sequence_length, notes)
-        degrees = degrees_of(run, framework, notes)
-        cluster = self._cluster or self._hardware.cluster_of(run, degrees.devices, device, notes)
-        candidates = possible_plans(run, degrees, samples, dimensions.layers, device, framework, self.rules, notes)
-        best = self._pricer.best(dimensions, candidates, device, software, cluster)
+        device = self.device or RunHardware.device_of(run)
+        software = self._software or run.software or device.software
+        number_format = None if run.precision is None else run.precision.value
+        framework = self._rules.framework_with(run.software, run.year, number_format)
+        dimensions = dimensions_of(run, sequence_length, self._rules, notes)
+        degrees = degrees_of(run, notes)
+        cluster = self._cluster or RunHardware.cluster_of(run, degrees.devices, device, notes)
+        modes = tuple(Recompute(each) for each in framework.recompute)
+        candidates = possible_plans(run, degrees, dimensions.layers, modes, self._rules, notes)
+        best = self._pricer.best(dimensions, candidates, device, software, cluster, _said_of_software(run))
         for choice in best.candidate.choices:
             notes.assume(choice.rule, choice.value)
         plan = best.candidate.plan
-        measured_s = measured_iteration_s(run, plan, dimensions, device, framework, self.rules, notes)
+        measured_s = measured_iteration_s(run, plan, dimensions, device, self._rules, notes)
         predicted = best.iteration
         return RunResult(
             line=run.line,
@@ -123,6 +136,10 @@ class _Validator:
             breakdown_s=predicted.breakdown,
             assumptions=notes.made(),
         )
+
+
+def _said_of_software(run: TypedRun) -> SaidOfSoftware:
+    return SaidOfSoftware(run.gradient_bytes, run.attention_kernel, bool(run.blocking_launches))
 
 
 def _plan_text(plan: UniformPlan, dimensions: Dimensions, device: Device, software: str, cluster: Cluster) -> RunPlan:

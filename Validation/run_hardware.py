@@ -1,61 +1,59 @@
 """The device and the cluster of a published run."""
 
-import re
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 from Common.errors import InputError
 from Estimator.devices.device import Device
 from Estimator.devices.files import device_of_run
 from Estimator.hardware_files import load_cluster
-from Estimator.network.cluster import Cluster, grown_to
-from Validation.assumptions import Assumptions, Notes, first_found
-from Validation.network_description import GIGABIT, network_in
-from Validation.records import MeasuredRun
-
-_FORM = re.compile(r"[- ]?(sxm\d?|oam|hbm\d?e?|nvlink)\b", re.IGNORECASE)  # boards that the names of devices leave out
+from Estimator.network.cluster import Cluster, Tier, grown_to
+from Validation.assumptions import Notes
+from Validation.typed_run import TypedRun
 
 
 class RunHardware:
-    """Finds devices and clusters by the words of runs; reads every file once."""
+    """Finds devices and clusters of runs by name; reads every file once."""
 
-    def __init__(self, rules: Assumptions) -> None:
-        self._rules = rules
-        self._device = lru_cache(maxsize=None)(_device_named)
-        self._cluster = lru_cache(maxsize=None)(load_cluster)
-
-    def device_of(self, run: MeasuredRun) -> Device:
-        """The device that the run names, with or without the form of its board.
+    @staticmethod
+    def device_of(run: TypedRun) -> Device:
+        """The device that the run names.
 
         Raises:
             InputError: no device has that name.
         """
-        if not run.gpu:
+        if not run.device:
             raise InputError("it does not say on which device it ran")
-        return self._device(run.gpu)
+        return device_of_run(run.device)
 
-    def cluster_of(self, run: MeasuredRun, devices: int, device: Device, notes: Notes) -> Cluster:
-        """The cluster of the run: named by its network or the device's usual one, with the nodes and the bandwidth it states.
+    @staticmethod
+    def tiers_of(run: TypedRun, device: Device) -> tuple[Tier, ...]:
+        """The tiers of its cluster as it ships.
 
         Raises:
-            InputError: the device's cluster is not known.
+            InputError: the cluster is not known.
         """
-        if run.cluster:
-            return as_large_as(self._cluster(run.cluster), devices)
-        named = first_found(self._rules.clusters, run.network, run.source)
-        cluster = self._cluster(named.cluster if named is not None else device.cluster)
-        if len(cluster.tiers) != 2:  # a torus has no nodes
+        return tuple(_cluster_named(run.cluster or device.cluster).tiers)
+
+    @staticmethod
+    def cluster_of(run: TypedRun, devices: int, device: Device, notes: Notes) -> Cluster:
+        """The cluster of the run: its own or the device's usual one, with the nodes and the bandwidth it states.
+
+        Raises:
+            InputError: the cluster is not known.
+        """
+        cluster = _cluster_named(run.cluster or device.cluster)
+        stated = run.devices_per_node is not None or run.node_bytes_per_s is not None
+        if len(cluster.tiers) != 2 or (run.cluster and not stated):  # a torus has no nodes
+            if not run.cluster:
+                notes.assume("cluster", cluster.name)
             return as_large_as(cluster, devices)
-        words = network_in(run.network)
         inside, between = cluster.tiers
-        node = words.devices_per_node or inside.group_size
-        rate = between.bandwidth_bytes_per_s
-        if words.node_gigabits_per_s is not None:
-            rate = words.node_gigabits_per_s * GIGABIT / node
-        elif words.port_gigabits_per_s is not None:
-            rate = min(rate, words.port_gigabits_per_s * GIGABIT)
+        node = run.devices_per_node or inside.group_size
+        rate = run.node_bytes_per_s or between.bandwidth_bytes_per_s
         between_nodes = f", nodes of {node}, {rate / 1e9:g} GB/s per device between them" if devices > node else ""
-        notes.assume("cluster", cluster.name + between_nodes)
+        if not (run.cluster and run.devices_per_node and run.node_bytes_per_s):
+            notes.assume("cluster", cluster.name + between_nodes)
         outer = max(between.group_size // node, 1) * node
         tiers = (replace(inside, group_size=node), replace(between, group_size=outer, bandwidth_bytes_per_s=rate))
         return as_large_as(replace(cluster, num_devices=outer, tiers=tiers if outer > node else tiers[:1]), devices)
@@ -69,11 +67,4 @@ def as_large_as(cluster: Cluster, devices: int) -> Cluster:
     return grown_to(cluster, -(-devices // node) * node)
 
 
-def _device_named(name: str) -> Device:
-    try:
-        return device_of_run(name)
-    except InputError:
-        bare = _FORM.sub("", name).strip()
-        if bare == name:
-            raise
-        return device_of_run(bare)
+_cluster_named = cache(load_cluster)  # runs name the same few

@@ -7,14 +7,14 @@ from Common.suggestions import nearest
 from GraphExtractor.models.dimensions import Dimensions, family_names, parse_dimensions
 from GraphExtractor.models.dimensions import dimensions_of as model_dimensions
 from GraphExtractor.models.registry import find_model, listed_aliases, listed_models
-from Validation.assumptions import Assumptions, Convention, Notes, first_found
-from Validation.records import MeasuredRun
+from Validation.assumptions import Assumptions, Convention, Notes
+from Validation.typed_run import TypedRun
 
 KV_HEADS = (8, 1)  # besides as many as heads: grouped queries of Llama 2 and 3, multi-query attention
 CLOSE = 0.05  # a family whose parameters are this near is taken before a nearer but less usual one
 
 
-def dimensions_of(run: MeasuredRun, sequence_length: int, rules: Assumptions, notes: Notes) -> Dimensions:
+def dimensions_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Notes) -> Dimensions:
     """Dimensions of the run's model.
 
     Raises:
@@ -24,23 +24,24 @@ def dimensions_of(run: MeasuredRun, sequence_length: int, rules: Assumptions, no
         return _listed_dimensions(run, sequence_length, notes)
     if run.layers is None or run.hidden is None:
         raise InputError(f"it does not say {'how many layers' if run.layers is None else 'how wide'} the model is")
-    named = first_found(rules.models, run.model)
-    if named is not None and named.family is None:
-        raise InputError(f"its model is {named.reason}")
     if (run.ep or 1) > 1:
         raise InputError(f"expert parallelism over {run.ep}: no family here has experts")
     heads = run.heads or _assumed_heads(run.hidden, rules, notes)
-    if named is not None and named.family is not None:
-        candidates = [_dimensions(named.family, run, heads, sequence_length, rules)]
-        if named.family == "llama":
+    if run.family is not None:
+        candidates = [_dimensions(run.family, run, heads, sequence_length, rules)]
+        if run.family == "llama":
             candidates += _grouped(candidates[0])
     else:
         candidates = [_dimensions(family, run, heads, sequence_length, rules) for family in ("gpt", "llama")]
         candidates += _grouped(candidates[-1])
-    chosen = _nearest(candidates, run, rules)
-    if named is None:
+    if run.kv_heads is not None:
+        candidates = [
+            replace(each, kv_heads=run.kv_heads) for each in candidates if run.kv_heads == heads or each.family == "llama"
+        ]
+    chosen = _nearest(_distinct(candidates, run), run, rules)
+    if run.family is None:
         notes.assume("family", chosen.family)
-    if chosen.kv_heads != heads:
+    if chosen.kv_heads != heads and run.kv_heads is None:
         notes.assume("kv_heads", str(chosen.kv_heads))
     if run.ffn is None:
         notes.assume("dimensions", f"ffn {chosen.ffn}")
@@ -54,7 +55,7 @@ def is_listed(model: str) -> bool:
     return model in listed_models() or model in listed_aliases()
 
 
-def sequence_length_of(run: MeasuredRun) -> int:
+def sequence_length_of(run: TypedRun) -> int:
     """Tokens per sample of a run, or of its listed model.
 
     Raises:
@@ -70,7 +71,7 @@ def sequence_length_of(run: MeasuredRun) -> int:
     raise InputError("it does not say its sequence length")
 
 
-def _listed_dimensions(run: MeasuredRun, sequence_length: int, notes: Notes) -> Dimensions:
+def _listed_dimensions(run: TypedRun, sequence_length: int, notes: Notes) -> Dimensions:
     found = model_dimensions(find_model(run.model))
     if found is None:
         families = ", ".join(family_names())
@@ -89,7 +90,7 @@ def _assumed_heads(hidden: int, rules: Assumptions, notes: Notes) -> int:
     return hidden // rules.head_width
 
 
-def _dimensions(family: str, run: MeasuredRun, heads: int, sequence_length: int, rules: Assumptions) -> Dimensions:
+def _dimensions(family: str, run: TypedRun, heads: int, sequence_length: int, rules: Assumptions) -> Dimensions:
     vocabulary = run.vocabulary or (rules.vocabulary if family == "gpt" else None)
     given = {"ffn": run.ffn, "vocabulary": vocabulary, "sequence_length": sequence_length}
     words = [f"layers={run.layers}", f"hidden={run.hidden}", f"heads={heads}"]
@@ -105,7 +106,14 @@ def _grouped(dimensions: Dimensions) -> list[Dimensions]:
     return [replace(dimensions, kv_heads=kv_heads) for kv_heads in KV_HEADS if dimensions.heads % kv_heads == 0]
 
 
-def _nearest(candidates: list[Dimensions], run: MeasuredRun, rules: Assumptions) -> Dimensions:
+def _distinct(candidates: list[Dimensions], run: TypedRun) -> list[Dimensions]:
+    if not candidates or (run.kv_heads is not None and candidates[0].heads % run.kv_heads):
+        heads, family = run.kv_heads, run.family or "gpt"
+        raise InputError(f"its {heads} heads of keys and values are none that a {family} model with its heads has")
+    return list(dict.fromkeys(candidates))
+
+
+def _nearest(candidates: list[Dimensions], run: TypedRun, rules: Assumptions) -> Dimensions:
     """The first candidate with about as many parameters as the run says, or else the one that comes nearest."""
     if run.parameters is None:
         return candidates[0]

@@ -18,9 +18,9 @@ from Common.choices import Combine, FrontAxis, KeyExchange, Objective, TensorLay
 from Common.progress import SilentProgress
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import OwnLinks
-from Estimator.devices.device import Software
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import PassStarts
+from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.contention import Contention
 from Estimator.network.own_links import over_links

@@ -16,7 +16,7 @@ from Common.errors import InputError
 from Estimator.devices.calibration_aceso import read_aceso_operators
 from Estimator.devices.calibration_fit import fit, unknowns
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, read_operator_table
-from Estimator.devices.device import Calibration, Device
+from Estimator.devices.device import Calibration, Device, Evidence
 from Estimator.devices.isolated import isolated_s
 
 
@@ -53,7 +53,8 @@ def read_measurements(path: Path) -> OperatorTable:
 def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
     """Fit ``device`` to the tables. Functions go first: products take the memory's part of their time from them.
 
-    A function that ``device.memory.functions`` lists has its own efficiency, all others share ``device.memory.efficiency``.
+    A function that ``device.memory.functions`` lists has its own efficiency, all others share ``device.memory.efficiency``; so
+    do the operands of products unless the device has a ``matrix.operand_bandwidth``.
 
     Raises:
         InputError: no tables, or a number format that the device does not compute in.
@@ -68,7 +69,8 @@ def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
     if products:
         device = _fitted(device, "", products, tables)
     residuals = tuple(Residual(row, isolated_s(row.operator, device)) for row in measured)
-    return OperatorFit(replace(device, calibration=_calibration(device, tables)), residuals)
+    fitted = replace(device, evidence=Evidence.MEASURED, calibration=_calibration(device, tables))
+    return OperatorFit(fitted, residuals)
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:

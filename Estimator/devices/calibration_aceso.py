@@ -31,6 +31,7 @@ SHAPES = MappingProxyType(  # hidden size, heads (Aceso's aceso_utils.py)
         "2_6B": (2560, 32),
         "6_7B": (4096, 32),
         "13B": (5120, 40),
+        "22B": (6144, 64),
     }
 )
 SEQUENCE = 2048

@@ -82,6 +82,8 @@ def unknowns(rows: Sequence[MeasuredOperator], owner: str, device: Device) -> tu
     if rows[0].operator.products:
         found.append(_fraction("matrix", "efficiency", None, engine.efficiency))
         found.append(Constant("matrix", "fill", None, engine.fill.unit, 0.0, MOST_FILL, engine.fill.value))
+        if engine.operand_bandwidth is not None:
+            found.append(_fraction("matrix", "operand_bandwidth", None, engine.operand_bandwidth))
         if any(gemm.batch > 1 for row in rows for gemm in row.operator.products):
             found.append(_fraction("matrix", "batched_bandwidth", None, engine.batched_bandwidth))
     elif owner:

@@ -1,6 +1,7 @@
 """Records of a device (a chip that exists) and of the software that runs on it. Numbers come from ``hardware/devices``."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated
 
@@ -8,9 +9,15 @@ from Common.choices import Precision
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.functions import WHOLE_FUNCTIONS
-from Estimator.network.contention import Contention
 
 PRECISIONS = MappingProxyType({each.matrix_format: each.value for each in Precision})
+
+
+class Evidence(StrEnum):
+    """How a device is known: its constants fitted to operators measured on it, or taken from data sheets and its relatives."""
+
+    MEASURED = "measured"
+    DATA_SHEET = "data_sheet"
 
 
 @dataclass(frozen=True)
@@ -23,12 +30,29 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Libraries:
+    """Matrix libraries up to the year ``until``: what products reach of those that the device states, by format."""
+
+    until: int
+    products: Annotated[dict[str, Quantity], "fraction"]
+
+
+@dataclass(frozen=True)
+class AttentionShares:
+    """What a kernel of fused attention reaches of a device's ``efficiency``."""
+
+    forward: Annotated[Quantity, "fraction"]
+    backward: Annotated[Quantity, "fraction"]
+
+
+@dataclass(frozen=True)
 class MatrixEngine:
     """Matrix units: ``peak`` is dense FLOP/s by number format, ``processors`` share the tiles of a product.
 
     ``efficiency`` is what a large product alone reaches of the peak, ``sustained`` what is left of that in training, where
     the chip runs at the clock its power limit allows. ``fill`` are the steps of k that a tile's start and end cost.
-    ``batched_bandwidth`` is the fraction of the memory bandwidth that many small products reach (unfused attention).
+    ``operand_bandwidth`` is the fraction of the memory bandwidth at which a product reads its operands (None: as copies do),
+    ``batched_bandwidth`` that which many small products reach (unfused attention).
     ``attention_forward`` and ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what number
     formats reach of it that fall behind the others.
     """
@@ -43,10 +67,16 @@ class MatrixEngine:
     attention_forward: Annotated[Quantity, "fraction"]
     attention_backward: Annotated[Quantity, "fraction"]
     formats: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
+    libraries: tuple[Libraries, ...] = ()  # of before, the oldest first
+    attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)  # others than FlashAttention-2, by name
+    operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
 
-    def reached(self, number_format: str, sustained: bool) -> float:
-        """Fraction of the peak that large products reach, alone or ``sustained`` in training."""
+    def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
+        """Fraction of the peak that large products reach, alone or ``sustained`` in training, with libraries of a ``year``."""
         share = self.formats[number_format].value if number_format in self.formats else 1.0
+        of_the_time = [] if year is None else [each for each in self.libraries if year <= each.until]
+        if of_the_time and number_format in of_the_time[0].products:
+            share *= of_the_time[0].products[number_format].value
         return self.efficiency.value * share * (self.sustained.value if sustained else 1.0)
 
 
@@ -147,6 +177,8 @@ class ProfileSource:
 class Device:
     """A chip that exists. ``aliases`` are names under which published runs mention it, ``cluster`` where it usually lives.
 
+    ``evidence`` says whether its constants were fitted to measurements of it.
+
     ``board_power`` is the most that it draws for long: the thermal design power of the data sheet. One that was profiled is
     priced from what was measured (``profile``).
     """
@@ -154,6 +186,7 @@ class Device:
     name: str
     title: str
     aliases: tuple[str, ...]
+    evidence: Evidence
     cluster: str
     software: str
     matrix: MatrixEngine
@@ -193,30 +226,3 @@ class Device:
         passes = self.memory.passes[function]
         held = passes.rows.value * self.matrix.processors.value * row_bytes / self.memory.cache.value
         return (passes.reads.value - 1) * min(max(held - 1, 0.0), 1.0)
-
-
-@dataclass(frozen=True)
-class Software:
-    """What a training framework does with a traced step on a device.
-
-    ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector functions that the matrix
-    library applies to a product's tiles for free, every other one is a kernel of its own. ``fused_softmax_multiple`` is the
-    number that micro-batch x heads must divide for the one-kernel softmax of unfused attention, which skips what a causal mask
-    hides if ``masked_softmax``; otherwise it is ``unfused_softmax_kernels``, which move ``unfused_softmax_bytes`` per score
-    (``forward`` and ``backward``).
-    """
-
-    name: str
-    host_issue: Annotated[Quantity, "s"]
-    fused_tails: tuple[str, ...]
-    fused_softmax_multiple: Annotated[Quantity, "count"]
-    unfused_softmax_kernels: Annotated[Quantity, "count"]
-    unfused_softmax_bytes: Annotated[dict[str, Quantity], "bytes"]
-    masked_softmax: bool
-    gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
-    accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
-    reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers, fragmentation
-    overlap_gradients: bool
-    overlap_tensor: bool
-    overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages
-    contention: Contention | None = None  # of what is overlapped; None: nothing is slowed down

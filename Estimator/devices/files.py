@@ -12,8 +12,10 @@ from Common.errors import InputError
 from Common.records import read_yaml, to_record
 from Common.refusals import FileRefusals
 from Estimator.chips.technology import Quantity, units_of
-from Estimator.devices.device import Device, HostLink, Launch, MatrixEngine, Memory, Passes, Scans, Software
+from Estimator.devices.device import AttentionShares, Device, HostLink, Launch, Libraries, MatrixEngine, Memory, Passes, Scans
 from Estimator.devices.functions import TENSORS_MOVED
+from Estimator.devices.names import bare_name, forms_of
+from Estimator.devices.software import AttentionKernel, Sharding, Software
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
 from Estimator.network.contention import ACTIVITIES, Contention
 from Estimator.profiled.device import profiled_device
@@ -22,6 +24,21 @@ from GraphExtractor.graph import Phase
 
 FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 MAY_BE_ZERO = frozenset({"gap", "alone", "floor", "host_issue", "fill", "reserved_memory", "accumulation"})
+
+
+Part = (
+    MatrixEngine
+    | Memory
+    | Passes
+    | Launch
+    | Scans
+    | HostLink
+    | AttentionShares
+    | Libraries
+    | Software
+    | AttentionKernel
+    | Sharding
+)
 
 
 def load_device(name_or_path: str) -> Device:
@@ -56,6 +73,12 @@ def load_device(name_or_path: str) -> Device:
         require(
             min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1, file, "matrix.tiles", tile, "positive, efficiency at most 1"
         )
+    for key, shares in device.matrix.attention_kernels.items():
+        _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
+    for place, libraries in enumerate(device.matrix.libraries):
+        _check_quantities(libraries, file, f"matrix.libraries.{place}.")
+    years = [each.until for each in device.matrix.libraries]
+    require(years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending")
     file.raise_any()
     return device
 
@@ -63,16 +86,23 @@ def load_device(name_or_path: str) -> Device:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention = read_yaml(path), None
+    stated, contention, kernel = read_yaml(path), None, None
     if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
         contention = load_contention(stated["contention"], path.parent)
         stated = stated | {"contention": None}
+    if isinstance(stated, dict) and isinstance(stated.get("attention"), str):
+        kernel = load_attention(stated["attention"], path.parent)
+        stated = stated | {"attention": None}
     software = to_record(Software, stated, str(path))
     software = software if contention is None else replace(software, contention=contention)
+    software = software if kernel is None else replace(software, attention=kernel)
     file = FileRefusals(path)
     if software.contention is not None:
         check_contention(software.contention, path)
     _check_quantities(software, file, "")
+    for part, key in ((software.attention, "attention"), (software.sharding, "sharding")):
+        if part is not None:
+            _check_quantities(part, file, f"{key}.")
     _check_functions(software.fused_tails, file, "fused_tails")
     passes = {phase.value for phase in Phase}
     given = ", ".join(sorted(software.unfused_softmax_bytes))
@@ -80,6 +110,15 @@ def load_software(name_or_path: str) -> Software:
     require(both, file, "unfused_softmax_bytes", f"given for {given or 'nothing'}", f"given for {' and '.join(sorted(passes))}")
     file.raise_any()
     return software
+
+
+def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
+    """Read what a kernel of fused attention reaches."""
+    path = hardware_path("attention", name_or_path, relative_to)
+    kernel, file = to_record(AttentionKernel, read_yaml(path), str(path)), FileRefusals(path)
+    _check_quantities(kernel, file, "")
+    file.raise_any()
+    return kernel
 
 
 def load_contention(name_or_path: str, relative_to: Path | None = None) -> Contention:
@@ -113,10 +152,11 @@ def device_names() -> tuple[str, ...]:
 
 
 def _name_of_alias(text: str) -> str:
-    """The device's own name for ``text``, compared without case and punctuation; unknown text as it is."""
+    """The device's own name for ``text``, in any of its forms; unknown text as it is."""
     if text in device_names() or text.endswith((".yaml", ".yml")):
         return text
-    return _shipped_names().get(_bare(text), text)
+    names = _shipped_names()
+    return next((names[form] for form in forms_of(text) if form in names), text)
 
 
 @cache  # published runs are looked up one by one, and YAML is slow
@@ -126,20 +166,16 @@ def _shipped_names() -> dict[str, str]:
     for name in device_names():
         stated = read_yaml(HARDWARE / "devices" / f"{name}.yaml")
         aliases = stated.get("aliases", []) if isinstance(stated, dict) else []
-        names |= {_bare(alias): name for alias in (name, *aliases)}
+        names |= {bare_name(alias): name for alias in (name, *aliases)}
     return names
 
 
-def _bare(text: str) -> str:
-    return "".join(letter for letter in text.lower() if letter.isalnum())
-
-
-def _check_quantities(
-    part: MatrixEngine | Memory | Passes | Launch | Scans | HostLink | Software, file: FileRefusals, prefix: str
-) -> None:
+def _check_quantities(part: Part, file: FileRefusals, prefix: str) -> None:
     units = units_of(type(part))
     for entry in fields(part):
         value = getattr(part, entry.name)
+        if value is None:
+            continue
         named = {entry.name: value} if isinstance(value, Quantity) else value if entry.name in units else {}
         for name, quantity in named.items():
             key = prefix + (entry.name if name == entry.name else f"{entry.name}.{name}")
@@ -161,7 +197,7 @@ def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None
 
 
 def device_of_run(text: str) -> Device:
-    """The device that a published run names, such as "A100-80GB-SXM".
+    """The device that a published run names, such as "A100-80GB-SXM" or "8x NVIDIA A100 (Ampere)".
 
     Raises:
         InputError: no device has that name or alias; lists the known ones.

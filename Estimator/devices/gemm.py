@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from Estimator.devices.device import Device
+from Estimator.devices.software import AttentionKernel
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
 
@@ -32,25 +33,35 @@ class ProductTime:
 
 
 def product_time(
-    gemm: Gemm, device: Device, number_format: str, element_bytes: int, sustained: bool = True, *, added: bool = False
+    gemm: Gemm,
+    device: Device,
+    number_format: str,
+    element_bytes: int,
+    sustained: bool = True,
+    *,
+    added: bool = False,
+    year: int | None = None,
 ) -> ProductTime:
     """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as measured alone.
+
+    The library is that of the ``year``, None: that which the device is described with.
 
     One that is ``added`` to what is in memory reads that too.
     """
     engine, memory = device.matrix, device.memory
-    share = engine.batched_bandwidth.value if gemm.batch > 1 else memory.efficiency.value
-    bytes_per_s = memory.bandwidth.value * share
+    alone = memory.efficiency if engine.operand_bandwidth is None else engine.operand_bandwidth
+    bytes_per_s = memory.bandwidth.value * (engine.batched_bandwidth if gemm.batch > 1 else alone).value
     operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n))
     processors = int(engine.processors.value)
-    flops_per_s = device.peak_flops(number_format) / processors * engine.reached(number_format, sustained)
+    flops_per_s = device.peak_flops(number_format) / processors * engine.reached(number_format, sustained, year)
+    fill = engine.fill.value * fill_factor(device, number_format)
     best: ProductTime | None = None
     for tile in engine.tiles:
         tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
         for split in SPLITS:
             if split > 1 and tiles >= processors:
                 break
-            steps = max(gemm.k / split, min(gemm.k, SHORTEST_SPLIT)) + engine.fill.value
+            steps = max(gemm.k / split, min(gemm.k, SHORTEST_SPLIT)) + fill
             waves = math.ceil(tiles * split / processors)
             partial_sums = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * (split if split > 1 else 0)
             time = ProductTime(
@@ -62,17 +73,30 @@ def product_time(
     return best
 
 
+def fill_factor(device: Device, number_format: str) -> float:
+    """Steps of k in a format that take as long as one in 16 bits: a tile starts and ends in seconds, not in steps."""
+    peak = device.matrix.peak
+    usual = next((peak[each].value for each in ("bfloat16", "float16") if each in peak), None)
+    return 1.0 if usual is None else peak[number_format].value / usual
+
+
 def attention_time(
-    gemms: Sequence[Gemm], device: Device, number_format: str, traffic_bytes: float, mask: ScoreMask | None, backward: bool
+    gemms: Sequence[Gemm],
+    device: Device,
+    number_format: str,
+    traffic_bytes: float,
+    mask: ScoreMask | None,
+    backward: bool,
+    kernel: AttentionKernel | None = None,
 ) -> ProductTime:
     """Fused attention: its products at the efficiency of the fused kernel, half of them where the mask is causal.
 
     Dao 2023 (FlashAttention-2, section 4.1) measures forward 50-73 % and backward 44-63 % of an A100's peak, and counts half of
     the FLOPs of causal attention: what its tiles on the diagonal compute in vain is part of the efficiency. Of a window it is
-    what the mask leaves.
+    what the mask leaves. The ``kernel`` is FlashAttention-2 unless another is named.
     """
     engine = device.matrix
-    share = engine.attention_backward.value if backward else engine.attention_forward.value
+    share = attention_share(device, kernel, backward)
     left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
     flops = 2 * sum(gemm.macs for gemm in gemms) * left
     reached = engine.reached(number_format, sustained=True)
@@ -80,3 +104,18 @@ def attention_time(
         flops / (device.peak_flops(number_format) * reached * share),
         traffic_bytes / (device.memory.stream_bytes_per_s()),
     )
+
+
+def attention_share(device: Device, kernel: AttentionKernel | None, backward: bool) -> float:
+    """What a kernel of fused attention reaches of the device's ``efficiency``.
+
+    As the device states it, else in the proportion to FlashAttention-2 that the kernel is known for.
+    """
+    engine = device.matrix
+    usual = engine.attention_backward if backward else engine.attention_forward
+    if kernel is None:
+        return usual.value
+    if kernel.name in engine.attention_kernels:
+        own = engine.attention_kernels[kernel.name]
+        return (own.backward if backward else own.forward).value
+    return usual.value * (kernel.backward if backward else kernel.forward).value

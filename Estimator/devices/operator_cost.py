@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -14,11 +15,12 @@ from Common.records import to_json
 from Estimator.chips.accelerator import IntArray
 from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, product_time
+from Estimator.devices.software import Software
 from Estimator.ring_attention import ring_merge, ring_messages, ring_piece
-from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorGraph, OperatorKind, Phase, Yields
+from GraphExtractor.graph import DTYPE_BYTES, Gemm, Operator, OperatorGraph, OperatorKind, Phase, VectorWork, Yields
 from GraphExtractor.score_mask import mask_of
 
 SOFTMAX = ("softmax", "softmax_backward")
@@ -176,8 +178,11 @@ class DeviceModel(OperatorCostModel):
             (gemm,) = operator.gemms
             made = self._in_panels(gemm, operator, panels, number_format, element_bytes)
         else:
-            times = (self._kernel(product_time(gemm, self.device, number_format, element_bytes)) for gemm in operator.gemms)
+            times = (self._kernel(self._product_time(gemm, number_format, element_bytes)) for gemm in operator.gemms)
             made = InPieces(sum(times, KernelTime()))
+        made = replace(made, after=made.after + self._quantised(operator, number_format))
+        if self.software.eager:
+            return replace(made, after=made.after + self._one_by_one(operator))
         tails = [work for work in operator.vector if work.function not in self.software.fused_tails]
         if not tails:
             return made
@@ -196,26 +201,27 @@ class DeviceModel(OperatorCostModel):
         """
         adds = operator.yields is Yields.OUTPUT
         panel = replace(gemm, k=-(-gemm.k // panels)) if adds else replace(gemm, n=-(-gemm.n // panels))
-        first = self._kernel(product_time(panel, self.device, number_format, element_bytes))
+        first = self._kernel(self._product_time(panel, number_format, element_bytes))
         messages = sum(each.messages(panels) for each in operator.streamed)
         issued = KernelTime(host_s=messages * self.software.host_issue.value)
         if panels == 1:
             return InPieces(first, after=issued)
-        again = self._kernel(product_time(panel, self.device, number_format, element_bytes, added=adds))
+        again = self._kernel(self._product_time(panel, number_format, element_bytes, added=adds))
         return InPieces(first, again, panels, issued)
 
     def _attention(self, operator: Operator) -> InPieces:
         """Fused attention, one kernel, or one and its merging for every piece that passes around a ring."""
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
         backward, piece = operator.phase is Phase.BACKWARD, ring_piece(operator)
-        time = attention_time(piece.gemms, self.device, number_format, piece.traffic_bytes, mask_of(operator), backward)
+        kernel, mask = self.software.attention, mask_of(operator)
+        time = attention_time(piece.gemms, self.device, number_format, piece.traffic_bytes, mask, backward, kernel)
         first = self._kernel(time)
         if operator.ring == 1:
-            return InPieces(first)
+            return InPieces(first, after=self._one_by_one(operator))
         merge = ring_merge(operator)
         other = first + self._stream(merge.traffic_bytes, tuple(work.function for work in merge.vector))
         issued = KernelTime(host_s=ring_messages(operator) * self.software.host_issue.value)
-        return InPieces(first, other, operator.ring, issued)
+        return InPieces(first, other, operator.ring, issued + self._one_by_one(operator))
 
     def _scan(self, operator: Operator) -> KernelTime:
         """A recurrence over the tokens.
@@ -240,7 +246,7 @@ class DeviceModel(OperatorCostModel):
         (gemm,) = operator.gemms
         element_bytes = _element_bytes(operator)
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
-        step = product_time(replace(gemm, batch=1, dependent=False), self.device, number_format, element_bytes)
+        step = self._product_time(replace(gemm, batch=1, dependent=False), number_format, element_bytes)
         if gemm.k * gemm.n * element_bytes <= self.device.memory.cache.value:
             step = ProductTime(step.arithmetic_s, 0.0)
         arithmetic_s = gemm.batch * step.arithmetic_s + max(lanes_s, gemm.batch * scans.step.value)
@@ -274,6 +280,30 @@ class DeviceModel(OperatorCostModel):
         function = f"causal_{functions[0]}" if operator.causal and software.masked_softmax else functions[0]
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
+    def _product_time(self, gemm: Gemm, number_format: str, element_bytes: int, *, added: bool = False) -> ProductTime:
+        """With the matrix library of the framework's year."""
+        return product_time(gemm, self.device, number_format, element_bytes, added=added, year=self.software.year)
+
+    def _quantised(self, operator: Operator, number_format: str) -> KernelTime:
+        """Casts of what products in a reduced format read: a layer's input, and the gradient of its output, for both products.
+
+        Weights are cast once an iteration, and gradients of weights read what was cast.
+        """
+        cast = self.software.quantisation
+        if cast is None or number_format not in REDUCED_FORMATS or operator.yields is Yields.WEIGHT_GRADIENT:
+            return KernelTime()
+        elements = sum(gemm.batch * gemm.m * gemm.k for gemm in operator.gemms)
+        return self._stream(cast.value * elements, ())
+
+    def _one_by_one(self, operator: Operator) -> KernelTime:
+        """Kernels of what an eager framework does behind a product or attention, each function by itself; others join them."""
+        if not self.software.eager:
+            return KernelTime()
+        element_bytes, total = _element_bytes(operator), KernelTime()
+        for work in _behind(operator, self.software.fused_tails):
+            total += self._stream(traffic_bytes(work.function, work.elements, element_bytes), (work.function,))
+        return total
+
     def _stream(self, traffic_bytes: float, functions: tuple[str, ...]) -> KernelTime:
         return self._launched(0.0, traffic_bytes / self.device.memory.stream_bytes_per_s(functions))
 
@@ -281,7 +311,27 @@ class DeviceModel(OperatorCostModel):
         return self._launched(time.arithmetic_s, max(time.traffic_s - time.arithmetic_s, 0.0))
 
     def _launched(self, arithmetic_s: float, memory_s: float) -> KernelTime:
-        return KernelTime(arithmetic_s, memory_s, self.device.launch.gap.value, self.software.host_issue.value)
+        gap_s, issue_s = self.device.launch.gap.value, self.software.host_issue.value
+        if self.software.blocks:
+            return KernelTime(arithmetic_s, memory_s, gap_s + issue_s)
+        return KernelTime(arithmetic_s, memory_s, gap_s, issue_s)
+
+
+def _behind(operator: Operator, fused: Collection[str]) -> list[VectorWork]:
+    """Vector work that no library does within a product or attention: all of it behind the softmax, or all but a first bias."""
+    work = list(operator.vector)
+    if operator.kind is OperatorKind.ATTENTION:
+        last = max((place for place, each in enumerate(work) if each.function in SOFTMAX), default=-1)
+        return [each for each in work[last + 1 :] if each.elements < work[last].elements]  # dropout of scores is in the kernel
+    if work and work[0].function in fused and _adds_bias(operator):
+        return work[1:]
+    return work
+
+
+def _adds_bias(operator: Operator) -> bool:
+    """Whether a product reads a vector as long as its rows, which the library adds (cuBLASLt's epilogue behind F.linear)."""
+    lengths = {gemm.n for gemm in operator.gemms}
+    return any(len(each.shape) == 1 and each.shape[0] in lengths for each in operator.reads)
 
 
 def _element_bytes(operator: Operator) -> int:

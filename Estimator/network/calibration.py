@@ -4,7 +4,7 @@ Least squares on the logarithm of predicted over measured seconds, so that short
 is linear for outliers. What data sheets say (sizes, bandwidths, topology) is kept; what is fitted stays within physical bounds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,22 +148,27 @@ def _fit(
 
 def cluster_yaml(fit: NetworkFit, table: str, based_on: str) -> str:
     """A cluster file that ``load_cluster`` reads, each number with its source: fitted to ``table`` or stated in ``based_on``."""
+    errors = "".join(
+        f"# {label}: {each.rows} rows, mean error {each.mape:.1%}, median {each.median:.1%}, bias {each.bias:+.1%}.\n"
+        for label, each in (("All sizes", fit.errors.all), (f"Above {LARGE_BYTES / 1e6:.0f} MB", fit.errors.large))
+        if each is not None
+    )
+    return f"# Calibrated on {table}, starting from {based_on}.\n{errors}{stated_yaml(fit.cluster, fit.fitted, table, based_on)}"
+
+
+def stated_yaml(cluster: Cluster, fitted: Collection[str], table: str, based_on: str) -> str:
+    """``cluster`` as a file, numbers whose keys are ``fitted`` (``tiers.0.efficiency``) to ``table``, others as ``based_on``."""
     import yaml
 
     def stated(value: object, key: str) -> object:
         if isinstance(value, bool | str) or value is None:
             return value
         if isinstance(value, int | float):
-            return {"value": value, "source": f"calibrated on {table}" if key in fit.fitted else based_on}
+            return {"value": value, "source": f"calibrated on {table}" if key in fitted else based_on}
         if isinstance(value, tuple):
             return [stated(each, f"{key}.{position}") for position, each in enumerate(value)]
         fields = ((name, stated(each, f"{key}.{name}".lstrip("."))) for name, each in vars(value).items())
         return {name: str(each) if isinstance(each, str) else each for name, each in fields if each is not None}
 
-    errors = "".join(
-        f"# {label}: {each.rows} rows, mean error {each.mape:.1%}, median {each.median:.1%}, bias {each.bias:+.1%}.\n"
-        for label, each in (("All sizes", fit.errors.all), (f"Above {LARGE_BYTES / 1e6:.0f} MB", fit.errors.large))
-        if each is not None
-    )
-    text: str = yaml.safe_dump(stated(fit.cluster, ""), sort_keys=False, width=130, allow_unicode=True)
-    return f"# Calibrated on {table}, starting from {based_on}.\n{errors}{text}"
+    text: str = yaml.safe_dump(stated(cluster, ""), sort_keys=False, width=130, allow_unicode=True)
+    return text

@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from Common.errors import InputError
 from Common.files import content_key
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
 from Estimator.devices.operator_cost import DeviceModel, InPieces, KernelTime, PassStarts
+from Estimator.devices.software import Software
 from Estimator.profiled.database import ProfileDatabase, read_database
 from Estimator.profiled.device import rates_of
 from Estimator.profiled.fits import KindFits

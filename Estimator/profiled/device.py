@@ -15,7 +15,7 @@ import numpy as np
 
 from Common.errors import InputError
 from Estimator.chips.technology import FloatArray, Quantity
-from Estimator.devices.device import Device, Launch, MatrixEngine, Memory, ProfileSource, Scans, Tile
+from Estimator.devices.device import Device, Evidence, Launch, MatrixEngine, Memory, ProfileSource, Scans, Tile
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.collectives import collective_s
 from Estimator.profiled.database import ProfileDatabase, read_database
@@ -63,6 +63,7 @@ def profiled_device(text: str | Path) -> Device:
         name=machine.name,
         title=f"{machine.description} (profiled)",
         aliases=(),
+        evidence=Evidence.MEASURED,
         cluster=folder,
         software=SOFTWARE,
         matrix=MatrixEngine(

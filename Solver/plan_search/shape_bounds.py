@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.devices.device import Software
+from Estimator.devices.software import Software
 from Plans.plan import UniformPlan
 from Plans.rates import hides_tensor_collectives
 from Plans.stage_totals import PassTotals, StageTimes

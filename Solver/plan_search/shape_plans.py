@@ -149,7 +149,7 @@ class ShapePlans:
         copies = self.plans.dp * shape.sequence_devices
         resident, step = np.empty(len(self)), np.empty(len(self))
         for zero in np.unique(self.plans.zero_stage).tolist():
-            policy = training_policy(shape.optimizer, zero, shape.precision).with_gradients_of(software.gradient_bytes.value)
+            policy = training_policy(shape.optimizer, zero, shape.precision).under(software, shape.precision)
             here = self.plans.zero_stage == zero
             resident[here] = policy.resident_bytes(copies[here], shape.offload)
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
@@ -275,8 +275,9 @@ class ShapePlans:
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
         gradient = self._gradient_bytes * left
         weight = training_policy(shape.optimizer, 0, shape.precision).weight_bytes * left
+        first = CollectiveKind.ALL_REDUCE if self.machine.software.reduces_all else CollectiveKind.REDUCE_SCATTER
         wanted = (
-            ({0: CollectiveKind.ALL_REDUCE, 1: CollectiveKind.REDUCE_SCATTER}, gradient),
+            ({0: CollectiveKind.ALL_REDUCE, 1: first}, gradient),
             ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
         )
         found: list[tuple[FloatArray, FloatArray]] = []
@@ -383,7 +384,7 @@ class ShapePlans:
     @property
     def _gradient_bytes(self) -> float:
         policy = training_policy(self.plans.shape.optimizer, 0, self.plans.shape.precision)
-        return policy.with_gradients_of(self.machine.software.gradient_bytes.value).gradient_bytes
+        return policy.under(self.machine.software, self.plans.shape.precision).gradient_bytes
 
     def _least_messages(self, kind_of: IntArray) -> FloatArray:
         key = kind_of.tobytes()

@@ -30,9 +30,10 @@ from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.cost_model import OperatorCostModel, OperatorCosts
-from Estimator.devices.device import Device, Software
+from Estimator.devices.device import Device
 from Estimator.devices.files import device_names, load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.devices.software import Software
 from Estimator.profiled.cost_model import ProfiledModel
 from Estimator.profiled.device import profiled_device
 from GraphExtractor.graph import Gemm, GraphKey, ModelGraph, Operator, OperatorGraph, OperatorKind, Phase, VectorWork

@@ -10,7 +10,7 @@ import pytest
 import phaze
 
 MODEL = ["--model", "gpt:layers=6,hidden=1024,heads=16", "--sequence-length", "512", "--precision", "fp16"]
-HARDWARE = ["--device", "v100_16gb", "--cluster", "phaze_icml24", "--software", "pytorch_fsdp", "--devices", "4"]
+HARDWARE = ["--device", "v100_16gb", "--cluster", "phaze_icml24", "--software", "megatron_2022", "--devices", "4"]
 ASKED = [*MODEL, *HARDWARE, "--global-batch-size", "48", "--micro-batch-size", "1", "2", "--max-tp", "2"]
 
 

@@ -41,6 +41,8 @@ def test_every_file_that_ships_is_listed_with_what_it_is(kind: str, capsys: pyte
 def test_key_figures_are_those_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
     (h100,) = (row for row in listed(capsys, "devices") if row["name"] == "h100")
     assert (h100["TFLOP/s"], h100["in"], h100["memory_GiB"], h100["GB/s"]) == (989.4, "bf16", 79.1, 3350)
+    known = {row["name"]: row["known"] for row in listed(capsys, "devices")}
+    assert (known["mi210"], known["a100_80gb"], known["h100"], known["tpu_v5e"]) == ("measured",) * 2 + ("data_sheet",) * 2
     (flat,) = (row for row in listed(capsys, "clusters") if row["name"] == "phaze_icml24")
     assert (flat["devices"], flat["groups_at_GB/s"], flat["topology"]) == (1024, "1,024 at 4.295", "switch")
     topologies = {row["name"]: row["topology"] for row in listed(capsys, "clusters")}

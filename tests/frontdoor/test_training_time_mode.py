@@ -240,6 +240,6 @@ def test_too_little_to_train_on_is_refused_before_anything_is_searched() -> None
 
 
 def test_devices_that_ship_state_the_power_of_their_board() -> None:
-    for name in device_names():
-        power = load_device(name).board_power
-        assert power is not None and 100 <= power.value <= 1500 and power.source
+    powers = {name: load_device(name).board_power for name in device_names()}
+    assert {name for name, power in powers.items() if power is None} == {"tpu_v5e", "tpu_v5p", "tpu_v6e"}  # Google says none
+    assert all(50 <= power.value <= 1500 and power.source for power in powers.values() if power is not None)

@@ -26,7 +26,12 @@ from Plans.results import Status
 from Plans.uniform_plans import UniformPlans
 
 LAYERS = 12
-MEMORY_BYTES = {"megatron_2022": 2.2e9, "megatron_core": 3.2e9}  # in which some plans fit
+MEMORY_BYTES = {
+    "megatron_2022": 2.2e9,
+    "megatron_core": 3.2e9,
+    "pytorch_fsdp": 2.2e9,
+    "megatron_deepspeed_bf16": 3.7e9,
+}  # some fit
 CLUSTERS = ("dgx_a100", "phaze_icml24", "tpu_v4", "rail_optimised")
 SHAPES = (
     plan_of(),
@@ -85,7 +90,7 @@ def rows_of(draw: st.DrawFn) -> list[Row]:
 @given(
     rows=rows_of(),
     shape=st.sampled_from(SHAPES),
-    software=st.sampled_from(["megatron_2022", "megatron_core"]),
+    software=st.sampled_from(list(MEMORY_BYTES)),
     cluster=st.sampled_from(CLUSTERS),
 )
 def test_each_costs_what_it_costs_alone(rows: list[Row], shape: UniformPlan, software: str, cluster: str) -> None:

@@ -114,7 +114,7 @@ def test_no_stored_point_or_bound_is_computed_again(tmp_path: Path, monkeypatch:
     def refused(*_arguments: object) -> None:
         raise AssertionError("a stored point was computed again")
 
-    monkeypatch.setattr("Solver.search.points.ConfigurationPlans", refused)
+    monkeypatch.setattr("Solver.search.point_plans.ConfigurationPlans", refused)
     again = everything(group_of(case, shapes, tmp_path))
     assert not np.any(again.status == PointStatus.OPEN)
 

@@ -1,10 +1,12 @@
-"""A measured run that says everything, to be changed field by field."""
+"""A published row and a typed run that say everything, to be changed field by field."""
 
 from dataclasses import replace
 
-from Validation.records import MeasuredRun
+from Common.choices import Attention, Precision, Recompute
+from Validation.published_row import PublishedRow
+from Validation.typed_run import TypedRun
 
-COMPLETE = MeasuredRun(
+ROW = PublishedRow(
     line=2,
     source="a paper of 2021, Table 1",
     model="GPT 3.6B",
@@ -41,6 +43,43 @@ COMPLETE = MeasuredRun(
 )
 
 
-def run_with(**changes: object) -> MeasuredRun:
+def row_with(**changes: object) -> PublishedRow:
+    """The complete row with some fields changed."""
+    return replace(ROW, **changes)  # type: ignore[arg-type]
+
+
+RUN = TypedRun(
+    line=2,
+    source="a paper of 2021, Table 1",
+    model="GPT 3.6B",
+    family="gpt",
+    parameters=3.6e9,
+    layers=30,
+    hidden=3072,
+    heads=32,
+    ffn=12288,
+    sequence_length=2048,
+    vocabulary=51200,
+    device="A100-80GB-SXM",
+    devices=64,
+    software="megatron_2021",
+    attention=Attention.EAGER,
+    precision=Precision.FP16,
+    tp=2,
+    pp=1,
+    dp=32,
+    cp=1,
+    ep=1,
+    interleave=1,
+    micro_batch_size=16,
+    global_batch_samples=512,
+    recompute=Recompute.FULL,
+    sequence_parallel=False,
+    zero_stage=0,
+    iteration_s=3.697,
+)
+
+
+def run_with(**changes: object) -> TypedRun:
     """The complete run with some fields changed."""
-    return replace(COMPLETE, **changes)  # type: ignore[arg-type]
+    return replace(RUN, **changes)  # type: ignore[arg-type]

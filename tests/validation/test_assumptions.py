@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from complete_run import run_with
+from complete_run import row_with
 
 import Validation
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
-from GraphExtractor.graph import Attention
+from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.dimensions import parse_dimensions
 from Plans.plan import Precision
 from Validation.assumptions import Notes
@@ -31,6 +31,8 @@ def test_everything_named_exists(rules):
         assert Precision(framework.precision)
         assert framework.reason
         assert framework.model is None or re.compile(framework.model)
+        assert all(Precision(each) for each in (*framework.formats, *framework.gradient_bytes))
+        assert framework.recompute and all(Recompute(each) for each in framework.recompute)
     for cluster in rules.clusters:
         assert load_cluster(cluster.cluster).name == cluster.cluster
     for model in rules.models:
@@ -44,21 +46,52 @@ def test_everything_named_exists(rules):
     [
         ({"framework": "Megatron-LM", "source": "SC'21"}, "Megatron-LM 2.x"),
         ({"framework": "Megatron-LM", "source": "Korthikanti et al. 2022"}, "Megatron-LM"),
-        ({"framework": "Megatron-LM", "source": "NSDI'24"}, "Megatron-Core"),
-        ({"framework": "Megatron-LM", "source": "a paper (arXiv 2402.15627)"}, "Megatron-Core"),
+        ({"framework": "Megatron-LM", "source": "NSDI'24"}, "Megatron-LM of 2024"),
+        ({"framework": "Megatron-LM", "source": "a paper (arXiv 2402.15627)"}, "Megatron-LM of 2024"),
+        ({"framework": "Megatron-LM", "source": "a paper of 2025"}, "Megatron-LM of 2025 on"),
+        ({"framework": "Megatron-LM", "source": "MegaScale (NSDI'24)"}, "Megatron-LM of 2024"),
+        ({"framework": "Megatron", "source": "NeMo 24.07 performance"}, "NeMo of 2024"),
+        ({"framework": "Megatron-LM", "source": "vTrain (MICRO'24)", "notes": "Megatron-DeepSpeed"}, "Megatron-DeepSpeed"),
+        ({"framework": "DeepSpeed ZeRO-3", "source": "Narayanan et al. SC'21"}, "DeepSpeed up to 2022"),
+        ({"framework": "DeepSpeed ZeRO-3", "source": "a paper of 2024"}, "DeepSpeed"),
+        ({"framework": "Megatron-LM", "source": "a paper of 2023"}, "Megatron-LM of 2023"),
+        ({"framework": "my own", "source": "Korthikanti et al. 2022"}, "Megatron-LM"),
         ({"framework": "", "source": "MosaicML llm-foundry benchmarks"}, "llm-foundry"),
         ({"framework": "", "source": "Table 4", "model": "Llama 3 405B"}, "Llama 3 training"),
         ({"framework": "Megatron-DeepSpeed", "source": "MICRO'24"}, "Megatron-DeepSpeed"),
         ({"framework": "Megatron-DeepSpeed", "source": "a paper of 2022", "model": "BLOOM 176B"}, "Megatron-DeepSpeed in bf16"),
         ({"framework": "", "source": "Smith et al. 2022, DeepSpeed", "model": "MT-NLG 530B"}, "Megatron-DeepSpeed in bf16"),
-        ({"framework": "MLPerf 3.1, NeMo", "source": "MLCommons"}, "Megatron-Core"),
+        ({"framework": "MLPerf 3.1, NeMo", "source": "MLCommons"}, "NeMo of 2023"),
+        ({"framework": "NeMo", "source": "a paper of 2025"}, "NeMo"),
+        ({"framework": "llm-foundry", "source": "a paper of 2024"}, "llm-foundry, later"),
         ({"framework": "MegaScale", "source": "2024"}, "MegaScale"),
-        ({"framework": "PyTorch FSDP", "source": ""}, "FSDP"),
+        ({"framework": "PyTorch FSDP", "source": ""}, "FSDP of 2023"),
+        ({"framework": "PyTorch FSDP", "source": "a paper of 2024"}, "FSDP"),
         ({"framework": "JAX", "source": "a paper", "model": "a model"}, "any other"),
     ],
 )
 def test_frameworks_are_recognised(rules, changes, name):
-    assert rules.framework_of(run_with(**changes)).name == name
+    assert rules.framework_of(row_with(**changes)).name == name
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "year"),
+    [
+        ("SC'21 (arXiv 2104.04473)", "Megatron-LM", 2021),
+        ("a benchmark", "NeMo 24.07", 2024),
+        ("ISCA’23", "", 2023),
+        ("a page", "Megatron-LM", None),
+        ("Table 2022.1, 8,192 GPUs", "", 2022),
+    ],
+)
+def test_the_year_is_that_of_source_and_version(rules, source, framework, year):
+    assert rules.year_of(row_with(source=source, framework=framework)) == year
+
+
+def test_bf16_defaults_are_not_those_of_fp16_runs(rules):
+    bloom = {"framework": "Megatron-DeepSpeed", "source": "a paper of 2022", "model": "BLOOM 176B"}
+    assert rules.framework_of(row_with(**bloom), "bf16").software == "megatron_deepspeed_bf16"
+    assert rules.framework_of(row_with(**bloom), "fp16").software == "megatron_2021"
 
 
 def test_notes_join_what_one_rule_filled_in():

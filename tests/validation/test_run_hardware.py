@@ -1,20 +1,22 @@
 """Devices and clusters of runs."""
 
 import pytest
-from complete_run import run_with
+from complete_run import row_with, run_with
 
 from Common.errors import InputError
 from Estimator.devices.files import load_device
 from Validation.assumptions import Notes, load_assumptions
 from Validation.run_hardware import RunHardware
+from Validation.translation import translated
 
-HARDWARE = RunHardware(load_assumptions())
+HARDWARE, RULES = RunHardware(), load_assumptions()
 DEVICE = load_device("a100_80gb")
 
 
 def cluster_for(devices, **changes):
     notes = Notes()
-    return HARDWARE.cluster_of(run_with(**changes), devices, DEVICE, notes), notes
+    run = translated(row_with(**changes), RULES, HARDWARE, notes)
+    return HARDWARE.cluster_of(run, devices, DEVICE, notes), notes
 
 
 @pytest.mark.parametrize(
@@ -27,17 +29,21 @@ def cluster_for(devices, **changes):
         ("H100", "h100"),
         ("MI210-64GB", "mi210"),
         ("TPUv4", "tpu_v4"),
+        ("NVIDIA A100", "a100_80gb"),
+        ("A100-80GB (Ampere)", "a100_80gb"),
+        ("TPUv4 (275 TF)", "tpu_v4"),
+        ("Gaudi2", "gaudi2"),
         ("V100-32GB", "v100_32gb"),
     ],
 )
 def test_devices_are_found_by_the_names_of_papers(gpu, name):
-    assert HARDWARE.device_of(run_with(gpu=gpu)).name == name
+    assert HARDWARE.device_of(run_with(device=gpu or None)).name == name
 
 
-@pytest.mark.parametrize(("gpu", "words"), [("Gaudi2", "no device is known as 'Gaudi2'"), ("", "on which device")])
+@pytest.mark.parametrize(("gpu", "words"), [("Ascend 910", "no device is known as 'Ascend 910'"), ("", "on which device")])
 def test_other_devices_are_refused(gpu, words):
     with pytest.raises(InputError, match=words):
-        HARDWARE.device_of(run_with(gpu=gpu))
+        HARDWARE.device_of(run_with(device=gpu or None))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_clusters_are_named_and_corrected_by_the_network(network, name, node, ra
     assert cluster.name == name
     assert cluster.tiers[0].group_size == node
     assert cluster.tiers[-1].bandwidth_bytes_per_s == pytest.approx(rate)
-    assert notes.made()[0].rule == "cluster"
+    assert {"cluster", "words"} & {each.rule for each in notes.made()}
 
 
 def test_a_cluster_is_as_large_as_the_run():
@@ -69,5 +75,5 @@ def test_a_cluster_is_as_large_as_the_run():
 
 def test_a_torus_has_no_nodes():
     notes = Notes()
-    cluster = HARDWARE.cluster_of(run_with(network="8x200Gb"), 64, load_device("tpu_v4"), notes)
+    cluster = HARDWARE.cluster_of(run_with(devices_per_node=8), 64, load_device("tpu_v4"), notes)
     assert cluster.name == "tpu_v4"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from complete_run import run_with
+from complete_run import row_with, run_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,13 +11,20 @@ from Common.errors import InputError
 from GraphExtractor.models.dimensions import Dimensions
 from GraphExtractor.models.registry import find_model, listed_models
 from Validation.assumptions import Notes, load_assumptions
+from Validation.run_hardware import RunHardware
 from Validation.run_model import counted_flops, dimensions_of, parameter_count, sequence_length_of
+from Validation.translation import translated
+from Validation.typed_run import FlopsConvention
 
 RULES = load_assumptions()
 
 
 def found(**changes):
+    """Of a typed run; a family that is not given is read from the model's name."""
     notes = Notes()
+    if "model" in changes and "family" not in changes:
+        row = row_with(**{key: value for key, value in changes.items() if key not in ("family", "kv_heads")})
+        changes["family"] = translated(row, RULES, RunHardware(), Notes()).family
     run = run_with(**changes)
     return dimensions_of(run, run.sequence_length, RULES, notes), {each.rule: each.value for each in notes.made()}
 
@@ -154,36 +161,36 @@ def test_hardware_flops_are_equation_3_of_sc21_and_model_flops_those_of_korthika
     common = samples * sequence * layers * hidden**2
     equation_3 = 96 * common * (1 + sequence / (6 * hidden) + vocabulary / (16 * layers * hidden))
     model = 72 * common * (1 + sequence / (6 * hidden) + vocabulary / (12 * layers * hidden))
-    hardware_flops = RULES.named_convention("hardware FLOPs")
+    hardware_flops = RULES.named_convention(FlopsConvention.HARDWARE)
     assert counted_flops(dimensions, samples, hardware_flops, "full") == pytest.approx(equation_3)
     assert counted_flops(dimensions, samples, hardware_flops, "none") == pytest.approx(model)
-    assert counted_flops(dimensions, samples, RULES.named_convention("model FLOPs"), "full") == pytest.approx(model)
+    assert counted_flops(dimensions, samples, RULES.named_convention(FlopsConvention.MODEL), "full") == pytest.approx(model)
     selective = counted_flops(dimensions, samples, hardware_flops, "selective")
     assert selective - model == pytest.approx(4 * layers * hidden * sequence * samples * sequence, rel=1e-6)
 
 
 def test_flops_of_parameters_alone_are_6_per_parameter_and_token():
     dimensions, _ = found()
-    flops = counted_flops(dimensions, 512, RULES.named_convention("parameters alone"), "full")
+    flops = counted_flops(dimensions, 512, RULES.named_convention(FlopsConvention.PARAMETERS), "full")
     assert flops == pytest.approx(6 * parameter_count(dimensions) * 512 * 2048)
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("HFU-like (incl. recompute, eq.3)", "hardware FLOPs"),
-        ("MFU (72BslH^2, derived)", "model FLOPs"),
-        ("hardware FLOPs", "hardware FLOPs"),
-        ("6ND", "parameters alone"),
-        ("mfu* (6N, without attention)", "parameters alone"),
-        ("model FLOPs, causal attention", "model FLOPs, causal"),
-        ("PaLM MFU", "model FLOPs"),
+        ("HFU-like (incl. recompute, eq.3)", FlopsConvention.HARDWARE),
+        ("MFU (72BslH^2, derived)", FlopsConvention.MODEL),
+        ("hardware FLOPs", FlopsConvention.HARDWARE),
+        ("6ND", FlopsConvention.PARAMETERS),
+        ("mfu* (6N, without attention)", FlopsConvention.PARAMETERS),
+        ("model FLOPs, causal attention", FlopsConvention.MODEL_CAUSAL),
+        ("PaLM MFU", FlopsConvention.MODEL),
     ],
 )
 def test_conventions_are_recognised(words, name):
     convention = RULES.convention(words)
     assert convention is not None
-    assert convention.name == name
+    assert convention.name is name
 
 
 def test_words_of_no_convention_name_none():

@@ -17,8 +17,10 @@ from Common.progress import SilentProgress
 from Reporter.tables import print_tables
 from Reporter.validation_plot import draw
 from Reporter.validation_tables import report_json, report_tables
-from Validation.measured_runs import COLUMNS, PUBLISHED_RUNS, read_runs
+from Validation.assumptions import load_assumptions
+from Validation.measured_runs import COLUMNS
 from Validation.run import validate
+from Validation.runs import PUBLISHED_RUNS, read_runs
 
 STATISTICS = {"rows", "skipped", "time_mape", "time_bias", "spearman", "memory_mape"}
 SMALL = {
@@ -80,7 +82,7 @@ def rewritten(path, header, rows):
     return path
 
 
-TRACED = ("hidden", "seq", "tp", "micro_batch")
+TRACED = ("hidden", "sequence_length", "tp", "micro_batch_size")
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +99,7 @@ def shipped(request, graphs, tmp_path_factory):
 
 def test_the_runs_that_ship_are_all_predicted(shipped):
     assert shipped.overall.skipped == 0
-    assert {each.source for each in shipped.sources} == {run.source for run in read_runs()}
+    assert {each.source for each in shipped.sources} == {each.run.source for each in read_runs(None, load_assumptions())}
     assert len(shipped.sources) >= 6
 
 
@@ -112,7 +114,7 @@ def test_published_runs_that_ship_are_met(shipped):
 def test_derived_times_are_those_of_the_papers_formula(graphs, tmp_path):
     """SC'21's equation 3 for the 145.6B model: 96 B s l h^2 (1 + s/6h + V/16lh) over 148 TFLOP/s on 1,536 devices."""
     header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", 1)
-    (row,) = [row for row, _ in rows if row[0] == "Megatron 145.6B"]
+    (row,) = [row for row, _ in rows if row[1] == "Megatron 145.6B"]
     (run,) = validated(rewritten(tmp_path / "runs.csv", header, [row]), graphs).runs
     flops = 96 * 2304 * 2048 * 80 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 80 * 12288))
     assert run.measured_s == pytest.approx(flops / (148e12 * 1536))
@@ -157,7 +159,7 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_their_reason(tmp_path, g
     holes = [
         ({}, ""),
         ({"model": "Mixtral-8x7B"}, "experts"),
-        ({"gpu": "Gaudi2"}, "no device is known as 'Gaudi2'"),
+        ({"gpu": "Ascend 910"}, "no device is known as 'Ascend 910'"),
         ({"global_batch": ""}, "global batch"),
         ({"tp": "", "pp": "", "dp": ""}, "tp and pp and dp"),
         ({"measured_iter_time_s": ""}, "neither its iteration time"),
@@ -175,7 +177,7 @@ def test_runs_that_cannot_be_predicted_are_skipped_with_their_reason(tmp_path, g
     assert (report.overall.rows, report.overall.skipped) == (2, 10)
     assumed = {each.rule: each.value for each in report.runs[-1].assumptions}
     assert assumed["unclear"] == "micro_batch"
-    assert {"micro_batch", "interleave", "recompute", "zero"} <= assumed.keys()
+    assert {"micro_batch", "interleave", "recompute", "words"} <= assumed.keys()
     rules = {each.name: each.runs for each in report.rules}
     assert rules["micro_batch"] == 1
     assert rules["framework"] >= 2
@@ -334,6 +336,36 @@ def test_any_cells_give_a_plan_or_a_reason(cells, tmp_path_factory):
             assert "no runs" in str(error) or (line and 2 <= int(line[1]) <= len(path.read_text(encoding="utf-8").splitlines()))
             return
     assert report.runs[0].reason
+
+
+def test_typed_files_give_the_same_predictions(tmp_path, graphs):
+    changes = [
+        {},
+        {"precision": "bf16", "source": "NSDI'24"},
+        {"micro_batch": "", "recompute": "none (mostly)"},
+        {"recompute": ""},
+    ]
+    table, typed = written(tmp_path, *changes), tmp_path / "typed.csv"
+    read = validate(table, None, None, None, graphs, SilentProgress(), no_plan_of_ours, typed)
+    again = validated(typed, graphs)
+    assert [run.reason for run in read.runs] == [""] * len(changes)
+    assert [(run.predicted_s, run.plan) for run in again.runs] == [(run.predicted_s, run.plan) for run in read.runs]
+
+
+def test_a_micro_batch_that_cannot_be_interleaved_is_left_out(tmp_path, graphs):
+    """Of 6 micro-batches of 1 sequence and 3 of 2 on each replica only the first go over 2 stages in turn."""
+    change = {"micro_batch": "", "interleave": "2", "global_batch": "12"}
+    (run,) = validated(written(tmp_path, change), graphs).runs
+    assert (run.reason, run.plan.micro_batch_size, run.plan.interleave) == ("", 1, 2)
+    (none,) = validated(written(tmp_path, {**change, "global_batch": "6"}), graphs).runs
+    assert "multiples of pp 2" in none.reason
+
+
+def test_a_value_that_typed_runs_have_not_is_refused_by_line_and_column(tmp_path, graphs):
+    path = tmp_path / "typed.csv"
+    path.write_text("device,devices,global_batch_samples,iteration_s,recompute\na100_80gb,8,64,1.5,mostly\n")
+    with pytest.raises(InputError, match="line 2, column recompute is 'mostly'; give one of none, selective, full, or null"):
+        validated(path, graphs)
 
 
 def _unpriced(self, dimensions, candidates, *hardware):

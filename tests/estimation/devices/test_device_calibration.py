@@ -13,7 +13,7 @@ from Common.errors import InputError
 from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration import calibrate, read_measurements
 from Estimator.devices.calibration_tables import MeasuredOperator, OperatorTable, measured_function, measured_product
-from Estimator.devices.device import Device
+from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.devices.isolated import isolated_s
 from Estimator.devices.written_yaml import written_yaml
@@ -100,6 +100,18 @@ def test_kernels_too_short_to_see_the_device_say_nothing_about_it() -> None:
     assert max(part["softmax"].value for part in (found.launch.floor, found.launch.alone) if "softmax" in part) == pytest.approx(
         20e-6, rel=0.02
     )
+
+
+def test_operands_have_a_bandwidth_of_their_own_where_the_device_says_so() -> None:
+    own = Quantity(0.3, "fraction", "test")
+    truth = replace(A100, matrix=replace(A100.matrix, operand_bandwidth=own))
+    start = replace(A100, matrix=replace(A100.matrix, operand_bandwidth=Quantity(0.7, "fraction", "test")))
+    table = made_by(truth, PRODUCT_ROWS)
+    found = calibrate(start, [table]).device
+    assert found.matrix.operand_bandwidth is not None
+    assert found.matrix.operand_bandwidth.value == pytest.approx(0.3, rel=0.02)
+    assert found.memory == A100.memory
+    assert calibrate(A100, [table]).device.matrix.operand_bandwidth is None
 
 
 def test_functions_without_an_entry_share_the_efficiency() -> None:
@@ -292,6 +304,55 @@ def test_a100_constants_are_those_of_the_fit(shared_data: Path) -> None:
     for shipped_entry in A100.calibration:
         fitted_entry = next(each for each in found.calibration if each.table == shipped_entry.table)
         assert shipped_entry.mape == pytest.approx(fitted_entry.mape, abs=0.005)
+
+
+MI210 = load_device("mi210")
+MI210_TABLES = ("matmul", "softmax", "layernorm", "gelu")
+
+
+def test_mi210_agrees_with_its_measured_operators_as_the_fit_said(shared_data: Path) -> None:
+    said = {each.table.partition(": ")[0]: each for each in MI210.calibration}
+    assert len(said) == len(MI210_TABLES)
+    for name in MI210_TABLES:
+        table = read_measurements(shared_data / "measured" / f"{name}_MI210.csv")
+        errors = [isolated_s(row.operator, MI210) / row.seconds - 1 for row in table.rows]
+        assert said[table.name].rows == len(errors)
+        assert math.fsum(map(abs, errors)) / len(errors) == pytest.approx(said[table.name].mape, abs=0.001)
+        assert math.fsum(errors) / len(errors) == pytest.approx(said[table.name].bias, abs=0.001)
+
+
+def test_mi210_constants_are_those_of_the_fit(shared_data: Path) -> None:
+    tables = [read_measurements(shared_data / "measured" / f"{name}_MI210.csv") for name in MI210_TABLES]
+    found = calibrate(MI210, tables).device
+    for constants in ("efficiency", "fill", "operand_bandwidth"):
+        assert getattr(MI210.matrix, constants).value == pytest.approx(getattr(found.matrix, constants).value, rel=0.06)
+    for function in ("softmax", "layer_norm", "gelu"):
+        assert MI210.memory.functions[function].value == pytest.approx(found.memory.functions[function].value, rel=0.01)
+    assert MI210.memory.efficiency == found.memory.efficiency  # of copies, which no table has
+    assert found.evidence is Evidence.MEASURED
+
+
+@pytest.mark.parametrize(("name", "folder"), [("v100_pcie_16gb", "aceso/v100_pcie_1x4"), ("l4", "mist/operators/l4")])
+def test_devices_profiled_by_aceso_agree_with_its_tables_as_the_fit_said(shared_data: Path, name: str, folder: str) -> None:
+    device, table = load_device(name), read_measurements(shared_data / folder)
+    errors: dict[str, list[float]] = {}
+    for row in table.rows:
+        errors.setdefault(f"{table.name}: {row.operator.launch}", []).append(isolated_s(row.operator, device) / row.seconds - 1)
+    for said in device.calibration:
+        found = errors[said.table]
+        assert said.rows == len(found)
+        assert math.fsum(map(abs, found)) / len(found) == pytest.approx(said.mape, abs=0.002)
+
+
+def test_l4_products_backward_cannot_hold_both_products(shared_data: Path) -> None:
+    """Why its fit leaves them out: both at once would run faster than the peak."""
+    device, rows = load_device("l4"), read_measurements(shared_data / "mist" / "operators" / "l4").rows
+    rates: dict[str, list[float]] = {"gemm": [], "gemm_backward": []}
+    for row in rows:
+        if row.operator.launch in rates:
+            rates[row.operator.launch].append(sum(2 * gemm.macs for gemm in row.operator.products) / row.seconds)
+    assert sorted(rates["gemm_backward"])[len(rates["gemm_backward"]) // 2] > device.peak_flops("float16") > max(rates["gemm"])
+    assert {each.table for each in device.calibration}.isdisjoint({"l4: gemm_backward", "l4: gemm_copy_backward"})
 
 
 def test_v100_agrees_with_its_profiled_operators(shared_data: Path) -> None:

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from Common.echo import steers
 from Common.errors import InputError
 from Estimator.chips.technology import Quantity
+from Estimator.devices.device import Evidence
 from Estimator.devices.files import device_names, device_of_run, load_device, load_software
 from Estimator.devices.written_yaml import written_yaml
 from Estimator.hardware_files import HARDWARE, load_cluster
+from Studies.evaluation import evaluated
+from Studies.plan_files import evaluate_request
 
 Edit = Callable[[dict[str, Any]], object]
 SOFTWARE = sorted(path.stem for path in (HARDWARE / "software").glob("*.yaml"))
@@ -28,8 +31,12 @@ def test_shipped_device_is_complete(name: str) -> None:
     assert device == load_device(str(path))
     assert device.name == name
     load_software(device.software)
-    assert load_cluster(device.cluster).num_devices > 1
-    assert device.matrix.peak.keys() & {"float16", "bfloat16"}
+    cluster = load_cluster(device.cluster)
+    assert cluster.num_devices >= cluster.tiers[0].group_size > 1
+    sixteen = [peak.value for number_format, peak in device.matrix.peak.items() if number_format in {"float16", "bfloat16"}]
+    assert device.scans is not None
+    assert sixteen and min(sixteen) >= device.peak_flops("float32") >= device.scans.peak.value
+    assert device.matrix.peak.get("float8", device.matrix.peak["float32"]).value not in sixteen
 
 
 @pytest.mark.parametrize("name", SOFTWARE)
@@ -55,6 +62,25 @@ def test_every_constant_says_where_it_comes_from(name: str) -> None:
     assert [quantity for quantity in found if len(quantity.source) < len("assumption")] == []
 
 
+@pytest.mark.parametrize("name", device_names())
+def test_a_device_is_measured_where_constants_are_fitted_to_it(name: str) -> None:
+    device = load_device(name)
+    fitted = [quantity for quantity in quantities(device) if quantity.source.startswith("fitted to")]
+    assert (device.evidence is Evidence.MEASURED) == bool(fitted)
+    assert not device.calibration or fitted
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_plan_is_priced_on_every_device(name: str) -> None:
+    device = load_device(name)
+    precision = "bf16" if "bfloat16" in device.matrix.peak else "fp16"
+    given = {"model": "gpt2", "device": name, "devices": 1, "micro_batch_size": 1, "global_batch_size": 2, "precision": precision}
+    found = evaluated(evaluate_request(None, given))
+    assert found.iteration.iteration_s > 0 and found.hardware.title == device.title
+    six_flops = 6 * 124e6 * 2 * 1024  # of 2 sequences, per parameter and token
+    assert found.iteration.iteration_s > six_flops / max(peak.value for peak in device.matrix.peak.values())
+
+
 @pytest.mark.parametrize(
     ("given", "name"),
     [
@@ -75,14 +101,6 @@ def test_published_runs_name_devices_in_many_ways(given: str, name: str) -> None
     assert device_of_run(given) == load_device(name) == load_device(given)
 
 
-def test_no_alias_means_two_devices() -> None:
-    meant: dict[str, set[str]] = {}
-    for name in device_names():
-        for text in (name, *load_device(name).aliases):
-            meant.setdefault("".join(filter(str.isalnum, text.lower())), set()).add(name)
-    assert {text: names for text, names in meant.items() if len(names) > 1} == {}
-
-
 def test_unknown_device_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"'Z80'; known: .*a100_80gb"):
         load_device("Z80")
@@ -94,6 +112,12 @@ def test_unknown_device_lists_the_known_ones() -> None:
     ("edit", "message"),
     [
         (lambda d: d.pop("matrix"), "matrix is missing"),
+        (lambda d: d.pop("evidence"), "evidence is missing"),
+        (lambda d: d.update(evidence="guessed"), "evidence is 'guessed'.*measured.*data_sheet"),
+        (
+            lambda d: d["matrix"].update(operand_bandwidth=d["memory"]["bandwidth"]),
+            r"operand_bandwidth\.unit is 'bytes/s'.*'fraction'",
+        ),
         (lambda d: d.update(colour="green"), "colour"),
         (lambda d: d["memory"].update(resident_row=1), r"memory\.resident_row"),
         (lambda d: d["matrix"]["efficiency"].update(unit="percent"), r"matrix\.efficiency\.unit is 'percent'.*'fraction'"),

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from operators_by_hand import attention_operator, ring_operator
 
-from Estimator.devices.device import Software
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.gemm import product_time
 from Estimator.devices.operator_cost import DeviceModel, KernelTime
+from Estimator.devices.software import Software
 from GraphExtractor.graph import (
     Collective,
     CollectiveKind,

@@ -188,6 +188,21 @@ def test_all_reduces_of_a_hybrid_cube_mesh_are_as_measured(shared_data: Path) ->
         assert errors.large is not None and abs(errors.large.bias) < 0.07
 
 
+@pytest.mark.parametrize(
+    ("name", "folder", "most"), [("gcp_g2", "mist/operators/l4", 0.03), ("pcie3_servers", "aceso/v100_pcie_1x4", 0.01)]
+)
+def test_all_reduces_behind_pcie_take_as_long_as_profiled(shared_data: Path, name: str, folder: str, most: float) -> None:
+    rows = [
+        CollectiveSample(ALL_REDUCE, float(mebibytes) * 2**20, 1, size, float(milliseconds) * 1e-3)
+        for size in (2, 4, 8)
+        for path in (shared_data / folder).glob(f"prim_gpt_*_all_reduce_{size}gpus.csv")
+        for mebibytes, milliseconds in (line.split(",") for line in path.read_text().split()[1:])
+        if float(mebibytes) >= 1 and float(milliseconds) < 1e6
+    ]
+    errors = network_errors(rows, load_cluster(name))
+    assert errors.all.rows > 100 and errors.all.mape < most
+
+
 def test_a_pair_of_a_mesh_has_a_third_of_the_links() -> None:
     cluster = load_cluster("perlmutter")
     inside, between = (transfer_costs(cluster).seconds(1e9, tier) for tier in (0, 1))

@@ -1,0 +1,79 @@
+"""Records of the software that runs on a device: a training framework with the libraries of its year."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from Common.choices import Precision
+from Estimator.network.contention import Contention
+from Estimator.quantity import Quantity
+
+NEWEST = 9999  # year of software whose libraries are those that devices state
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """A kernel of fused attention: what it reaches ``forward`` and ``backward`` relative to FlashAttention-2 on the same device.
+
+    Where a device says what the kernel of this ``name`` reaches there, that counts.
+    """
+
+    name: str
+    forward: Annotated[Quantity, "fraction"]
+    backward: Annotated[Quantity, "fraction"]
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What ZeRO stage 3 costs beyond its traffic.
+
+    Of the gathers that there is time to hide ``hidden`` are; every gather copies so many bytes of each parameter within the
+    device, from and to the buffers of the collective.
+    """
+
+    hidden: Annotated[Quantity, "fraction"]
+    copies: Annotated[Quantity, "bytes"]
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training framework does with a traced step on a device.
+
+    ``host_issue_s`` is what the host needs to issue one kernel; ``fused_tails`` are the vector functions that the matrix
+    library applies to a product's tiles for free, every other one is a kernel of its own. ``fused_softmax_multiple`` is the
+    number that micro-batch x heads must divide for the one-kernel softmax of unfused attention, which skips what a causal mask
+    hides if ``masked_softmax``; otherwise it is ``unfused_softmax_kernels``, which move ``unfused_softmax_bytes`` per score
+    (``forward`` and ``backward``).
+
+    ``year`` is that of its matrix library: on devices that were young then, products reached less (``Device.libraries``).
+    ``attention`` is its kernel of fused attention, None: FlashAttention-2. ``eager``: functions behind a product, a norm or
+    attention that the compiler of a later framework would join are kernels of their own. In fp8, inputs of products and gradients
+    are cast and transposed, ``quantisation`` bytes an element.
+    """
+
+    name: str
+    host_issue: Annotated[Quantity, "s"]
+    fused_tails: tuple[str, ...]
+    fused_softmax_multiple: Annotated[Quantity, "count"]
+    unfused_softmax_kernels: Annotated[Quantity, "count"]
+    unfused_softmax_bytes: Annotated[dict[str, Quantity], "bytes"]
+    masked_softmax: bool
+    gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
+    accumulation: Annotated[Quantity, "bytes"]  # traffic per parameter of adding a micro-batch's gradient to those before it
+    reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers, fragmentation
+    overlap_gradients: bool
+    overlap_tensor: bool
+    overlap_pipeline: bool  # of interleaved schedules; the others wait for their messages
+    contention: Contention | None = None  # of what is overlapped; None: nothing is slowed down
+    year: int = NEWEST
+    attention: AttentionKernel | None = None
+    eager: bool = False
+    quantisation: Annotated[Quantity | None, "bytes"] = None  # None: nothing
+    sharding: Sharding | None = None  # None: as its traffic
+    gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
+    second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
+    reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
+
+    def gradient_bytes_in(self, precision: Precision) -> float:
+        """Bytes of a parameter's gradient in the data-parallel reduction of a training in ``precision``."""
+        return self.gradient_bytes_of.get(precision.value, self.gradient_bytes).value

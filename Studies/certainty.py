@@ -1,0 +1,24 @@
+"""How sure the time of a plan is, on devices whose like was measured in published runs."""
+
+from __future__ import annotations
+
+from Estimator.devices.device import Evidence
+from Plans.results import TimeInterval
+from Solver.results import HardwareRecords
+from Validation.intervals import NOMINAL, Predicted, interval, load_residuals
+
+
+def time_intervals(records: HardwareRecords, devices: int, seconds: float) -> tuple[TimeInterval, ...]:
+    """Where an iteration predicted to take so many ``seconds`` is measured; nothing for chips that do not exist.
+
+    Machines that were profiled are predicted from what was measured there, of which no published run tells anything.
+    """
+    device = records.device
+    if device is None or device.profile is not None:
+        return ()
+    measured = device.evidence is Evidence.MEASURED
+    predicted = Predicted(device.name, records.software.name, devices, measured)
+    found = (interval(load_residuals(), predicted, nominal) for nominal in NOMINAL)
+    return tuple(
+        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons) for each in found if each is not None
+    )

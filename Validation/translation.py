@@ -1,0 +1,198 @@
+"""Published tables in typed fields: every rule that reads prose is here or in what this calls, and notes what it took."""
+
+from dataclasses import replace
+
+from Common.choices import Attention, Precision
+from Common.errors import InputError
+from Estimator.devices.device import Device
+from GraphExtractor.models.registry import find_model
+from Validation.assumptions import Assumptions, Framework, Notes, first_found
+from Validation.network_description import GIGABIT, network_in
+from Validation.published_row import PublishedRow
+from Validation.run_hardware import RunHardware
+from Validation.run_model import is_listed
+from Validation.stages import fewest_chunks
+from Validation.typed_run import FlopsConvention, TypedRun
+from Validation.words import (
+    attention_in,
+    attention_kernel_in,
+    blocking_launches_in,
+    chunks_in,
+    flag_in,
+    gradient_bytes_in,
+    is_nothing,
+    precision_in,
+    recompute_in,
+    zero_stage_in,
+)
+
+MEBI = 2**20 / 1e6
+
+
+def translated(
+    row: PublishedRow, rules: Assumptions, hardware: RunHardware, notes: Notes, device: Device | None = None
+) -> TypedRun:
+    """A row in typed fields, with what its framework of its time did where it says nothing; on ``device``, or its own.
+
+    Raises:
+        InputError: its model is of no family, by its name.
+    """
+    if row.unclear:
+        notes.assume("unclear", ", ".join(row.unclear))
+    run = _literal(row, rules, notes)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
+    notes.assume("framework", f"{framework.name} ({row.software or framework.software or 'as the device'})")
+    run = replace(run, software=run.software or framework.software)
+    if device is None:
+        try:
+            device = hardware.device_of(run)
+        except InputError:  # whoever prices the run says so
+            device = None
+    run = _on_network(run, row, rules, device, notes)
+    run = with_defaults(run, framework, device, notes)
+    run = _counted(run, row, framework, rules)
+    return replace(run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes))
+
+
+def with_defaults(run: TypedRun, framework: Framework, device: Device | None, notes: Notes) -> TypedRun:
+    """The run with what ``framework`` does where it says nothing."""
+    precision = run.precision or _usual_precision(framework, device)
+    gradients = run.gradient_bytes or framework.gradient_bytes.get(precision.value)
+    filled = {
+        "attention": run.attention or Attention(framework.attention),
+        "precision": precision,
+        "gradient_bytes": gradients,
+        "sequence_parallel": framework.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel,
+        "zero_stage": framework.zero_stage if run.zero_stage is None else run.zero_stage,
+        "overlap_gradients": framework.overlap_gradients if run.overlap_gradients is None else run.overlap_gradients,
+        "overlap_tensor": framework.overlap_tensor if run.overlap_tensor is None else run.overlap_tensor,
+    }
+    made = [f"{name} {_said(value)}" for name, value in filled.items() if getattr(run, name) is None and value is not None]
+    if made:
+        notes.assume("defaults", f"{framework.name}: {', '.join(made)}")
+    return replace(run, **filled)  # type: ignore[arg-type]
+
+
+def _said(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
+    """What the row says, without defaults; words that are not literal are noted."""
+    words = {
+        "recompute": (row.recompute, recompute_in(row.recompute)),
+        "sequence_parallel": (row.sequence_parallel, flag_in(row.sequence_parallel)),
+        "zero_stage": (row.zero, zero_stage_in(row.zero)),
+        "precision": (row.precision, precision_in(row.precision)),
+    }
+    for name, (text, value) in words.items():
+        if not is_nothing(text) and text != _plain(value):
+            notes.assume("words", f"{name} {text[:40]!r} is {'not known' if value is None else _said(value)}")
+    attention = attention_in(row.notes, row.source, row.framework)
+    if attention is not None:
+        notes.assume("words", f"attention is {attention}, as notes, source or framework say")
+    named = None if is_listed(row.model) and row.layers is None and row.hidden is None else first_found(rules.models, row.model)
+    if named is not None and named.family is None:
+        raise InputError(f"its model is {named.reason}")
+    return TypedRun(
+        line=row.line,
+        source=row.source,
+        model=row.model,
+        family=None if named is None else named.family,
+        parameters=None if row.parameters is None else float(round(row.parameters)),
+        **{name: getattr(row, name) for name in ("layers", "hidden", "heads", "ffn", "sequence_length", "vocabulary")},
+        device=row.gpu or None,
+        devices=row.devices,
+        cluster=row.cluster or None,
+        software=row.software or None,
+        year=rules.year_of(row),
+        attention=attention,
+        attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
+        blocking_launches=blocking_launches_in(row.notes),
+        gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
+        **{name: getattr(row, name) for name in ("tp", "pp", "dp", "cp", "ep")},
+        micro_batch_size=row.micro_batch_size,
+        iteration_s=row.iteration_s,
+        tflops_per_device=row.tflops_per_device,
+        mfu=row.mfu,
+        memory_bytes=row.memory_bytes,
+        notes=row.notes,
+        **{name: value for name, (_, value) in words.items()},  # type: ignore[arg-type]
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _usual_precision(framework: Framework, device: Device | None) -> Precision:
+    usual = Precision(framework.precision)
+    if device is None or usual.matrix_format in device.matrix.peak:
+        return usual
+    return next((each for each in (Precision.FP16, Precision.BF16) if each.matrix_format in device.matrix.peak), Precision.FP32)
+
+
+def _on_network(run: TypedRun, row: PublishedRow, rules: Assumptions, device: Device | None, notes: Notes) -> TypedRun:
+    """The cluster that the network's words name, and what they say of its nodes and ports."""
+    if row.cluster or device is None:
+        return run
+    named = first_found(rules.clusters, row.network, row.source)
+    if named is not None:
+        notes.assume("words", f"cluster {named.cluster}")
+        run = replace(run, cluster=named.cluster)
+    words = network_in(row.network)
+    tiers = RunHardware.tiers_of(run, device)
+    if len(tiers) != 2:  # a torus has no nodes
+        return run
+    rate = None
+    if words.node_gigabits_per_s is not None:
+        rate = words.node_gigabits_per_s * GIGABIT / (words.devices_per_node or tiers[0].group_size)
+    elif words.port_gigabits_per_s is not None:
+        rate = min(tiers[1].bandwidth_bytes_per_s, words.port_gigabits_per_s * GIGABIT)
+    if words.devices_per_node is not None or rate is not None:
+        notes.assume("words", f"network {row.network[:60]!r}")
+    return replace(run, devices_per_node=words.devices_per_node, node_bytes_per_s=rate)
+
+
+def _counted(run: TypedRun, row: PublishedRow, framework: Framework, rules: Assumptions) -> TypedRun:
+    if row.iteration_s is not None or (row.tflops_per_device is None and row.mfu is None):
+        return run
+    named = rules.convention(row.tflops_convention)
+    hardware = framework.counts_recomputation and row.tflops_per_device is not None
+    usual = FlopsConvention.HARDWARE if hardware else FlopsConvention.MODEL
+    return replace(run, flops_convention=usual if named is None else named.name)
+
+
+def _samples(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """Sequences of the global batch."""
+    samples = row.global_batch
+    if samples is None:
+        return None
+    if row.global_batch_in_tokens:
+        length = run.sequence_length or (find_model(run.model).sequence_length if is_listed(run.model) else 0)
+        if not length:
+            return None
+        samples /= length
+        if samples != round(samples) and (samples * MEBI).is_integer():  # 4M tokens are 2^22
+            samples *= MEBI
+    if samples != round(samples) or row.global_batch_in_tokens:
+        notes.assume("batch", str(round(samples)))
+    return max(round(samples), 1)
+
+
+def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
+    """Chunks per stage as stated; of an interleaved schedule without a number the fewest that are equally long."""
+    stated = chunks_in(row.interleave)
+    if stated is None or stated is not True:
+        return stated
+    layers, samples, pp = run.layers, run.global_batch_samples or row.global_batch, run.pp or 1
+    if layers is None or pp == 1 or not samples:
+        chunks = 1
+    else:
+        together = (run.micro_batch_size or 1) * (run.dp or 1)
+        exists = row.global_batch_in_tokens or -(-int(samples) // together) % pp == 0
+        chunks = fewest_chunks(layers, pp) if exists else 1
+    notes.assume("interleave", f"{chunks}, of {row.interleave[:30]!r}")
+    return chunks

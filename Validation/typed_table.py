@@ -1,0 +1,190 @@
+"""Typed files of measured runs: CSV whose columns are the fields of ``TypedRun``, with ``null`` for what is not known."""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType
+from typing import get_args
+
+from Common.choices import Attention, Precision, Recompute
+from Common.errors import InputError
+from Common.files import read_text, write_atomically
+from Common.suggestions import nearest
+from GraphExtractor.models.dimensions import family_names
+from Validation.typed_run import FlopsConvention, TypedRun
+
+NULL = "null"
+MARK = "global_batch_samples"  # a column that no other table has
+COLUMNS = tuple(field.name for field in fields(TypedRun) if field.name != "line")
+REQUIRED = ("device", MARK)
+MEASURED = ("iteration_s", "tflops_per_device", "mfu")
+LARGEST = 10**15
+FEW = {"zero_stage": (0, 1, 2, 3), "gradient_bytes": (2, 4), "year": range(2012, 2100)}
+CHOICES: tuple[type[StrEnum], ...] = (Attention, Precision, Recompute, FlopsConvention)
+NAMES = ("device", "cluster", "software", "attention_kernel")  # of what ships: a table opens no other file
+
+
+def is_typed(path: Path) -> bool:
+    """Whether the first line of a file names typed columns.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    first = next(iter(read_text(path, "a CSV file of measured runs").lstrip("\ufeff").splitlines()), "")
+    return MARK in [name.strip() for name in first.split(",")]
+
+
+def read_typed(path: Path) -> tuple[TypedRun, ...]:
+    """The runs of a typed file.
+
+    Raises:
+        InputError: a column or a value that is not allowed; names line and column, and what is.
+    """
+    reader = csv.reader(io.StringIO(read_text(path, "a CSV file of measured runs").lstrip("\ufeff")), strict=True)
+    runs, number = [], 1
+    try:
+        names = _header(path, [name.strip() for name in next(reader, [])])
+        for cells in reader:
+            number, first = reader.line_num, number + 1
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(names):
+                raise InputError(
+                    f"{path}, line {first} has {len(cells)} cells for {len(names)} columns; write {NULL} where nothing is known"
+                )
+            runs.append(_run(path, first, dict(zip(names, map(str.strip, cells), strict=True))))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; correct it") from error
+    if not runs:
+        raise InputError(f"{path} has a header but no runs; add a line per run")
+    return tuple(runs)
+
+
+def write_typed(runs: Sequence[TypedRun], path: Path) -> None:
+    """Write a typed file.
+
+    Raises:
+        InputError: nothing can be written there.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_text(getattr(run, name)) for name in COLUMNS] for run in runs)
+    write_atomically(path, text.getvalue().encode())
+
+
+def _header(path: Path, names: Sequence[str]) -> Sequence[str]:
+    for name in names:
+        if name not in COLUMNS:
+            end = nearest(name, COLUMNS, f"the columns are {', '.join(COLUMNS)}")
+            raise InputError(f"{path}, line 1 names column {name!r:.60}, which typed runs have not; {end}")
+        if names.count(name) > 1:
+            raise InputError(f"{path}, line 1 names column {name} twice; name it once")
+    lacking = [name for name in REQUIRED if name not in names]
+    if not set(MEASURED) & set(names):
+        lacking.append(" or ".join(MEASURED))
+    if lacking:
+        raise InputError(f"{path}, line 1 lacks column {' and '.join(lacking)}; the columns are {', '.join(COLUMNS)}")
+    return names
+
+
+def _run(path: Path, line: int, cells: Mapping[str, str]) -> TypedRun:
+    values: dict[str, object] = {}
+    for name, text in cells.items():
+        if text in ("", NULL):
+            continue
+        try:
+            values[name] = _READERS[name](text)
+        except ValueError as error:
+            raise InputError(f"{path}, line {line}, column {name} is {text!r:.60}; give {error}, or {NULL}") from None
+    return TypedRun(**{"line": line, "source": path.name, **values})  # type: ignore[arg-type]
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < LARGEST):
+        raise ValueError("a whole number above 0")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < LARGEST or "_" in text:
+        raise ValueError(f"a number above 0 and below {LARGEST:.0e}")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = _number(text)
+    if value > 1:
+        raise ValueError("a fraction, at most 1")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"one of {', '.join(names)}")
+        return text
+
+    return read
+
+
+def _few(allowed: Sequence[int]) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and int(text) in allowed):
+            raise ValueError(
+                f"a year from {allowed[0]} on" if isinstance(allowed, range) else f"one of {', '.join(map(str, allowed))}"
+            )
+        return int(text)
+
+    return read
+
+
+def _name(text: str) -> str:
+    if "/" in text or text.endswith((".yaml", ".yml")):
+        raise ValueError("a name that is listed, and a file for all runs by the flag of this name")
+    return text
+
+
+def _reader(name: str, kind: object) -> Callable[[str], object]:
+    kinds = [each for each in get_args(kind) if each is not NoneType] or [kind]
+    if name == "family":
+        return _one_of(tuple(family_names()))
+    if name in FEW:
+        return _few(FEW[name])
+    if name in NAMES:
+        return _name
+    if name == "mfu":
+        return _fraction
+    if kinds[0] in CHOICES:
+        choice: type[StrEnum] = kinds[0]
+        names = _one_of([each.value for each in choice])
+        return lambda text: choice(names(text))
+    readers: dict[object, Callable[[str], object]] = {int: _whole, float: _number, bool: _flag, str: str}
+    return readers[kinds[0]]
+
+
+_READERS = {field.name: _reader(field.name, field.type) for field in fields(TypedRun) if field.name != "line"}
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return NULL
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return str(value)

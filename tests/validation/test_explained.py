@@ -1,0 +1,112 @@
+"""Errors explained: whatever was made wrong on purpose is named; fits to a cluster's runs bring back what was changed."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from Common.errors import InputError
+from Common.progress import SilentProgress
+from Estimator.devices.files import load_device
+from Estimator.hardware_files import load_cluster
+from Plans.results import Breakdown
+from Validation.explained import explain_errors, load_parts
+from Validation.fitted_runs import GROUPS, cluster_text, device_text, fit_runs
+from Validation.records import RunPlan, RunResult
+from Validation.run import validate
+
+PLAN = RunPlan(
+    *("gpt", 2048, "a100_80gb", "megatron_2022", "dgx_a100", 8, 2, 4, 1, 1, 2, 64, "full", False, 0, "fp16", "eager"),
+)
+
+
+def run(line: int, slower: dict[str, float], noise: float = 1.0, **changes: object) -> RunResult:
+    """A run whose parts are random, and in truth as many times as long as ``slower`` says."""
+    random = np.random.default_rng(line)
+    parts = {each.name: 0.0 for each in fields(Breakdown)}
+    named = {part.name: part for part in load_parts()}
+    for part in named.values():
+        for name in part.seconds:
+            parts[name] = float(random.uniform(0.05, 1.0)) * (4.0 if part.name == "products" else 1.0)
+    breakdown = Breakdown(**parts)
+    predicted = breakdown.total_s
+    measured = predicted + sum((factor - 1.0) * sum(parts[one] for one in named[part].seconds) for part, factor in slower.items())
+    made = RunResult(
+        line=line,
+        source="a source",
+        model="gpt",
+        devices=64,
+        measured_s=measured * noise,
+        predicted_s=predicted,
+        error=predicted / (measured * noise) - 1,
+        fits=True,
+        plan=replace(PLAN, micro_batch_size=line),
+        breakdown_s=breakdown,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", [part.name for part in load_parts()])
+def test_the_part_that_was_made_slower_explains_the_errors(part: str) -> None:
+    found = explain_errors([run(line, {part: 1.4}) for line in range(1, 12)])
+    best = found.moves[0]
+    assert best.part.name == part and best.factor == pytest.approx(1.4, rel=0.02) and best.mape < 0.01 < found.mape
+    assert best.part.low <= best.within <= best.part.high and best.within_mape >= best.mape
+    assert [move.mape for move in found.moves] == sorted(move.mape for move in found.moves)
+
+
+def test_settings_with_other_errors_come_first() -> None:
+    old = [run(line, {"products": 1.5}, plan=replace(PLAN, software="old", micro_batch_size=line)) for line in range(1, 6)]
+    found = explain_errors([*old, *(run(line, {}) for line in range(6, 11))])
+    by_software = {group.value: group for group in found.groups if group.setting == "software"}
+    assert by_software["old"].bias < -0.1 < by_software["megatron_2022"].bias == pytest.approx(0.0, abs=1e-12)
+    assert by_software["old"].runs == by_software["megatron_2022"].runs == 5
+
+
+def test_one_plan_measured_twice_with_other_times_is_a_contradiction() -> None:
+    first, alike, other = run(1, {}), run(1, {}, noise=1.02), run(1, {}, noise=1.2)
+    assert not explain_errors([first, replace(alike, line=2)]).contradictions
+    (found,) = explain_errors([first, replace(other, line=7)]).contradictions
+    assert found.lines == (1, 7) and found.high_s == pytest.approx(1.2 * found.low_s)
+    assert explain_errors([]).mape == 0.0
+
+
+def test_a_fit_to_runs_finds_what_was_changed_and_helps_runs_left_out() -> None:
+    truth = {"products": 1.15, "memory": 1.3, "layers' communication": 1.6, "data-parallel communication": 1.6}
+    runs = [run(line, truth, noise=float(np.random.default_rng(line).normal(1.0, 0.01))) for line in range(1, 61)]
+    fit = fit_runs(runs)
+    assert fit.factors["products"] == pytest.approx(1.15, abs=0.06)
+    assert fit.factors["memory"] == pytest.approx(1.3, abs=0.15)
+    assert fit.factors["communication"] == pytest.approx(1.6, abs=0.2)
+    assert fit.after <= fit.left_out < 0.3 * fit.before and fit.rows == 60
+    same = fit_runs([run(line, {}) for line in range(1, 6)])
+    assert all(factor == pytest.approx(1.0, abs=1e-3) for factor in same.factors.values())  # what ships is the prior
+
+
+def test_what_was_fitted_is_written_as_a_device_and_a_cluster(tmp_path: Path) -> None:
+    fit = fit_runs([run(line, dict.fromkeys(("products", "memory", "layers' communication"), 1.2)) for line in range(1, 9)])
+    (tmp_path / "mine.yaml").write_text(device_text("a100_80gb", fit, "mine", "runs.csv"))
+    mine, stated = load_device(str(tmp_path / "mine.yaml")), load_device("a100_80gb")
+    assert mine.matrix.sustained.value == pytest.approx(stated.matrix.sustained.value / fit.factors["products"], abs=1e-4)
+    assert mine.memory.efficiency.value == pytest.approx(stated.memory.efficiency.value / fit.factors["memory"], abs=1e-4)
+    assert "fitted to 8 runs of runs.csv" in mine.matrix.sustained.source
+    (tmp_path / "net.yaml").write_text(cluster_text("dgx_a100", fit, "net", "runs.csv"))
+    slower = fit.factors["communication"]
+    for tier, before in zip(load_cluster(str(tmp_path / "net.yaml")).tiers, load_cluster("dgx_a100").tiers, strict=True):
+        assert tier.bandwidth_bytes_per_s == pytest.approx(before.bandwidth_bytes_per_s / slower)
+    assert set(fit.factors) == set(GROUPS)
+
+
+def test_too_few_runs_or_several_devices_are_refused() -> None:
+    with pytest.raises(InputError, match="2 of 3 runs could be predicted"):
+        fit_runs([run(1, {}), run(2, {}), replace(run(3, {}), plan=None)])
+    with pytest.raises(InputError, match="several devices"):
+        fit_runs([run(1, {}), run(2, {}), run(3, {}, plan=replace(PLAN, device="h100"))])
+
+
+@pytest.mark.some(1)
+def test_the_runs_that_ship_are_explained(graphs: Path) -> None:
+    report = validate(None, None, None, None, graphs, SilentProgress(), None)  # type: ignore[arg-type]
+    found = explain_errors(report.runs)
+    assert found.mape == pytest.approx(report.overall.time_mape) and found.moves[0].mape <= found.mape
