@@ -233,7 +233,7 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
         space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
         if space is not None and CONSTANTS & values.keys():
             changed_ones = asked_changes(values, whole=space.axes.memory is not None)
-            links = changed(files.cluster(cluster_name), Kind.CLUSTER, changed_ones).tiers[0].bandwidth_bytes_per_s
+            links = _of_all_links(changed(files.cluster(cluster_name), Kind.CLUSTER, changed_ones))
             changes = replace(changes, constants=changed_ones, link_bandwidth_bytes_per_s=links)
             space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
         chip = None if space is None or "chip" not in given else refusals.attempt(partial(files.chip, given["chip"], space), None)
@@ -262,11 +262,17 @@ def _hardware(values: Mapping[str, Any], mode: Mode, files: HardwareFiles) -> tu
 
 
 def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
-    """Bytes per second of a chip's own links, those of the first tier; 0 where there is none, which is said elsewhere."""
+    """Bytes per second of a chip's own links; 0 where there is no such cluster, which is said elsewhere."""
     try:
-        return files.cluster(cluster).tiers[0].bandwidth_bytes_per_s
+        return _of_all_links(files.cluster(cluster))
     except InputError:
         return 0.0
+
+
+def _of_all_links(cluster: Cluster) -> float:
+    """What all links of a chip carry each way: those of the first tier, of a torus one of several equal parts of them."""
+    first = cluster.tiers[0]
+    return first.bandwidth_bytes_per_s * max(first.link_parts, 1)
 
 
 def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles) -> SpaceChanges:
@@ -275,12 +281,17 @@ def _changes(values: Mapping[str, Any], given: Mapping[str, str], links: float, 
     limits = ChipLimits(*(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost")))
     return SpaceChanges(
         technology=given.get("technology"),
-        memory=values.get("memory") or (),
-        links=values.get("links") or (),
+        memory=_several(values.get("memory")),
+        links=_several(values.get("links")),
         limits=limits,
         link_bandwidth_bytes_per_s=links,
         prices=prices,
     )
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    """What was given once or as a list, where a mode takes one value alone."""
+    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 def _check_own_links(space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster) -> None:

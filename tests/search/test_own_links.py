@@ -25,6 +25,7 @@ from Estimator.network.own_links import check_links, over_links
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 from Solver.search.requery import priced
+from Studies.annotations import Mode
 from Studies.finished_run import open_run
 from Studies.problem import hardware_of
 from Studies.request import Request
@@ -306,3 +307,18 @@ def test_what_states_no_links_is_as_it_was(tmp_path: Path) -> None:
     assert hardware.figures.tier_bytes_per_s is None and set(hardware.accelerators.links) == {None}
     chip = hardware.accelerators.accelerator(0)
     assert hardware.cluster_of(chip) is hardware.cluster and isinstance(chip, Accelerator)
+
+
+@pytest.mark.parametrize(("cluster", "parts"), [("dgx_h100", 1), ("torus_2d", 2), ("torus_3d", 3)])
+def test_chips_without_links_of_their_own_pay_for_all_that_the_cluster_gives_them(cluster: str, parts: int) -> None:
+    given = {"model": "bertbase", "design_space": "tpu_like_7nm", "cluster": cluster}
+    space = resolve({}, given).hardware.space
+    assert space is not None
+    first = load_cluster(cluster).tiers[0].bandwidth_bytes_per_s
+    assert space.link_bandwidth_bytes_per_s == pytest.approx(parts * first)
+
+
+def test_one_plan_is_priced_with_a_memory_and_links_that_are_named() -> None:
+    chip = {"model": "bertbase", "chip": "tpu_v4_like", "design_space": "tpu_like_7nm", "dp": 4, "global_batch_size": 16}
+    space = resolve({}, chip | {"memory": "hbm2e:4"}, Mode.EVALUATE).hardware.space
+    assert space is not None and space.axes.memory == ("hbm2e:4",)
