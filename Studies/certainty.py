@@ -5,7 +5,7 @@ from __future__ import annotations
 from Estimator.devices.device import Evidence
 from Plans.results import TimeInterval
 from Solver.results import HardwareRecords
-from Validation.intervals import NOMINAL, Predicted, interval, load_residuals
+from Validation.intervals import Predicted, intervals_of_time, load_residuals
 
 
 def time_intervals(records: HardwareRecords, devices: int, seconds: float) -> tuple[TimeInterval, ...]:
@@ -18,7 +18,4 @@ def time_intervals(records: HardwareRecords, devices: int, seconds: float) -> tu
         return ()
     measured = device.evidence is Evidence.MEASURED
     predicted = Predicted(device.name, records.software.name, devices, measured)
-    found = (interval(load_residuals(), predicted, nominal) for nominal in NOMINAL)
-    return tuple(
-        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons) for each in found if each is not None
-    )
+    return intervals_of_time(load_residuals(), predicted, seconds)

@@ -111,6 +111,14 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))
 
 
+def intervals_of_time(residuals: Residuals, predicted: Predicted, seconds: float) -> tuple[TimeInterval, ...]:
+    """Where an iteration predicted to take so many ``seconds`` lies, by probability; empty where there are too few sources."""
+    found = (interval(residuals, predicted, nominal) for nominal in NOMINAL)
+    return tuple(
+        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons) for each in found if each is not None
+    )
+
+
 def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str], float]:
     """Why a prediction is less sure than those that were measured, and the variance that this adds."""
     if predicted is None:
@@ -170,12 +178,8 @@ def run_intervals(run: RunResult) -> tuple[TimeInterval, ...]:
     """Seconds between which a run is measured, by the errors of published runs of other sources; nothing where it was skipped."""
     if run.predicted_s is None or run.plan is None:
         return ()
-    others, seconds = without(load_residuals(), run.source), run.predicted_s
     predicted = Predicted(run.plan.device, run.plan.software, run.devices or 1, measured=True)
-    found = (interval(others, predicted, nominal) for nominal in NOMINAL)
-    return tuple(
-        TimeInterval(each.nominal, each.low * seconds, each.high * seconds, each.reasons) for each in found if each is not None
-    )
+    return intervals_of_time(without(load_residuals(), run.source), predicted, run.predicted_s)
 
 
 def without(residuals: Residuals, source: str) -> Residuals:

@@ -56,15 +56,9 @@ def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Lim
     used = f"the accelerator {'draws' if unit == 'W' else 'costs'} {number(takes)} of {number(stated.limit)} {unit}"
     title = name[0].upper() + name[1:]
     if gain.plenty <= EQUAL:
-        return Limit(
-            name,
-            unit,
-            stated.limit,
-            gain.one,
-            gain.plenty,
-            f"{title} does not bind: {used}, and no chip that takes more is better.",
-        )
-    words = f"{title} {binds(gain.plenty)}: {used}; {steps(gain.one, f'one more {unit}', gain.plenty, 'no limit at all')}."
+        words = f"{title} does not bind: {used}, and no chip that takes more is better."
+    else:
+        words = f"{title} {binds(gain.plenty)}: {used}; {steps(gain.one, f'one more {unit}', gain.plenty, 'no limit at all')}."
     return Limit(name, unit, stated.limit, gain.one, gain.plenty, words)
 
 
