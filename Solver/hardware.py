@@ -231,6 +231,12 @@ class DesignedChips(Hardware):
             figures = replace(figures, tier_bytes_per_s=network, purchase=purchase)
         return replace(figures, links_disturb=self.software.contention is not None)
 
+    @cached_property
+    def generating_space(self) -> DesignSpace | None:
+        """The space where the accelerators are all that it generates, none of them closed by bounds or left out."""
+        space = self.space
+        return space if space is not None and space.generate().fingerprint == self.accelerators.fingerprint else None
+
     def cluster_of(self, chip: Accelerator) -> Cluster:
         """The cluster of chips with the links of ``chip``."""
         return with_links_of(self.cluster, chip.variant)

@@ -32,8 +32,8 @@ def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float)
 
     None where the accelerators are not those that the design space generates, as where bounds closed others.
     """
-    space, chip = hardware.space, best.accelerator
-    if space is None or chip is None or run.kept is not None or space.generate().fingerprint != hardware.accelerators.fingerprint:
+    chip = best.accelerator
+    if chip is None or run.kept is not None or (space := hardware.generating_space) is None:
         return None
     budget = space.largest_mm2
     grown = [each for each in _grown(space, chip) if each.area_mm2 > budget]
