@@ -25,6 +25,7 @@ from Estimator.chips.design_space import (
     ReferenceChip,
     accelerator_of,
 )
+from Estimator.chips.memory import Memory
 from Estimator.chips.memory_files import check_memory, memory_system
 from Estimator.chips.own_links import own_links
 from Estimator.chips.process import process_problems
@@ -179,12 +180,24 @@ def _with_constants(platform: Platform, changes: tuple[ConstantChange, ...], sou
     technology = changed(platform.technology, Kind.TECHNOLOGY, changes)
     for problem in () if technology.die is None else process_problems(technology.die, f"{Kind.TECHNOLOGY}.die"):
         raise problem
-    memories = tuple(replace(each, memory=changed(each.memory, Kind.MEMORY, changes)) for each in platform.memories)
+    memories = tuple(replace(each, memory=_changed_memory(each.memory, changes, platform)) for each in platform.memories)
     for memory in (each.memory for each in memories):
         check_memory(memory, f"{Kind.MEMORY} {memory.name}")
     platform = replace(changed(platform, Kind.PLATFORM, changes), technology=technology, memories=memories)
     check_platform(platform, source)
     return platform
+
+
+def _changed_memory(memory: Memory, changes: Sequence[ConstantChange], platform: Platform) -> Memory:
+    """``memory`` with changes of all memories, as ``memory.price_per_gib``, and of its own, as ``memory.hbm3.price_per_gib``."""
+    names = {each.memory.name for each in platform.memories}
+    for change in changes:
+        named = change.kind is Kind.MEMORY and change.path[0] in names
+        if not named:
+            memory = changed(memory, Kind.MEMORY, [change])
+        elif change.path[0] == memory.name:
+            memory = replace(change, path=change.path[1:]).of(memory)
+    return memory
 
 
 def load_chip(path: Path, space: DesignSpace) -> Accelerator:
@@ -207,7 +220,7 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
         size = replace(size, memory=axes[0])
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
-        if system not in space.platform.memories:
+        if system.label not in {each.label for each in space.platform.memories}:  # whose constants a request may have changed
             known = ", ".join(each.label for each in space.platform.memories) or "none"
             raise InputError(f"{path}: memory is {system.label}, but the design space {space.name} has {known}; see --memory")
         size = replace(size, memory=system.label)

@@ -26,6 +26,8 @@ class CapacityTable:
         """Values at the given capacities: exact at the table's points, log-log between and beyond them."""
         wanted = np.asarray(capacity_bytes, dtype=np.float64)
         known, values = np.array(self.capacity_bytes, dtype=np.float64), np.array(self.value)
+        if not values.any():  # which has no logarithm
+            return np.zeros(wanted.shape)
         right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
         position = np.log(wanted / known[right - 1]) / np.log(known[right] / known[right - 1])
         interpolated: FloatArray = values[right - 1] * (values[right] / values[right - 1]) ** position

@@ -3,6 +3,8 @@
 With bandwidth B per device and direction and latency L per step, a group of n devices and a tensor of S bytes,
 
 * ring reduce-scatter or all-gather: ``(n-1)/n S/B + (n-1) L``;  * tree reduce or broadcast: ``S/B + ceil(log2 n) L``;
+* along a torus a tree has no switch to go through: it passes from neighbour to neighbour both ways, ``n // 2`` steps along each
+  dimension of n, and every link carries the whole tensor, at half of what a device's two links of a dimension move together;
 * broadcast or reduction in a chain: ``S/B + (n-1) L``, as its parts follow one another through all links at once;
 * all-reduce is twice reduce-scatter or tree: reduce-scatter and all-gather, or reduce and broadcast;
 * passing around a ring has n-1 steps, whatever the tiers, each a message of its own between which devices compute.
@@ -15,7 +17,7 @@ is gathered in every inner group (van de Geijn's broadcast); what it gets from a
 
 import numpy as np
 
-from Estimator.network.cluster import Topology
+from Estimator.network.cluster import BoolArray, Topology
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
@@ -35,16 +37,34 @@ def textbook_costs(kind: CollectiveKind, crossed: Crossings) -> list[AlgorithmCo
     ring_s = np.where(passing, size - 1, 1) * start_s + (size - 1) * latency_s
     steps_s = ring_s if passing else start_s + ((crossed.widths - 1) * latencies_s).sum(axis=0)
     fills = (crossed.together % crossed.inside == 0).all(axis=0)
-    torus = np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
+    torus = _torus(crossed)
     costs = [
         AlgorithmCosts("ring", ring_s, left * slowest_s),
-        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s).where(np.full(len(size), not passing)),
+        _tree(crossed).where(np.full(len(size), not passing)),
         AlgorithmCosts("tier by tier", steps_s, ((crossed.widths - 1) / crossed.together / bandwidth).sum(axis=0)).where(fills),
         AlgorithmCosts("torus", steps_s, left / (bandwidth * crossed.used).sum(axis=0)).where(
             fills & (torus | ~crossed.used).all(axis=0)
         ),
     ]
     return [cost.twice() for cost in costs] if kind is CollectiveKind.ALL_REDUCE else costs
+
+
+def _torus(crossed: Crossings) -> BoolArray:
+    """Which tiers are dimensions of a torus; shape (tiers, 1)."""
+    return np.array([[tier.topology is Topology.TORUS] for tier in crossed.tiers])
+
+
+def _tree(crossed: Crossings) -> AlgorithmCosts:
+    """A reduction to one device, or a broadcast from it, up or down a tree."""
+    torus, reached = _torus(crossed), crossed.reached
+    latencies_s = crossed.step_s(lambda tier: tier.latency_s)
+    start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
+    steps_s = log2_ceil(crossed.group_sizes) * largest(latencies_s, reached)
+    link = crossed.column(lambda tier: tier.bandwidth_bytes_per_s * tier.efficiency / 2)
+    bandwidth = np.where(torus, np.minimum(crossed.device_bytes_per_s, link), crossed.device_bytes_per_s)
+    along = np.where(torus, crossed.widths // 2, log2_ceil(crossed.widths))
+    steps_s = np.where((torus & crossed.used).any(axis=0), (along * latencies_s).sum(axis=0), steps_s)
+    return AlgorithmCosts("tree", start_s + steps_s, largest(1 / bandwidth, reached))
 
 
 def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
@@ -59,6 +79,6 @@ def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
     fills = (crossed.together % crossed.inside == 0).all(axis=0)
     return [
         AlgorithmCosts("chain", start_s + (size - 1) * latency_s, slowest_s),
-        AlgorithmCosts("tree", start_s + log2_ceil(size) * latency_s, slowest_s),
+        _tree(crossed),
         AlgorithmCosts("tier by tier", start_s + steps_s, (passing / crossed.device_bytes_per_s).sum(axis=0)).where(fills),
     ]

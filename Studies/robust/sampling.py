@@ -163,10 +163,9 @@ def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray, at_once: int) 
 def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
     """The space of ``run`` under each row of ``factors``."""
     physics = physics_of(run)
-    constants, evaluated = uncertain_constants(physics), dict[str, EvaluatedPlans]()
-    for row in factors:
-        sampled = with_factors(physics, constants, row.tolist())
-        yield SampledSpace(run, sampled, evaluated.setdefault(repr(sampled.cluster), EvaluatedPlans()))
+    constants = uncertain_constants(physics)
+    for row in factors:  # nothing is shared, so that bounds do not depend on which samples one process happens to look at
+        yield SampledSpace(run, with_factors(physics, constants, row.tolist()), EvaluatedPlans())
 
 
 def _values(task: _Task) -> _Part:

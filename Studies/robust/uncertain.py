@@ -9,13 +9,13 @@ from typing import Any
 
 from Common.records import read_yaml, to_record
 from Estimator.chips.design_space import DesignSpace
-from Estimator.chips.memory import Memory
 from Estimator.chips.technology import CapacityTable
 from Estimator.hardware_files import HARDWARE
 from Estimator.network.cluster import Cluster
 from Estimator.quantity import Quantity, UncertainQuantity
 
 EVERY = "*"
+EFFICIENCY = "cluster.tiers.*.efficiency"  # of which more than 1 cannot be
 OF_DIES = ("prices", "platform.technology.die")
 
 
@@ -52,11 +52,10 @@ def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
     whole = physics.space.axes.memory is not None
     found: list[UncertainConstant] = []
     if whole:
-        for prefix in (
-            *OF_DIES,
-            *(f"platform.memories.{number}.memory" for number in range(len(physics.space.platform.memories))),
-        ):
-            found += _with_ranges(_at(physics.space, prefix), f"space.{prefix}")
+        for prefix in OF_DIES:
+            found += _with_ranges(_at(physics.space, prefix), [f"space.{prefix}"], prefix.removeprefix("platform."))
+        for name, prefixes in _memories(physics.space).items():
+            found += _with_ranges(_at(physics, prefixes[0]), prefixes, f"memory.{name}")
     for name, given in _ranges(HARDWARE / "ranges.yaml").items():
         kind, _, rest = name.partition(".")
         if whole and name.startswith("platform.hbm_bandwidth"):
@@ -65,7 +64,8 @@ def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
         if whole and name == "technology.hbm_energy":
             continue  # memories have their own
         if paths:
-            found.append(UncertainConstant(name, paths, given.low, given.high, given.source))
+            high = min(given.high, *(1 / tier.efficiency for tier in physics.cluster.tiers)) if name == EFFICIENCY else given.high
+            found.append(UncertainConstant(name, paths, given.low, high, given.source))
     return found
 
 
@@ -83,14 +83,22 @@ def _ranges(path: Path) -> Mapping[str, Range]:
     return {str(name): to_record(Range, value, f"{path}: {name}") for name, value in read_yaml(path).items()}
 
 
-def _with_ranges(record: Any, prefix: str) -> Iterator[UncertainConstant]:
-    named = record.name if isinstance(record, Memory) else prefix.rpartition(".")[2]
+def _memories(space: DesignSpace) -> dict[str, list[str]]:
+    """Where ``space`` has each of its memories: once for every number of stacks."""
+    found: dict[str, list[str]] = {}
+    for number, system in enumerate(space.platform.memories):
+        found.setdefault(system.memory.name, []).append(f"space.platform.memories.{number}.memory")
+    return found
+
+
+def _with_ranges(record: Any, prefixes: Sequence[str], named: str) -> Iterator[UncertainConstant]:
+    """The constants with ranges of a ``record`` that lies at all of ``prefixes``."""
     for entry in fields(record):
         value = getattr(record, entry.name)
         if isinstance(value, UncertainQuantity) and value.value > 0 and value.high > value.low:
-            name = f"{named}.{entry.name}"
+            paths = tuple(f"{prefix}.{entry.name}" for prefix in prefixes)
             low, high = value.low / value.value, value.high / value.value
-            yield UncertainConstant(name, (f"{prefix}.{entry.name}",), low, high, value.source)
+            yield UncertainConstant(f"{named}.{entry.name}", paths, low, high, value.source)
 
 
 def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
@@ -98,9 +106,8 @@ def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
     if kind == "cluster":
         _, _, key = rest.partition(f"{EVERY}.")
         for number, tier in enumerate(physics.cluster.tiers):
-            over_own = bool(tier.link_parts and physics.space.axes.links) and key == "bandwidth_bytes_per_s"
-            if getattr(tier, key) > 0:  # of links that chips state it is how much of them is reached that is not known
-                yield f"cluster.tiers.{number}.{'efficiency' if over_own else key}"
+            if getattr(tier, key) > 0:
+                yield f"cluster.tiers.{number}.{key}"
     elif kind == "memory":
         for number in range(len(physics.space.platform.memories)):
             yield f"space.platform.memories.{number}.memory.{rest}"

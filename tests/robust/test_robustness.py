@@ -55,12 +55,12 @@ def test_every_constant_reaches_the_records_and_a_factor_of_one_changes_nothing(
     names = {each.name for each in constants}
     assert {
         "prices.electricity",
-        "die.leakage",
-        "hbm3.price_per_gib",
-        "hbm2e.price_per_gib",
+        "technology.die.leakage",
+        "memory.hbm3.price_per_gib",
+        "memory.hbm2e.price_per_gib",
         "memory.stack_bandwidth_bytes_per_s",
     } <= names
-    assert {"platform.glb_bandwidth_bytes_per_cycle", "cluster.tiers.*.bandwidth_bytes_per_s"} <= names
+    assert {"platform.glb_bandwidth_bytes_per_cycle", "cluster.tiers.*.efficiency"} <= names
     assert with_factors(physics, constants, np.ones(len(constants)).tolist()) == physics
     for constant in constants:
         assert constant.low < 1.0 < constant.high or constant.low < 1.0 == constant.high or constant.low == 1.0 < constant.high
@@ -76,7 +76,7 @@ def test_values_are_those_of_the_run_and_better_constants_make_none_worse(folder
     chips = np.array([*rows_of(run, [best.accelerator]), 0])
     values = SampledSpace(run, physics, EvaluatedPlans()).values(chips)
     assert values[0] == pytest.approx(best.value, rel=1e-9) and values[1] <= values[0]
-    better = {"memory.stack_bandwidth_bytes_per_s": 2.0, "prices.electricity": 0.5, "cluster.tiers.*.bandwidth_bytes_per_s": 2.0}
+    better = {"memory.stack_bandwidth_bytes_per_s": 2.0, "prices.electricity": 0.5, "cluster.tiers.*.efficiency": 2.0}
     for name, factor in better.items():
         moved = with_factors(physics, [constants[name]], [factor])
         assert (SampledSpace(run, moved, EvaluatedPlans()).values(chips) >= values * (1 - 1e-9)).all()

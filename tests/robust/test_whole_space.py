@@ -120,14 +120,14 @@ def test_a_chip_far_behind_as_stated_that_wins_under_a_sample_is_found(per_dolla
     constants = uncertain_constants(physics)
     stated = enumerated(run, physics)
     rows = np.array([int(np.argmax(stated)), int(np.argmin(stated))])  # followed from the start; others must be found
-    for name, factor in (("hbm3.price_per_gib", 40.0), ("technology.tensor_pe_area", 3.0)):
+    for name, factor in (("memory.hbm3.price_per_gib", 40.0), ("technology.tensor_pe_area", 3.0)):
         moved = with_factors(physics, [each for each in constants if each.name == name], [factor])
         space, values = SampledSpace(run, moved, EvaluatedPlans()), enumerated(run, moved)
         best = space.best(rows, space.values(rows))
         assert best.proven and best.value == pytest.approx(values.max(), rel=2e-6)
         assert values[best.row] == pytest.approx(values.max(), rel=2e-6)
         assert (best.reach >= values * (1 - 1e-9)).all()
-        if name == "hbm3.price_per_gib":  # of the 32 chips some twenty come nearer to the best as stated
+        if name == "memory.hbm3.price_per_gib":  # of the 32 chips some twenty come nearer to the best as stated
             assert best.row not in rows and stated[best.row] < 0.87 * stated.max()
 
 
@@ -151,7 +151,7 @@ def test_bounds_of_layers_are_never_above_what_schedules_need(per_dollar: Finish
 def test_chips_whose_process_is_too_slow_for_their_clock_fail(per_dollar: FinishedRun) -> None:
     run = searched_again(per_dollar)
     physics = physics_of(run)
-    slow = [each for each in uncertain_constants(physics) if each.name == "die.nominal_frequency"]
+    slow = [each for each in uncertain_constants(physics) if each.name == "technology.die.nominal_frequency"]
     space = SampledSpace(run, with_factors(physics, slow, [0.3]), EvaluatedPlans())
     rows = np.arange(4)
     assert not space.allowed.any() and not space.values(rows).any() and space.best(rows, np.zeros(4)).row == -1

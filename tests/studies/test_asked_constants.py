@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,26 @@ from small_study import small_study, solved, write_hardware
 
 import phaze
 from Common.errors import InputError
+from Estimator.chips.design_space_files import load_chip
 from Estimator.constants import Kind, changed, constant_changes
 from Estimator.hardware_files import HARDWARE, load_cluster
 from Studies.explain.what_if import what_if
 from Studies.finished_run import FinishedRun, open_run
 from Studies.resolve import resolve
+from Studies.robust.uncertain import Physics, uncertain_constants, with_factors
 
 
 def asked(**settings: Any) -> Any:
     return resolve({}, {"model": "bertbase", **settings})
+
+
+def values_of(record: Any) -> Any:
+    """The same with constants as their values alone, and without areas, which follow from them."""
+    if isinstance(record, dict):
+        return record["value"] if "value" in record else {key: values_of(each) for key, each in record.items()}
+    if isinstance(record, tuple | list):
+        return tuple(values_of(each) for each in record)
+    return float(f"{record:.12g}") if isinstance(record, float) else record
 
 
 def test_a_change_is_what_an_edited_file_says(tmp_path: Path) -> None:
@@ -77,6 +89,41 @@ def test_every_entry_of_a_list_and_ranges_change_alike() -> None:
     prices = asked(design_space="tpu_like_7nm", constants=["prices.electricity=0.166"]).hardware.space.prices
     before = asked(design_space="tpu_like_7nm").hardware.space.prices
     assert prices.electricity.value == 0.166 and prices.electricity.high == pytest.approx(2 * before.electricity.high)
+
+
+def test_what_is_uncertain_can_be_asked_by_its_name_and_is_the_same_then() -> None:
+    before = asked(design_space="tpu_like_7nm").hardware
+    physics = Physics(before.space, before.cluster)
+    for constant in uncertain_constants(physics):
+        factor = constant.low if constant.low < 1.0 else constant.high
+        found = asked(design_space="tpu_like_7nm", constants=[f"{constant.name}={factor!r}x"]).hardware
+        meant = with_factors(physics, [constant], [factor])
+        asked_for, sampled, stated = (
+            values_of([asdict(each) for each in (space.platform, space.prices, cluster)])
+            for space, cluster in ((found.space, found.cluster), (meant.space, meant.cluster), (before.space, before.cluster))
+        )
+        assert asked_for == sampled != stated, constant.name
+
+
+def test_a_memory_by_its_name_changes_alone() -> None:
+    found = asked(design_space="tpu_like_7nm", constants=["memory.hbm3.price_per_gib=2x", "memory.idle_power=0"]).hardware.space
+    before = asked(design_space="tpu_like_7nm").hardware.space
+    for each, stated in zip(found.platform.memories, before.platform.memories, strict=True):
+        times = 2.0 if each.memory.name == "hbm3" else 1.0
+        assert each.memory.price_per_gib.value == times * stated.memory.price_per_gib.value
+        assert each.memory.idle_power.value == 0.0 < stated.memory.idle_power.value
+
+
+def test_a_chip_file_that_names_its_memory_goes_with_a_memory_that_a_request_changed(tmp_path: Path) -> None:
+    space = asked(design_space="tpu_like_7nm", constants=["memory.price_per_gib=2x"]).hardware.space
+    chip = tmp_path / "chip.yaml"
+    chip.write_text("{num_tc: 1, width: 128, depth: 128, num_vc: 1, width_vc: 128, glb_mib: 8, memory: 'hbm2e:4'}")
+    assert load_chip(chip, space).memory_system == "hbm2e:4"
+
+
+def test_nothing_is_a_value_of_a_table_by_capacity() -> None:
+    space = asked(design_space="tpu_like_7nm", constants=["technology.sram_energy=0x"]).hardware.space
+    assert space.platform.technology.sram_energy.at([1e3, 1e6, 1e9]).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,28 @@ def costs_by_hand(kind: CollectiveKind, size: int, stride: int, cluster: Cluster
     return textbook(kind, size, crossed) if cluster.library is None else library(kind, size, crossed, cluster.library)
 
 
+def tree(size: int, crossed: list[Crossing]) -> Cost:
+    """Levels of two under switches; along a torus half of its width, over one link each way."""
+    start_s, latency_s = max(each.tier.start_s for each in crossed), max(each.tier.latency_s for each in crossed)
+    steps_s, bandwidths = math.ceil(math.log2(size)) * latency_s, [each.bandwidth for each in crossed]
+    if any(each.hops and each.tier.topology is Topology.TORUS for each in crossed):
+        steps_s = 0.0
+        for each in crossed:
+            torus = each.tier.topology is Topology.TORUS
+            steps_s += (each.width // 2 if torus else math.ceil(math.log2(each.width))) * each.tier.latency_s
+    for place, each in enumerate(crossed):
+        if each.tier.topology is Topology.TORUS:
+            bandwidths[place] = each.tier.bandwidth_bytes_per_s * each.tier.efficiency / 2
+    return start_s + steps_s, 1 / min(bandwidths)
+
+
 def rooted(size: int, crossed: list[Crossing]) -> dict[str, Cost]:
     """From one device to all: down a chain or a tree, or scattered inside, sent on from everywhere, and gathered inside."""
     start_s, latency_s = max(each.tier.start_s for each in crossed), max(each.tier.latency_s for each in crossed)
     slowest = 1 / min(each.bandwidth for each in crossed)
     found = {
         "chain": (start_s + (size - 1) * latency_s, slowest),
-        "tree": (start_s + math.ceil(math.log2(size)) * latency_s, slowest),
+        "tree": tree(size, crossed),
     }
     if all(each.together % each.inside == 0 for each in crossed):
         *inner, outer = crossed
@@ -116,7 +131,7 @@ def textbook(kind: CollectiveKind, size: int, crossed: list[Crossing]) -> dict[s
     ring_s = (size - 1 if passing else 1) * start_s + (size - 1) * latency_s
     found = {"ring": (ring_s, (size - 1) / size / bandwidth)}
     if not passing:
-        found["tree"] = (start_s + math.ceil(math.log2(size)) * latency_s, 1 / bandwidth)
+        found["tree"] = tree(size, crossed)
     if all(each.together % each.inside == 0 for each in crossed):
         steps_s = ring_s if passing else start_s + sum((each.width - 1) * each.tier.latency_s for each in crossed)
         found["tier by tier"] = (steps_s, sum((each.width - 1) / each.together / each.bandwidth for each in crossed))

@@ -85,6 +85,21 @@ def test_reductions_and_gathers_over_a_whole_torus_reach_the_bound_of_all_its_li
         assert per_byte(kind, torus(dims), size) == pytest.approx(bound)
 
 
+@pytest.mark.parametrize("dims", [(4,), (5,), (4, 4), (2, 4), (3, 5), (4, 2, 4)])
+def test_a_tree_along_a_torus_takes_as_many_steps_as_its_farthest_device_is_away(dims: tuple[int, ...]) -> None:
+    """Breadth first from any device: each link, one of two along each dimension, carries the whole tensor."""
+    cluster, size = torus(dims), math.prod(dims)
+    slow = replace(cluster, tiers=tuple(replace(tier, latency_s=1.0) for tier in cluster.tiers))
+    farthest = max(sum(min(at, width - at) for at, width in zip(place, dims, strict=True)) for place in places_of(dims))
+    for kind, times in ((CollectiveKind.BROADCAST, 1), (CollectiveKind.ALL_REDUCE, 2)):
+        (tree,) = (each for each in collective_costs(kind, size, 1, slow) if each.algorithm == "tree")
+        assert (tree.fixed_s, tree.per_byte_s) == (times * farthest, times * 1.0)
+
+
+def places_of(dims: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*map(range, dims)))
+
+
 def simulated_torus(dims: tuple[int, ...], links_bytes_per_s: float) -> float:
     """Seconds of an all-to-all of one byte per device, dimension by dimension, each message the shorter way round."""
     total_s, places = 0.0, list(itertools.product(*map(range, dims)))
