@@ -134,6 +134,12 @@ class PricedPlan:
         return float(self._priced[1][1].max())
 
     @property
+    def updates_s(self) -> FloatArray:
+        """The update of each stage without waiting for the host, shape (pp,)."""
+        updates_s: FloatArray = self._priced[1][1] - self._priced[1][5]
+        return updates_s
+
+    @property
     def step_waiting_s(self) -> float:
         """What of ``step_s`` is waiting for the host."""
         return float(self._priced[1][5, self._priced[1][1].argmax()])

@@ -38,9 +38,10 @@ def chip_sentences(report: ChipReport) -> Iterator[str]:
     )
     for model, use in report.uses.items():
         tokens = f"{number(use.usd_per_million_tokens)} $ and {number(use.kg_per_million_tokens)} kg CO2e"
+        beside = f" and {number(use.beside_j)} J for the optimizer, gradients and messages between stages" if use.beside_j else ""
         yield (
-            f"{label(model)}: {number(use.average_w)} W per chip on average, {number(use.sample_j)} J per sample; a million "
-            f"tokens cost {tokens} on the whole cluster"
+            f"{label(model)}: {number(use.average_w)} W per chip on average, {number(use.sample_j)} J per sample{beside}; "
+            f"a million tokens cost {tokens} on the whole cluster"
         )
         if use.bought is not None:
             yield f"{label(model)}: {bought_text(use.bought)}"

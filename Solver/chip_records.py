@@ -34,6 +34,9 @@ class BoughtCluster:
 class ChipUse:
     """A chip in the plan of one model: mean watts, joules of a sample on all devices, dollars and kilograms of CO2 equivalents.
 
+    Watts are of all that the chip does. Joules, and what money and carbon count of them, are of operators and of what is drawn
+    all the time, as objectives have them; ``beside_j`` come to a sample beside them (``ModelPlan.beside_operators_j``).
+
     Money and carbon count all devices of the cluster while a million tokens are trained, and the electricity that they take;
     where the cluster is ``bought`` these are the devices of the plan.
     """
@@ -42,6 +45,7 @@ class ChipUse:
     sample_j: float
     usd_per_million_tokens: float
     kg_per_million_tokens: float
+    beside_j: float = 0.0
     bought: BoughtCluster | None = None
 
 

@@ -64,7 +64,8 @@ def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:
     assert figures.use is not None and plan.energy_per_sample_j is not None
     throughput = np.array([plan.throughput_samples_per_s])
     sample_j = float(figures.sample_joules(np.array([plan.energy_per_sample_j]), throughput)[0])
-    busy_w = plan.energy_per_sample_j * plan.throughput_samples_per_s / plan.devices_used
+    beside_j = plan.beside_operators_j or 0.0
+    busy_w = (plan.energy_per_sample_j + beside_j) * plan.throughput_samples_per_s / plan.devices_used
     sample_s = figures.devices / plan.throughput_samples_per_s / figures.use.service_s
     samples, all_j = (
         MILLION / plan.sequence_length,
@@ -75,6 +76,7 @@ def _use(plan: ModelPlan, figures: ChipFigures) -> ChipUse:
         sample_j=sample_j,
         usd_per_million_tokens=samples * (figures.owning_usd[0] * sample_s + figures.use.usd_per_j * all_j),
         kg_per_million_tokens=samples * (figures.embodied_kg[0] * sample_s + figures.use.kg_per_j * all_j),
+        beside_j=beside_j,
     )
 
 

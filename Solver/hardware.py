@@ -16,6 +16,7 @@ from Common.records import to_json
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
+from Estimator.chips.tensor_core import JOULES_PER_PJ
 from Estimator.devices.device import Device
 from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
@@ -24,6 +25,7 @@ from Estimator.network.cluster import Cluster
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
+from Plans.bytes_beside import BytesBeside
 from Plans.device_costs import DeviceCosts
 from Plans.groups import LayerGroups
 from Plans.layer_costs import GraphNetwork, LayerCosts, step_operators
@@ -90,6 +92,10 @@ class Hardware(ABC):
     @abstractmethod
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""
+
+    def moving_j(self, row: int, moved: BytesBeside) -> float | None:
+        """Joules of bytes that no operator moves on configuration ``row``; None where its energy is not known."""
+        return None
 
     @abstractmethod
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
@@ -262,6 +268,12 @@ class DesignedChips(Hardware):
         platform = self.platform.at(chip.variant)
         peak = 2.0 * chip.num_tc * chip.width * chip.depth * platform.frequency_hz
         return Machine("the chip", memory_bytes, peak, platform.hbm_bandwidth_bytes_per_s, self.cluster_of(chip), self.software)
+
+    def moving_j(self, row: int, moved: BytesBeside) -> float:
+        """Joules of bytes that no operator moves; what is sent is read before and written behind the links, as in operators."""
+        technology = self.platform.at(self.accelerators.accelerator(row).variant).technology
+        in_memory = moved.memory + 2.0 * moved.sent
+        return (in_memory * technology.hbm_energy.value + moved.sent * technology.network_energy.value) * JOULES_PER_PJ
 
     def price(self, graph: ModelGraph, modes: Sequence[Recompute], groups: LayerGroups, folder: Path | None) -> PricedGraph:
         """Layer costs of ``graph``."""

@@ -149,7 +149,9 @@ class ModelPlan:
     """The best plan of one model on one configuration of hardware, and what an iteration of it costs.
 
     ``plan`` is self-contained; the degrees beside it are its own. No plan takes less than ``time_per_batch_bound_s``.
-    ``energy_per_sample_j`` and the busy fractions of the cores are None where they are not known.
+    ``energy_per_sample_j`` is that of operators, which objectives and fronts compare, ``beside_operators_j`` of the optimizer's
+    step, gradients over replicas and messages between stages. They and the busy fractions of the cores are None where they
+    are not known.
     """
 
     throughput_samples_per_s: float
@@ -192,6 +194,7 @@ class ModelPlan:
     price_sources: SourceCounts | None = None  # of hardware that was profiled
     share_of_own_best: float | None = None  # of several models: the objective over the best that this one reaches alone
     time_intervals: tuple[TimeInterval, ...] = ()  # of an iteration, as far as published runs tell
+    beside_operators_j: float | None = None
     plans_omitted: str = ""  # which plans were not considered, because the layers branch too much; the bound counts them too
 
     @property

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from Common.errors import SolverError
 from GraphExtractor.graph import ModelGraph
+from Plans.bytes_beside import bytes_beside
 from Plans.cuts import chunk_layers
 from Plans.groups import layer_groups
 from Plans.iteration import price_iteration
 from Plans.layer_costs import LayerCosts
 from Plans.plan import Plan, UniformPlan
+from Plans.pricing import PricedPlan
 from Plans.results import Iteration, Status
 from Solver.cuts.layer_graph import edges_between, is_chain
 from Solver.results import ExpertReport, ModelPlan
@@ -43,12 +45,14 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"the search found {found_s} s for {group.key}, pricing its plan {iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
+    moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     reported = plan_report(shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s)
     return replace(
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
+        beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
         price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
         share_of_own_best=_share_of_own_best(run, choice),
         plans_omitted=group.omitted,

@@ -140,6 +140,8 @@ def test_tokens_cost_what_the_devices_of_the_plan_do(tmp_path: Path) -> None:
     (plan,), (use,) = best.models.values(), best.chip.uses.values()
     assert best.value == pytest.approx(1e6 / use.usd_per_million_tokens)
     prices, watts = load_prices("datacenter_2025"), use.average_w * plan.devices_used
+    watts -= use.beside_j * plan.throughput_samples_per_s  # which objectives leave out
+    assert use.beside_j > 0.0
     years_s = prices.service.value * 8766 * 3600 * prices.utilisation.value
     per_s = plan.devices_used * best.chip.owning_usd / years_s
     per_s += (watts + plan.devices_used * prices.host_power.value) * prices.pue.value * prices.electricity.value / 3.6e6
