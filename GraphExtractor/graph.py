@@ -28,7 +28,37 @@ from GraphExtractor.operator_records import Phase as Phase
 from GraphExtractor.operator_records import VectorWork as VectorWork
 from GraphExtractor.operator_records import Yields as Yields
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+
+
+@dataclass(frozen=True)
+class LessBytes:
+    """Bytes that a layer keeps less under the recomputation modes that keep more than what enters it."""
+
+    none: int = 0
+    selective: int = 0
+
+    def under(self, recompute: Recompute) -> int:
+        """Under ``recompute``."""
+        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: 0}[recompute]
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How a framework keeps what the traced step does, as torch runs it operator by operator.
+
+    ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it. ``joined``: element-wise
+    operators behind one another are one kernel, which makes again what lies between them. ``one_by_one``: every operator writes
+    what it makes, so that more temporaries are live at once. The allocator takes ``spare`` of activations and temporaries more.
+    """
+
+    in_fp8: bool = False
+    joined: bool = False
+    one_by_one: bool = False
+    spare: float = 0.0
+
+
+AS_TRACED = Keeping()
 
 
 @dataclass(frozen=True)
@@ -38,6 +68,7 @@ class SavedBytes:
     Whatever the layer keeps counts, whoever made it and whoever else keeps it (``SharedTensor``). ``full`` is the bytes of the
     tensors entering the layer, which is all that full recomputation keeps. ``restored_selective`` and ``restored_full`` are the
     bytes of what ``none`` keeps and these modes make again before they need it; they may keep what ``none`` does not.
+    ``less_in_fp8`` and ``less_joined`` are kept less by frameworks that do so (``Keeping``).
     """
 
     none: int
@@ -45,14 +76,23 @@ class SavedBytes:
     full: int
     restored_selective: int = 0
     restored_full: int = 0
+    less_in_fp8: LessBytes = LessBytes()
+    less_joined: LessBytes = LessBytes()
 
-    def restored(self, recompute: Recompute) -> int:
+    def restored(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes that ``recompute`` makes again for the layer's backward pass."""
-        return {Recompute.NONE: 0, Recompute.SELECTIVE: self.restored_selective, Recompute.FULL: self.restored_full}[recompute]
+        less = self._less(Recompute.NONE, keeping) - self._less(recompute, keeping)
+        every = {Recompute.NONE: 0, Recompute.SELECTIVE: self.restored_selective, Recompute.FULL: self.restored_full}
+        return every[recompute] - less
 
-    def under(self, recompute: Recompute) -> int:
+    def under(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes kept under ``recompute``."""
-        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}[recompute]
+        every = {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: self.full}
+        return every[recompute] - self._less(recompute, keeping)
+
+    def _less(self, recompute: Recompute, keeping: Keeping) -> int:
+        in_fp8 = self.less_in_fp8.under(recompute) if keeping.in_fp8 else 0
+        return in_fp8 + (self.less_joined.under(recompute) if keeping.joined else 0)
 
 
 @dataclass(frozen=True)
@@ -82,7 +122,7 @@ class LayerGraph:
     and replicas, those of the others (norms, biases, positions) are sums over the devices of the second axis besides.
     ``sparse_tables`` are those among them whose gradient is that of the rows that were read.
     ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved, ``buffer_bytes`` of what is streamed
-    left out.
+    left out; ``single_workspace_bytes`` the same where no operator is joined to another.
     """
 
     name: str
@@ -98,6 +138,7 @@ class LayerGraph:
     structural_hash: str
     sparse_tables: tuple[SparseTable, ...] = ()
     twice_divided_count: int = 0
+    single_workspace_bytes: int = 0
 
     @property
     def sparse_parameter_count(self) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from GraphExtractor.graph import (
 )
 from GraphExtractor.linking import linked
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
-from GraphExtractor.saved import Keeping, Shared, keeping, peak_temporaries, shared
+from GraphExtractor.saved import Kept, Shared, keeping, less_in_fp8, less_joined, peak_temporaries, shared
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.two_axes import looks_up_tokens_of_all
@@ -77,12 +77,13 @@ def _layer(
     operators: tuple[TracedOperator, ...],
     users: Readers,
     results: frozenset[Value],
-    kept: Keeping,
+    kept: Kept,
     owners: Mapping[Value, int],
     tables: Mapping[Value, SparseTable],
     hashes: Mapping[int, str],
 ) -> LayerGraph:
     passes = [fuse(tuple(traced for traced in operators if traced.backward == backward), users) for backward in (False, True)]
+    single = [tuple(Group((traced,)) for traced in operators if traced.backward == backward) for backward in (False, True)]
     builder = GraphBuilder(users, results, passes[0])
     forward = builder.graph(passes[0])
     backward = builder.graph(passes[1])
@@ -121,11 +122,16 @@ def _layer(
         matmul_parameter_count=sum(value.elements for value in multiplied - of_experts),
         expert_parameter_count=sum(value.elements for value in of_experts),
         tied_count=sum(value.elements for value in parameters if owners[value] < layer),
-        saved=kept.bytes(),
+        saved=replace(
+            kept.bytes(),
+            less_in_fp8=less_in_fp8(layer, kept, users),
+            less_joined=less_joined(layer, kept, operators, users),
+        ),
         workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes),
         structural_hash=hashes.get(layer, ""),
         twice_divided_count=sum(value.elements for value in twice_divided),
         sparse_tables=tuple(table for value, table in tables.items() if value in parameters),
+        single_workspace_bytes=max(peak_temporaries(groups, users, kept.none | weight_gradients) for groups in single),
     )
 
 

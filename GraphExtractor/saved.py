@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers
-from GraphExtractor.graph import SavedBytes, SharedTensor, Yields
+from GraphExtractor.graph import LessBytes, OperatorKind, SavedBytes, SharedTensor, Yields
 from GraphExtractor.operators import TracedOperator
 from GraphExtractor.values import Source, Value
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Kept:
     """Values one layer keeps under each recomputation mode."""
 
     none: frozenset[Value]
@@ -26,8 +26,12 @@ class Keeping:
 
     def bytes(self) -> SavedBytes:
         """Sizes of the three sets, and of what the last two lack of the first."""
-        kept = self.none, self.selective, self.full, self.none - self.selective, self.none - self.full
-        return SavedBytes(*(sum(value.bytes for value in values) for values in kept))
+        none, selective, full = map(_bytes, (self.none, self.selective, self.full))
+        return SavedBytes(none, selective, full, _bytes(self.none - self.selective), _bytes(self.none - self.full))
+
+
+def _bytes(values: frozenset[Value]) -> int:
+    return sum(value.bytes for value in values)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Shared:
     readers: tuple[int, ...]
 
 
-def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Keeping, ...]:
+def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int) -> tuple[Kept, ...]:
     """What each layer keeps."""
     by_node = {traced.node: traced for traced in operators}
     made_again = {traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT}
@@ -60,14 +64,56 @@ def keeping(operators: tuple[TracedOperator, ...], readers: Readers, layer_count
                 selective[user.layer].add(value)
             if value.source is not Source.CONSTANT and not own:
                 entering[user.layer].add(value)
-    return tuple(Keeping(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True))
+    return tuple(Kept(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True))
 
 
 def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
     return node is not None and by_node[node].core_attention
 
 
-def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Keeping]) -> tuple[Shared, ...]:
+def less_in_fp8(layer: int, kept: Kept, readers: Readers) -> LessBytes:
+    """What ``layer`` keeps less where inputs of products are kept in fp8, one byte each.
+
+    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is too.
+    """
+
+    def less(values: frozenset[Value]) -> int:
+        total = 0
+        for value in values:
+            again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
+            products = [_multiplies(user) for user in again]
+            total += (value.bytes - value.elements) if all(products) and again else -value.elements if any(products) else 0
+        return total
+
+    return LessBytes(less(kept.none), less(kept.selective))
+
+
+def _multiplies(operator: TracedOperator) -> bool:
+    return operator.kind is OperatorKind.GEMM and not operator.core_attention
+
+
+def less_joined(layer: int, kept: Kept, operators: tuple[TracedOperator, ...], readers: Readers) -> LessBytes:
+    """What ``layer`` keeps less where element-wise operators behind one another are one kernel.
+
+    That is what such an operator made of nothing but what is kept, and nothing but such operators read again.
+    """
+    makers = {value: traced for traced in operators if not traced.backward for value in traced.outputs}
+
+    def less(values: frozenset[Value]) -> int:
+        total = 0
+        for value in values:
+            maker = makers.get(value)
+            again = [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
+            if maker is None or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again)):
+                continue
+            if all(use.value in values or use.value.source is Source.PARAMETER for use in maker.uses):
+                total += value.bytes
+        return total
+
+    return LessBytes(less(kept.none), less(kept.selective))
+
+
+def shared(operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Kept]) -> tuple[Shared, ...]:
     """What more than one layer keeps, in the order in which it is first read."""
     by_node = {traced.node: traced for traced in operators}
     keepers: dict[Value, tuple[list[int], list[int], list[int]]] = {}

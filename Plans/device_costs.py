@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from Estimator.cost_model import PieceTimes
-from Estimator.devices.operator_cost import DeviceModel
+from Estimator.devices.operator_cost import REDUCED_FORMATS, DeviceModel
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import (
     Collective,
@@ -147,12 +147,16 @@ class _GraphWork:
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
+        ends = {graph.sequence[0], graph.sequence[-1]} if len(graph.sequence) > 1 else set[int]()
+        self._ends = frozenset(each for each in ends if graph.sequence.count(each) == 1)
+        self._model_of_ends = model.outside_blocks
+        self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
 
     def costs(self, recompute: Recompute, networks: _Networks, panels: int) -> LayerCosts:
         """Costs of all layers whose groups communicate over ``networks``."""
         distinct, _ = self._layers(recompute)
         if (recompute, panels) not in self._sizes:
-            self._sizes[recompute, panels] = layer_sizes(self.graph, recompute, panels)
+            self._sizes[recompute, panels] = layer_sizes(self.graph, recompute, panels, self._keeping)
 
         def passes(name: str) -> PassCosts:
             columns = [self._pass(name, each, panels).priced(networks, panels) for each in distinct]
@@ -193,8 +197,9 @@ class _GraphWork:
                 _AGAIN: lambda: run_again(layer, moded.mode),
                 _BACKWARD: lambda: layer.backward.operators,
             }[name]()
-            beyond_s = self._model.run_again_s if name == _AGAIN and operators else 0.0
-            self._passes[key] = pass_work(operators, self._model, panels, beyond_s)
+            model = self._model_of_ends if moded.index in self._ends else self._model
+            beyond_s = model.run_again_s if name == _AGAIN and operators else 0.0
+            self._passes[key] = pass_work(operators, model, panels, beyond_s)
         return self._passes[key]
 
 

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from Common.errors import PhazeError
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import (
+    AS_TRACED,
     Collective,
     CollectiveGroup,
+    Keeping,
     LayerGraph,
     ModelGraph,
     Operator,
@@ -208,8 +210,9 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
 
 
-def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1) -> LayerSizes:
+def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in ``panels`` pieces."""
+    more = 1.0 + keeping.spare
     distinct, sequence = moded_layers(graph, recompute)
     layers = [(graph.layers[each.index], each.mode) for each in distinct]
     kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
@@ -223,13 +226,13 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1) -> Lay
         parameters=column([layer.parameter_count for layer, _ in layers]),
         expert_parameters=column([layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]),
         tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=column([layer.saved.under(mode) for layer, mode in layers]),
-        shared_bytes=column([tensor.bytes for tensor in graph.shared]),
+        saved_bytes=more * column([layer.saved.under(mode, keeping) for layer, mode in layers]),
+        shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
         shared_by=np.array(
             [[place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared] for place, each in enumerate(sequence)],
             dtype=np.bool_,
         ).reshape(len(sequence), len(graph.shared)),
-        workspace_bytes=column([workspace_bytes(layer, mode, panels) for layer, mode in layers]),
+        workspace_bytes=more * column([workspace_bytes(layer, mode, panels, keeping) for layer, mode in layers]),
         forward_flops=column([layer.forward.flops for layer, _ in layers]),
         masked_flops=column([masked_flops(layer.forward.operators, graph.key.sequence_length) for layer, _ in layers]),
         recomputed_flops=column([sum(each.flops for each in run_again(layer, mode)) for layer, mode in layers]),
@@ -238,9 +241,10 @@ def layer_sizes(graph: ModelGraph, recompute: Recompute, panels: int = 1) -> Lay
     )
 
 
-def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1) -> int:
+def workspace_bytes(layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED) -> int:
     """Temporaries of the layer, buffers of what streams, and the activations that it restores before its backward pass."""
-    return layer.workspace_bytes + layer.buffer_bytes(panels) + layer.saved.restored(recompute)
+    temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
+    return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:

@@ -102,6 +102,15 @@ class DeviceModel(OperatorCostModel):
         return content_key(to_json(self.device).decode(), to_json(self.software).decode(), self.number_format)
 
     @property
+    def outside_blocks(self) -> DeviceModel:
+        """What prices embedding and head: frameworks run products of blocks alone in fp8.
+
+        So do Transformer Engine (fp8_autocast around the transformer's blocks) and torchtitan (filter_fqns: output).
+        """
+        reduced = REDUCED_FORMATS.get(self.number_format)
+        return self if reduced is None else DeviceModel(self.device, self.software, reduced)
+
+    @property
     def stream_bytes_per_s(self) -> float:
         """Memory bandwidth that copies and element-wise kernels reach."""
         return self.device.memory.stream_bytes_per_s()

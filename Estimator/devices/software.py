@@ -6,6 +6,7 @@ from typing import Annotated
 from Common.choices import Precision
 from Estimator.network.contention import Contention
 from Estimator.quantity import Quantity
+from GraphExtractor.graph import Keeping
 
 NEWEST = 9999  # year of software whose libraries are those that devices state
 
@@ -72,7 +73,15 @@ class Software:
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)  # by precision, where another
     second_gradient: Annotated[Quantity | None, "bytes"] = None  # of gradients kept beside those, per parameter; None: none
     reduces_all: bool = False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    joins: bool = False  # element-wise operators behind one another are one kernel, which makes again what lies between them
+    joined_loss: bool = False  # the loss is one kernel that works in place, whatever else is ``eager``
+    fragmentation: Annotated[Quantity | None, "fraction"] = None  # allocators add to activations and temporaries; None: nothing
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
+
+    def keeping(self, *, in_fp8: bool) -> Keeping:
+        """What it makes of the bytes that a traced step keeps, in fp8 if that is trained in."""
+        spare = 0.0 if self.fragmentation is None else self.fragmentation.value
+        return Keeping(in_fp8=in_fp8, joined=self.joins, one_by_one=self.eager and not self.joined_loss, spare=spare)
 
     def gradient_bytes_in(self, precision: Precision) -> float:
         """Bytes of a parameter's gradient in the data-parallel reduction of a training in ``precision``."""

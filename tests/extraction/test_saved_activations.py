@@ -9,7 +9,8 @@ from sampled_models import SAMPLED
 from samples import sampled
 from whole_traces import kept_alone
 
-from GraphExtractor.graph import Attention, GraphKey, Recompute, SharedTensor
+from GraphExtractor.extract import extract_graph
+from GraphExtractor.graph import Attention, GraphKey, Keeping, Recompute, SharedTensor
 from GraphExtractor.models.registry import canonical_name, find_model
 from Plans.layer_costs import layer_sizes
 
@@ -147,3 +148,34 @@ def test_temporaries_include_the_logits_in_both_precisions(extracted):
     logits = 1024 * 50304
     assert graph.layers[-1].workspace_bytes >= logits * (2 + 4)
     assert graph.layers[1].workspace_bytes < graph.layers[1].saved.none
+
+
+def test_frameworks_keep_less_in_fp8_and_where_they_join_operators():
+    """A SwiGLU block by hand, per token: h wide, f wide in the middle, all heads alike; norms write what products read."""
+    tokens, hidden, middle = 64, 64, 96
+    model = canonical_name(f"llama:layers=2,hidden={hidden},heads=4,kv_heads=4,ffn={middle},vocabulary=128")
+    graph = extract_graph(GraphKey(model, 1, tokens, 1))
+    saved = next(layer.saved for layer in graph.layers if layer.name == "block")
+    in_fp8, joined = Keeping(in_fp8=True), Keeping(joined=True)
+    # inputs of q, k and v, of gate and up, and of down are products' alone; attention reads its own output again
+    only, besides = 2 * hidden + middle, hidden
+    assert saved.under(Recompute.NONE) - saved.under(Recompute.NONE, in_fp8) == tokens * (only - besides)
+    assert saved.under(Recompute.NONE) - saved.under(Recompute.NONE, joined) == 2 * tokens * middle  # silu of the gate
+    both = Keeping(in_fp8=True, joined=True)
+    assert saved.under(Recompute.NONE, both) == sum(saved.under(Recompute.NONE, each) for each in (in_fp8, joined)) - saved.none
+    assert saved.under(Recompute.FULL, both) == saved.under(Recompute.FULL)
+    assert saved.restored(Recompute.FULL, both) == saved.restored_full - saved.none + saved.under(Recompute.NONE, both)
+
+
+def test_operators_one_by_one_have_more_temporaries_and_allocators_take_more():
+    graph = extract_graph(
+        GraphKey(canonical_name("llama:layers=2,hidden=64,heads=4,kv_heads=4,ffn=96,vocabulary=4096"), 1, 64, 1)
+    )
+    head = next(layer for layer in graph.layers if layer.name == "head")
+    logits = 64 * 4096
+    assert head.workspace_bytes == 6 * logits and head.single_workspace_bytes == 8 * logits  # two fp32 gradients of the loss
+    sizes, more = layer_sizes(graph, Recompute.NONE), layer_sizes(graph, Recompute.NONE, keeping=Keeping(spare=0.5))
+    assert more.all_saved_bytes == pytest.approx(1.5 * sizes.all_saved_bytes)
+    assert more.workspace_bytes.tolist() == (1.5 * sizes.workspace_bytes).tolist()
+    single = layer_sizes(graph, Recompute.NONE, keeping=Keeping(one_by_one=True))
+    assert (single.workspace_bytes >= sizes.workspace_bytes).all() and single.workspace_bytes.max() > sizes.workspace_bytes.max()

@@ -75,3 +75,22 @@ def test_gradients_have_the_bytes_of_the_precision_where_the_framework_says_so()
         priced(replace(plan(0), precision=Precision.FP16), FSDP),
     )
     assert halves[0].breakdown.data_communication_s < halves[1].breakdown.data_communication_s
+
+
+def test_products_of_blocks_alone_run_in_fp8() -> None:
+    """Embedding and head take what they do in bf16 (Transformer Engine, fp8_autocast around the blocks)."""
+    cluster, software = load_cluster("dgx_h100"), load_software("megatron_core_2024")
+    each = {}
+    for number_format in ("bfloat16", "float8"):
+        model = DeviceModel(load_device("h100"), software, number_format)
+        alone = replace(plan_of(eager=False), precision=Precision.FP8 if number_format == "float8" else Precision.BF16)
+        graph = graph_for(alone)
+        each[number_format] = DeviceCosts(model, cluster).layer_costs(graph, alone.recompute, layer_groups(alone, cluster))
+    first, last = each["bfloat16"].sizes.sequence[0], each["bfloat16"].sizes.sequence[-1]
+    block = each["bfloat16"].sizes.sequence[1]
+    for name in ("forward", "backward"):
+        in_bf16, in_fp8 = (getattr(costs, name).arithmetic_s[0] for costs in each.values())
+        assert in_fp8[first] == in_bf16[first] and in_fp8[last] == in_bf16[last] > 0.0
+        assert in_fp8[block] < in_bf16[block]
+    saved = [costs.sizes.saved_bytes for costs in each.values()]
+    assert saved[1][block] < saved[0][block]
